@@ -1,8 +1,8 @@
 //! What must hold.
 
 use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase};
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::record::AttemptOutcome;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::record::AttemptOutcome;
 
 use super::choice::DeletionState;
 use super::simulation::ModelSimulation;

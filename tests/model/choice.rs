@@ -1,8 +1,8 @@
 //! What can happen next, and what it does.
 
 use ebb_engine::{RunPhase, TargetPhase};
+use ebb_protocol::id::RunId;
 use ebb_store::DueItem;
-use ebb_wire::id::RunId;
 
 use super::environment::{ModelEnvironment, ModelTaskState, PendingDelivery};
 use super::gates::GateKind;

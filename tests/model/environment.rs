@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::{QueueMessage, RelayError};
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
-use ebb_wire::sign::WEBHOOK_ID;
-use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
+use ebb_protocol::value::UnitValue;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ebb_documents::compile::{self, BoundPlugin};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::callback::CallbackOutcome;
 use ebb_flow::dispatch_all::drive;
@@ -15,11 +17,9 @@ use ebb_flow::{
     DeploymentSettings, Env, FlowError, InstanceCache, callback, lifecycle,
     transition::{self, NotificationSender},
 };
-use ebb_spec::compile::{self, BoundPlugin};
-use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
+use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};
-use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::TargetStopCause;
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};

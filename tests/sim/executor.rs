@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_flow::callback::CallbackOutcome;
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 
 use super::ledger::{ActiveGuard, FinishEntry};
 use super::scenario::{ScenarioEffect, ScenarioUnit};

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Shard, TargetPhase, Timestamp};
 use ebb_flow::ports::RelayError;
 use ebb_flow::{Env, InstanceCache};
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::unit::IDEMPOTENCY_KEY;
 use ebb_store::PluginItem;
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
-use ebb_wire::unit::IDEMPOTENCY_KEY;
 
 use super::{
     Ledger, QueueFaults, ScenarioPlatform, ScenarioQueue, SimClock, SimFunctions, SimRandom, SimRuntime,
@@ -296,7 +296,7 @@ impl Fleet {
             name: "fleet".to_owned(),
             version: "1.0.0".to_owned(),
             dialect: "ebb".to_owned(),
-            digest: ebb_wire::id::digest(document.as_bytes()),
+            digest: ebb_protocol::id::digest(document.as_bytes()),
             document,
             created: runtime.now(),
             withdrawn: None,

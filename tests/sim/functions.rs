@@ -7,9 +7,9 @@ use ebb_flow::api::overrides;
 use ebb_flow::callback::CallbackOutcome;
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::{Env, FlowError, lifecycle};
-use ebb_wire::api::{ForceCompleteUnit, ForceDeleteTarget};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
 
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 
@@ -117,7 +117,7 @@ impl SimFunctions {
     /// A lifecycle webhook.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn lifecycle(
         &self,
         asked: LifecycleType,
@@ -132,7 +132,7 @@ impl SimFunctions {
     /// A callback.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
         self.invoke(
             "complete",
@@ -144,7 +144,7 @@ impl SimFunctions {
     /// An operator's `retry` of the target.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("retry", move |env, _| async move {
@@ -156,7 +156,7 @@ impl SimFunctions {
     /// An operator's `skip` of a unit of the target. False: it is not taken.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn force_complete(
         &self,
         kind: &str,
@@ -175,7 +175,7 @@ impl SimFunctions {
     /// An operator's `abandon` of the target. False: it is not taken.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn force_delete(&self, kind: &str, name: &str) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let asked = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
@@ -189,7 +189,7 @@ impl SimFunctions {
     /// What may exist of a target, as its operator is told.
     ///
     /// # Errors
-    /// [`Died`]: come again.
+    /// [`InvocationFailure`]: come again.
     pub async fn existing(&self, kind: &str, name: &str) -> Result<Vec<String>, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke("why", move |env, _| async move {
@@ -205,7 +205,7 @@ impl SimFunctions {
     /// The schedule.
     ///
     /// # Errors
-    /// [`Died`]: the next one comes anyway.
+    /// [`InvocationFailure`]: the next one comes anyway.
     pub async fn sweep(&self) -> Result<(), InvocationFailure> {
         let end = self.runtime.sleep(GIVEN_UP_MS);
         self.invoke("sweep", |env, table| async move {
@@ -217,7 +217,7 @@ impl SimFunctions {
     /// A message of the queue.
     ///
     /// # Errors
-    /// [`Died`]: the message is delivered again.
+    /// [`InvocationFailure`]: the message is delivered again.
     pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
         self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await })
             .await

@@ -1,19 +1,19 @@
-//! The operations of the store over the [`Table`] in memory. Head items change by the engine's own
+//! The operations of the store over the [`SimTable`] in memory. Head items change by the engine's own
 //! [`ebb_engine::Patch::apply`].
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, HeadState, Patch, PatchCondition, RunPhase, Shard, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
     AttemptUpdate, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage, ListTargets, MoveTarget,
     ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry,
     PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead,
     TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
 };
-use ebb_wire::id::RunId;
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 
 use super::SimTable;
 
@@ -382,7 +382,7 @@ impl ReadPlugins for SimTable {
 impl PutExpiry for SimTable {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            let life = ebb_wire::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
+            let life = ebb_protocol::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
             let what = format!("{life} expires {:?}", expiry.due);
             state.expiries.insert(life, expiry.clone());
             ((), || what)

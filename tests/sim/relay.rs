@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::ports::RelayError;
-use ebb_wire::callback::Callback;
-use ebb_wire::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
+use ebb_protocol::value::UnitValue;
 
 use super::executor::{ScenarioExecutor, callback_of};
 use super::{SimRandom, SimTaskId};

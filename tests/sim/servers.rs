@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::sign::WEBHOOK_ID;
-use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN};
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN};
 
 use super::executor::{ScenarioExecutor, ScenarioOutputs as Ended, callback_of};
 use super::scenario::ScenarioAction;

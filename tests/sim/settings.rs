@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ebb_engine::Millis;
 use ebb_flow::DeploymentSettings;
-use ebb_wire::sign::{WebhookKeys, WebhookSecret};
-use ebb_wire::token::TokenKeys;
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::token::TokenKeys;
 
 /// As a deployment has them, but for `landing_ms`, `L` of the protocol.
 pub fn settings(landing_ms: u64) -> DeploymentSettings {

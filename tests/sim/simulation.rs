@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebb_engine::{RunPhase, Shard, TargetPhase};
 use ebb_flow::{Env, InstanceCache};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{PluginItem, TargetHead};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
 
 use super::executor::ScenarioExecutor;
 use super::relay::UNREACHABLE;
@@ -147,7 +147,7 @@ impl ScenarioSimulation {
                 name: name.to_owned(),
                 version: "1.0.0".to_owned(),
                 dialect: "ebb".to_owned(),
-                digest: ebb_wire::id::digest(document.as_bytes()),
+                digest: ebb_protocol::id::digest(document.as_bytes()),
                 document,
                 created: runtime.now(),
                 withdrawn: None,
@@ -186,7 +186,7 @@ impl ScenarioSimulation {
         self.send_lifecycle_of(asked, "uid-1")
     }
 
-    /// As [`Self::ask`], of another life of the same name.
+    /// As [`Self::send_lifecycle`], of another life of the same name.
     pub fn send_lifecycle_of(
         &self,
         asked: LifecycleType,
@@ -316,7 +316,7 @@ impl ScenarioSimulation {
             if facts.is_some_and(|facts| facts.name == BYSTANDER) {
                 continue;
             }
-            let event = ebb_wire::id::hook_name(run.hook()).to_owned();
+            let event = ebb_protocol::id::hook_name(run.hook()).to_owned();
             for (shard, head) in heads {
                 let name = |slot: &u32| (event.clone(), shard.unit(*slot).0);
                 done.extend(head.head.done.iter().map(name));

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::AttemptRecord;
 use ebb_store::{DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead};
-use ebb_wire::id::RunId;
-use ebb_wire::record::AttemptRecord;
 
 use super::gate::{TableAccess, TableGate};
 use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};

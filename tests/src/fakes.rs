@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use ebb_engine::Millis;
 use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError};
 use ebb_flow::{DeploymentSettings, Env};
-use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
-use ebb_wire::sign::{WebhookKeys, WebhookSecret};
-use ebb_wire::token::TokenKeys;
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::token::TokenKeys;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 

@@ -25,25 +25,32 @@ const TOP_LEVEL: [&str; 11] = [
 /// Who may depend on whom, within the repository. Tests and chores may depend on anything.
 const ARROWS: &[(&str, &[&str])] = &[
     ("shared/engine", &[]),
-    ("shared/expr", &[]),
-    ("shared/spec", &["shared/engine", "shared/expr", "shared/podspec"]),
+    ("shared/cel", &[]),
+    ("shared/documents", &["shared/engine", "shared/cel", "shared/podspec"]),
     ("shared/readiness", &[]),
     // Who loads documents tells an author early what the relay would refuse; the relay trusts nobody.
     ("shared/podspec", &[]),
-    ("shared/wire", &["shared/engine"]),
-    ("shared/store", &["shared/wire"]),
-    ("shared/outbound", &["shared/wire"]),
-    ("shared/supervise", &["shared/wire"]),
+    ("shared/protocol", &["shared/engine"]),
+    ("shared/store", &["shared/protocol"]),
+    ("shared/egress", &["shared/protocol"]),
+    ("shared/script", &["shared/protocol"]),
     // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
     (
         "shared/flow",
-        &["shared/engine", "shared/podspec", "shared/spec", "shared/wire", "shared/store", "shared/outbound"],
+        &[
+            "shared/engine",
+            "shared/podspec",
+            "shared/documents",
+            "shared/protocol",
+            "shared/store",
+            "shared/egress",
+        ],
     ),
     ("shared/otlp", &["shared/flow"]),
     // What the functions on AWS are given.
     (
         "shared/lambda",
-        &["shared/engine", "shared/wire", "shared/store", "shared/outbound", "shared/flow", "shared/otlp"],
+        &["shared/engine", "shared/protocol", "shared/store", "shared/egress", "shared/flow", "shared/otlp"],
     ),
     // One machine makes what the functions are given: clients, keys, guards.
     (
@@ -51,27 +58,28 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "infra/workspace-hack",
             "shared/engine",
-            "shared/wire",
+            "shared/protocol",
             "shared/store",
-            "shared/outbound",
+            "shared/egress",
             "shared/flow",
-            "shared/supervise",
+            "shared/script",
         ],
     ),
-    ("shared/cluster", &["shared/wire", "shared/readiness", "shared/podspec", "shared/expr"]),
+    ("shared/relay", &["shared/protocol", "shared/readiness", "shared/podspec", "shared/cel"]),
     ("functions/receive", &["shared/flow", "shared/lambda"]),
     ("functions/complete", &["shared/flow", "shared/lambda"]),
     ("functions/sweep", &["shared/lambda"]),
     ("functions/api", &["shared/flow", "shared/lambda"]),
-    ("functions/relay", &["shared/wire", "shared/cluster"]),
-    ("functions/runner", &["shared/supervise", "shared/wire"]),
+    ("functions/relay", &["shared/protocol", "shared/relay"]),
+    ("functions/entrypoint", &["shared/script", "shared/protocol"]),
     // The command line works on documents without a server, and speaks to one as any client does.
-    ("functions/cli", &["shared/spec", "shared/wire", "shared/flow", "shared/local", "shared/otlp"]),
+    ("functions/cli", &["shared/documents", "shared/protocol", "shared/flow", "shared/local", "shared/otlp"]),
 ];
 const FREE: [&str; 5] = ["tests", "tests/empty", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
-const PURE: [&str; 5] = ["shared/engine", "shared/expr", "shared/spec", "shared/readiness", "shared/podspec"];
+const PURE: [&str; 5] =
+    ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
     "axum",

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_wire::api::{
+use ebb_protocol::api::{
     CheckList, ClusterInfo, ClusterList, DeleteOrphans, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
     OrphansDeleted, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
     PublishPlugin, RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis, TargetInfo,
     TargetPage,
 };
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::engine::Timestamp;
-use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -349,7 +349,7 @@ impl ApiClient {
         let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
         let generation = data.generation.to_string();
         let parts = [SOURCE, asked.as_type(), &data.kind, &data.name, &data.uid, &generation];
-        let id = format!("msg_{}", ebb_wire::id::short_digest(&parts, 26));
+        let id = format!("msg_{}", ebb_protocol::id::short_digest(&parts, 26));
         let now = timestamp();
         let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, asked, now, data);
         let message = MessageId::parse(&id).expect("letters, digits and an underscore");

@@ -25,7 +25,7 @@ pub(crate) struct ClusterArgs {
     /// The port there
     #[arg(long, value_name = "PORT", default_value_t = 7880, requires = "kubeconfig")]
     reach_port: u16,
-    /// An image with the runner in it, as /ebb-runner
+    /// An image with the runner in it, as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", requires = "kubeconfig")]
     runner_image: Option<String>,
     /// The namespace of units that name none, made if it is missing

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
-use ebb_spec::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
+use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 
 use crate::exit::CliError;
 use crate::output;

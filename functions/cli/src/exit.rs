@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
+use ebb_documents::diagnostic::{DiagnosticStyle, Diagnostics};
 use ebb_flow::http::HttpProblem;
-use ebb_spec::diagnostic::{DiagnosticStyle, Diagnostics};
-use ebb_wire::api::{DocumentError, ProblemDetails};
+use ebb_protocol::api::{DocumentError, ProblemDetails};
 use serde::Serialize;
 
 use crate::output::{self, OutputFormat};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{TargetDetail, TargetState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};

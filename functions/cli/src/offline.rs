@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::compile::{self, BoundPlugin, EdgeReason};
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
-use ebb_spec::model::{At, Dialect, PluginDoc, ResourceDoc, SandboxDoc};
-use ebb_spec::plan::Plan;
-use ebb_wire::api::PlanPreview;
+use ebb_documents::compile::{self, BoundPlugin, EdgeReason};
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{At, Dialect, PluginDoc, ResourceDoc, SandboxDoc};
+use ebb_documents::plan::Plan;
+use ebb_protocol::api::PlanPreview;
 use semver::Version;
 
 use crate::exit::CliError;

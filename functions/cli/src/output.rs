@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, ValueEnum};
 use comfy_table::Table;
-use ebb_spec::diagnostic::DiagnosticStyle;
+use ebb_documents::diagnostic::DiagnosticStyle;
 use serde::Serialize;
 
 use crate::exit::CliError;

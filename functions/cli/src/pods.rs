@@ -28,7 +28,7 @@ pub(crate) struct PodsArgs {
     /// The address of Docker or Podman; without it the command's own default
     #[arg(long, value_name = "URL")]
     docker: Option<String>,
-    /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-runner` beside this program
+    /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-entrypoint` beside this program
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
 }
@@ -41,8 +41,8 @@ impl PodsArgs {
             PodRuntime::Docker => &["docker", "podman"],
             PodRuntime::Podman => &["podman"],
         };
-        let beside = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-runner"));
-        let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-runner".into());
+        let beside = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-entrypoint"));
+        let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-entrypoint".into());
         let runner = std::path::absolute(&runner).unwrap_or(runner);
         if !runner.is_file() {
             return Err(CliError::broken(format!("the runner {} does not exist", runner.display()))

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_wire::api::{Certainty, RootCause, TargetDiagnosis, TargetState};
-use ebb_wire::evidence::Evidence;
-use ebb_wire::lifecycle::OutputValue;
+use ebb_protocol::api::{Certainty, RootCause, TargetDiagnosis, TargetState};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::lifecycle::OutputValue;
 
 use crate::progress::labels;
 

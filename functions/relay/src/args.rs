@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use ebb_cluster::{ClusterPolicy, ControlPlaneEndpoint, RelaySettings};
-use ebb_wire::sign::WebhookKeys;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_relay_core::{ClusterPolicy, ControlPlaneEndpoint, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -140,7 +140,7 @@ impl RelayArgs {
             }
             None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
         };
-        Ok(ebb_cluster::client(config)?)
+        Ok(ebb_relay_core::client(config)?)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use anyhow::Context as _;
-use ebb_cluster::{ClusterPolicy, PodSecurityLevel};
-use ebb_wire::sign::WebhookKeys;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_relay_core::{ClusterPolicy, PodSecurityLevel};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};

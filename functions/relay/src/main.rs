@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use axum::Router;
 use axum::routing::get;
 use clap::Parser as _;
-use ebb_cluster::Relay;
+use ebb_relay_core::Relay;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,22 +57,22 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         }
         recorded.render()
     };
-    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_cluster::http::reports(relay.clone()));
+    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
     let office = options.control_plane(&keys)?;
     // One that belongs to a person's `ebb` listens on all addresses of a machine, where nothing scrapes it.
     let mut routes = match options.attached {
         true => Router::new(),
-        false => ebb_cluster::http::probes(relay.clone()).route("/metrics", get(metrics)),
+        false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
     };
     if office.is_none() {
-        routes = routes.merge(ebb_cluster::http::batches(relay.clone(), keys));
+        routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys));
     }
     let listener = listening(options.listen).await?;
     // For a caller that asked for any port, and for one that pins the cluster.
     writeln!(std::io::stdout(), "listening on {} in cluster {cluster}", listener.local_addr()?)?;
     let polling = async {
         match office {
-            Some(office) => ebb_cluster::poll(relay, office).await,
+            Some(office) => ebb_relay_core::poll(relay, office).await,
             None => std::future::pending().await,
         }
     };

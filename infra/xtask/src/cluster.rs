@@ -138,8 +138,8 @@ pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     let (room, layer) = (found()?, folder::state().join("runner"));
     folder::remove(&layer)?;
     fs::create_dir_all(&layer)?;
-    fs::copy(runner, layer.join("ebb-runner"))?;
-    images::import(&room, RUNNER, &layer, &["/ebb-runner".to_owned()])?;
+    fs::copy(runner, layer.join("ebb-entrypoint"))?;
+    images::import(&room, RUNNER, &layer, &["/ebb-entrypoint".to_owned()])?;
     folder::remove(&layer)?;
     let kubectl = folder::state().join("bin/kubectl");
     let places: [(&str, OsString); 5] = [

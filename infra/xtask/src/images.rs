@@ -54,7 +54,7 @@ pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     };
     let mut images = vec![("ebb-relay", relay)];
     if !arguments.only_relay {
-        images.push(("ebb-runner", runner::built()?));
+        images.push(("ebb-entrypoint", runner::built()?));
     }
     for (name, program) in images {
         let layer = to.join(format!("{name}.layer"));

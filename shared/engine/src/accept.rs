@@ -190,7 +190,7 @@ pub fn accept(event: RunEvent) -> Patch {
 }
 
 /// `event`'s write together with an earlier wake-up at `due`, as one write; it is refused where the run is due sooner.
-/// `None` where another item than the root holds the unit: the wake-up has to be set first, by [`Event::Hastened`].
+/// `None` where another item than the root holds the unit: the wake-up has to be set first, by [`RunEvent::WakeupAdvanced`].
 pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
     let mut patch = accept(event);
     if patch.shard != Shard::ROOT {

@@ -153,7 +153,7 @@ impl Shard {
     }
 }
 
-/// Where a unit stands, as far as a [`View`] can tell.
+/// Where a unit stands, as far as a [`RunView`] can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitProgress {
     Done,

@@ -1,12 +1,12 @@
 //! How a try ended, before it is recorded; and whether it is worth another.
 
+use ebb_documents::plan::UnitPlan;
 use ebb_engine::Attempt;
 use ebb_engine::retry::attempts_used;
-use ebb_spec::plan::UnitPlan;
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::evidence::Evidence;
-use ebb_wire::limits;
-use ebb_wire::value::{Outputs, UnitValue};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::limits;
+use ebb_protocol::value::{Outputs, UnitValue};
 
 use crate::switch::{self, ProtocolRule};
 
@@ -153,8 +153,8 @@ pub fn check_outputs(
 
 #[cfg(test)]
 mod tests {
-    use ebb_spec::compile::defaults::RETRY_CLASSES;
-    use ebb_wire::value::SecretRef;
+    use ebb_documents::compile::defaults::RETRY_CLASSES;
+    use ebb_protocol::value::SecretRef;
     use serde_json::json;
 
     use super::*;

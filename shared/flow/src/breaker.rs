@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::{Millis, Timestamp};
-use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use tokio::sync::Notify;
 
 use crate::env::Env;
@@ -276,7 +276,7 @@ pub(crate) fn try_acquire(
     Ok(ClusterPermit { env, clusters })
 }
 
-/// Waits for the permit of [`try_enter`].
+/// Waits for the permit of [`try_acquire`].
 pub(crate) async fn acquire(env: &Env, mut clusters: BTreeSet<String>) -> ClusterPermit<'_> {
     loop {
         let mut changed = pin!(env.cache.breakers.changed.notified());

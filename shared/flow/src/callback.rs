@@ -1,15 +1,15 @@
 //! `complete`: takes what units say of themselves.
 
 use base64::Engine as _;
+use ebb_documents::plan::UnitPlan;
+use ebb_egress::deliver::MAX_RETRY_AFTER;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, Timestamp};
-use ebb_outbound::deliver::MAX_RETRY_AFTER;
-use ebb_spec::plan::UnitPlan;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::limits;
+use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
+use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::AttemptUpdate;
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::limits;
-use ebb_wire::token::{TokenClaims, TokenError, TokenKind};
-use ebb_wire::value::{Outputs, UnitValue};
 use tracing::Instrument as _;
 
 use crate::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -321,6 +321,6 @@ fn code(code: ReasonCode, from: CallbackSource) -> ReasonCode {
 }
 
 /// When a record says that a try was begun.
-pub fn started_at(record: &ebb_wire::record::AttemptRecord) -> Option<Timestamp> {
+pub fn started_at(record: &ebb_protocol::record::AttemptRecord) -> Option<Timestamp> {
     record.started.into_iter().chain(record.accepted).min().map(Timestamp)
 }

@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ebb_documents::plan::Action as Kind;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, PatchChange, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
-use ebb_spec::plan::Action as Kind;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::relay::TaskState;
 use ebb_store::PatchResult;
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::RunId;
-use ebb_wire::record::AttemptRecord;
-use ebb_wire::relay::TaskState;
 use futures::StreamExt as _;
 
 use crate::attempt_end::AttemptEnd;
@@ -38,11 +38,11 @@ const AT_ONCE: usize = 64;
 /// Units of one cluster that are removed from its queue at a time: a few batches, with small answers.
 const DEQUEUED_AT_ONCE: usize = 512;
 /// While something of a cancelled run may still run, it is looked at this often at first, and never less often than
-/// [`LOOK_AGAIN_MAX_MS`]: a cluster may be out of reach for days.
+/// [`MAX_RECHECK_MS`]: a cluster may be out of reach for days.
 const MIN_RECHECK_MS: u64 = 1_000;
 const MAX_RECHECK_MS: u64 = 60_000;
 
-/// Stops a run: bumps the epoch of the root; [`settle`] sees to the other items. A run that is closed gets a new epoch
+/// Stops a run: bumps the epoch of the root; [`finish_cancel`] sees to the other items. A run that is closed gets a new epoch
 /// only, so that an invocation that saw it before does not open it again.
 ///
 /// # Errors

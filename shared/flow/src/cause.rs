@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use ebb_engine::follow::in_flight;
 use ebb_engine::retry::attempts_used;
 use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
-use ebb_wire::callback::FailureReason;
-use ebb_wire::evidence::Evidence;
-use ebb_wire::record::AttemptOutcome;
+use ebb_protocol::callback::FailureReason;
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::record::AttemptOutcome;
 
 use crate::env::Env;
 use crate::error::FlowError;

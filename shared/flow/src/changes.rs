@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_spec::model::SandboxDoc;
-use ebb_spec::plan::{Plan, Template};
-use ebb_wire::api::DocumentChange;
-use ebb_wire::limits;
+use ebb_documents::model::SandboxDoc;
+use ebb_documents::plan::{Plan, Template};
+use ebb_protocol::api::DocumentChange;
+use ebb_protocol::limits;
 use serde_json::{Map, Value, json};
 
 /// Characters of a value that are shown.
@@ -153,8 +153,8 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_spec::compile::{self, BoundPlugin};
-    use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
+    use ebb_documents::compile::{self, BoundPlugin};
+    use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 
     use super::*;
 

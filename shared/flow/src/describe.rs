@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use ebb_documents::plan::{UnitPlan, WebhookAction};
+use ebb_egress::HttpRequest;
 use ebb_engine::{Millis, Timestamp};
-use ebb_outbound::HttpRequest;
-use ebb_spec::plan::{UnitPlan, WebhookAction};
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::record::AttemptRecord;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::record::AttemptRecord;
 
 use crate::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::dispatch::{self, AttemptRef, AttemptWakeup, DispatchOutcome};

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
+use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan};
+use ebb_documents::render::{self, InputValue, ProducerState, RenderedInput, RenderedUnit, SkipReason};
+use ebb_egress::{CallError, HttpRequest, HttpResponse, retry_after};
 use ebb_engine::{Attempt, Epoch, Millis, RunEvent, Timestamp, Unit, accept};
-use ebb_outbound::{CallError, HttpRequest, HttpResponse, retry_after};
-use ebb_spec::plan::{Action, OutputFrom, PodAction, UnitPlan};
-use ebb_spec::render::{self, InputValue, ProducerState, RenderedInput, RenderedUnit, SkipReason};
-use ebb_store::{AttemptUpdate, PatchResult};
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::{RunId, hook_name, unit_key};
-use ebb_wire::relay::{
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id::{RunId, hook_name, unit_key};
+use ebb_protocol::relay::{
     self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState,
 };
-use ebb_wire::sign::{self, MessageId};
-use ebb_wire::token::{TokenClaims, TokenKind, idempotency_key};
-use ebb_wire::unit as headers;
-use ebb_wire::value::UnitValue;
+use ebb_protocol::sign::{self, MessageId};
+use ebb_protocol::token::{TokenClaims, TokenKind, idempotency_key};
+use ebb_protocol::unit as headers;
+use ebb_protocol::value::UnitValue;
+use ebb_store::{AttemptUpdate, PatchResult};
 
 use crate::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::breaker::{self, GuardedRelay};
@@ -128,7 +128,7 @@ pub async fn send(
             }
         }
     }
-    let at = ebb_spec::plan::UnitRef { moment: run.hook().into(), unit: this.unit.0 };
+    let at = ebb_documents::plan::UnitRef { moment: run.hook().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
     // Many requests may be under way at a time, and each may take long.
     drop(known);
@@ -627,7 +627,7 @@ fn call_failure(error: &CallError) -> AttemptFailure {
 }
 
 enum ResponseVerdict {
-    Succeeded(ebb_wire::value::Outputs),
+    Succeeded(ebb_protocol::value::Outputs),
     /// The thing to remove does not exist.
     NotFound,
     Accepted,
@@ -675,7 +675,7 @@ pub(crate) fn outputs(
     unit: &UnitPlan,
     sent: &evidence::SentRequest<'_>,
     response: &HttpResponse,
-) -> Result<ebb_wire::value::Outputs, AttemptFailure> {
+) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
     let text = String::from_utf8_lossy(&response.body);
     let body = serde_json::from_slice(&response.body)
         .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));

@@ -364,7 +364,7 @@ async fn enqueue_rest(
 /// The store's.
 pub async fn drive_slice(
     env: &Env,
-    run: &ebb_wire::id::RunId,
+    run: &ebb_protocol::id::RunId,
     epoch: Epoch,
     units: &[(Unit, Attempt)],
     again: Option<Timestamp>,

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use ebb_documents::plan::{HookPlan, Plan};
+use ebb_documents::render::CompiledExpressions;
+use ebb_egress::HttpCall;
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
-use ebb_outbound::HttpCall;
-use ebb_spec::plan::{HookPlan, Plan};
-use ebb_spec::render::CompiledExpressions;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry,
     QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead,
     UpdateAttemptRecord, WritePlugins,
 };
-use ebb_wire::id::{self, RunId};
-use ebb_wire::sign::WebhookKeys;
-use ebb_wire::token::TokenKeys;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::breaker::CircuitBreakers;
@@ -323,7 +323,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last entries that were put: two generations, each at most [`RECENT`] entries or [`RECENT_BYTES`].
+/// The last entries that were put: two generations, each at most [`MAX_ENTRIES`] entries or [`MAX_BYTES`].
 struct LruCache<T> {
     young: HashMap<String, (T, usize)>,
     weight: usize,

@@ -5,10 +5,10 @@
 
 use std::sync::LazyLock;
 
-use ebb_outbound::HttpResponse;
-use ebb_spec::plan::UnitPlan;
-use ebb_wire::evidence::Evidence;
-use ebb_wire::{limits, sign, unit as headers};
+use ebb_documents::plan::UnitPlan;
+use ebb_egress::HttpResponse;
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::{limits, sign, unit as headers};
 use regex::Regex;
 
 /// The replacement of a masked value.

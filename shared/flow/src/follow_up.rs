@@ -1,6 +1,6 @@
 //! The work that follows from a request whose state is durable.
 
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 
 use crate::cancel;
 use crate::dispatch_all::{Continuation, drive_to_outcome};

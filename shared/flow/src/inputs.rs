@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
+use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_spec::plan::{OutputRead, UnitPlan, UnitRef};
-use ebb_spec::render::{KnownOutputs, ProducerState};
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_wire::value::Outputs;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;

@@ -6,10 +6,10 @@
 //!
 //! The only sender of a webhook writes nothing before it posts. All others claim the try in its record.
 
+use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
-use ebb_spec::plan::Action;
+use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
-use ebb_wire::record::AttemptRecord;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::dispatch::{self, AttemptRef};

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ebb_documents::compile::{self, BoundPlugin, resolve_version};
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::plan::Plan;
 use ebb_engine::target::{CreateDecision, DeleteDecision, create as decide_create, delete as decide_delete};
 use ebb_engine::{HookSet, Millis, TargetPhase};
-use ebb_spec::compile::{self, BoundPlugin, resolve_version};
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
-use ebb_spec::model::{Dialect, PluginDoc, ResourceDoc, RouteGroupDoc, SandboxDoc};
-use ebb_spec::plan::Plan;
+use ebb_protocol::api::DocumentChange;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError, TargetHead, TargetTransition};
-use ebb_wire::api::DocumentChange;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tracing::Instrument as _;
 
@@ -429,7 +429,7 @@ async fn find_plugins(
             };
             let names = published.insert(all).iter().map(|item| item.name.as_str());
             let publish = "publish it: ebb plugin apply -f FILE";
-            let help = match ebb_spec::expr::nearest(name, names) {
+            let help = match ebb_documents::expr::nearest(name, names) {
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
             };

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ebb_documents::plan::UnitRef;
+use ebb_documents::render::{self, KnownOutputs};
+use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
-use ebb_outbound::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
-use ebb_spec::plan::UnitRef;
-use ebb_spec::render::{self, KnownOutputs};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{OutcomeData, OutputValue};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, OutputStorage};
+use ebb_protocol::sign::MessageId;
+use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{NotificationState, TargetHead, TargetTransition};
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{OutcomeData, OutputValue};
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, OutputStorage};
-use ebb_wire::sign::MessageId;
-use ebb_wire::value::{Outputs, UnitValue};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -68,7 +68,7 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
     // One outcome, one id: whoever gets it twice can tell. A target that fails again after a retry is news.
     let message = format!("{life}-{}-{event}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
-    let (content_type, body) = ebb_wire::cloudevents::outcome(
+    let (content_type, body) = ebb_protocol::cloudevents::outcome(
         message.as_str(),
         &env.settings.source,
         transition::event_type(if data.reason.is_some() && tell.what == Notification::Ready {
@@ -327,7 +327,7 @@ pub fn output_value(value: UnitValue) -> OutputValue {
 pub async fn first_cause(
     env: &Env,
     target: &TargetHead,
-) -> Result<Option<(String, ebb_wire::callback::FailureReason)>, FlowError> {
+) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
     let Some(moment) = target.moment else { return Ok(None) };
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
     let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {

@@ -1,8 +1,8 @@
 //! What a relay is asked for by a unit of objects, and by the removal of them.
 
+use ebb_documents::plan::{HookName, ObjectAction, OutputFrom, UnitPlan};
 use ebb_engine::Unit;
-use ebb_spec::plan::{HookName, ObjectAction, OutputFrom, UnitPlan};
-use ebb_wire::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, TaskCompletion, TaskId};
 
 use crate::run::Run;
 

@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebb_engine::{TargetPhase, Timestamp};
+use ebb_protocol::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits::message;
+use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
+use ebb_protocol::relay::TaskId;
 use ebb_store::OrphanScans;
-use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
-use ebb_wire::id::RunId;
-use ebb_wire::limits::message;
-use ebb_wire::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
-use ebb_wire::relay::TaskId;
 
 use crate::env::Env;
 use crate::error::FlowError;

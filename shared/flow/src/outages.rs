@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ebb_spec::plan::{Plan, UnitPlan};
+use ebb_documents::plan::{Plan, UnitPlan};
+use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
+use ebb_protocol::limits::message;
+use ebb_protocol::time::rfc3339;
 use ebb_store::RelayOutages;
-use ebb_wire::api::{RelayOutage, RunDetail, RunState, UnitState};
-use ebb_wire::limits::message;
-use ebb_wire::time::rfc3339;
 
 use crate::env::Env;
 use crate::error::FlowError;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
-use ebb_wire::id::RunId;
-use ebb_wire::listing::{ClusterListing, RelayInfo};
-use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
+use ebb_protocol::id::RunId;
+use ebb_protocol::listing::{ClusterListing, RelayInfo};
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
 /// The present.
@@ -166,12 +166,12 @@ impl QueueMessage {
 pub trait MessageQueue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
     async fn send(&self, message: QueueMessage, delay: Duration);
-    /// Delivers each of `messages` as soon as possible, as [`Self::send`] does.
+    /// Delivers each of `messages` as soon as possible, as [`Self::add_dispatch`] does.
     async fn send_all(&self, messages: Vec<QueueMessage>) {
         for message in messages {
             self.send(message, Duration::ZERO).await;
         }
     }
-    /// Sends [`Message::Mark`], or says why it cannot be sent.
+    /// Sends [`QueueMessage::Mark`], or says why it cannot be sent.
     async fn check(&self) -> Result<(), String>;
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use ebb_documents::plan::Action;
+use ebb_documents::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
 use ebb_engine::{Attempt, Timestamp, Unit};
-use ebb_spec::plan::Action;
-use ebb_spec::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{LOGS, OUTPUTS, PutOutcome};
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::id;
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_wire::value::{Outputs, UnitValue};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::attempt_end::AttemptEnd;
@@ -262,8 +262,8 @@ pub fn from_rendered(value: Rendered) -> UnitValue {
 }
 
 /// A reference from rendering.
-pub fn from_secret(secret: SecretKeyRef) -> ebb_wire::value::SecretRef {
-    ebb_wire::value::SecretRef {
+pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
+    ebb_protocol::value::SecretRef {
         cluster: secret.cluster,
         namespace: secret.namespace,
         name: secret.name,

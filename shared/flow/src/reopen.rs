@@ -1,7 +1,7 @@
 //! Units that have to run once more: undos after a late success, and what an operator retries.
 //!
 //! Flow: the target first (a life that has moved on is left alone), then the units, then the run is made due. A crash
-//! in between leaves a target in the phase of its run with a closed run: [`crate::api::retry`] and the sender's
+//! in between leaves a target in the phase of its run with a closed run: [`crate::api::schedule_retry`] and the sender's
 //! repetition go on from there.
 
 use std::time::Duration;
@@ -12,10 +12,10 @@ use ebb_engine::{
     Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress,
     accept,
 };
+use ebb_protocol::callback::FailureReason;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::AttemptResult;
 use ebb_store::{NotificationState, TargetHead, TargetTransition};
-use ebb_wire::callback::FailureReason;
-use ebb_wire::id::RunId;
-use ebb_wire::record::AttemptResult;
 
 use crate::attempt_end::AttemptEnd;
 use crate::env::Env;

@@ -8,17 +8,17 @@
 
 use std::time::Duration;
 
+use ebb_documents::plan::UnitRef;
+use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
     Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunOutcome, Shard,
     Timestamp, Unit, UnitProgress, accept, follow, refusal,
 };
-use ebb_spec::plan::UnitRef;
-use ebb_spec::render::ProducerState;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult};
 use ebb_store::{PutOutcome, RunHead};
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptResult};
 
 use crate::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::dispatch::{self, AttemptRef};

@@ -1,18 +1,18 @@
 //! Retention: the stored data of a life is removed some days after it is gone.
 //!
-//! An [`Expiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
+//! An [`TokenExpiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
 //! runs, records, outputs, logs and plan are deleted. Every step may be repeated.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_documents::plan::Action;
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
-use ebb_spec::plan::Action;
+use ebb_protocol::id::{self, RunId};
 use ebb_store::{
     DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, TargetTransition,
     Tombstone,
 };
-use ebb_wire::id::{self, RunId};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 

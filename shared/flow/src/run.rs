@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_documents::plan::{HookPlan, UnitPlan};
+use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
-use ebb_spec::plan::{HookPlan, UnitPlan};
-use ebb_spec::render::TargetFacts;
+use ebb_protocol::id::{self, RunId};
 use ebb_store::{PatchResult, RunFacts, RunHead};
-use ebb_wire::id::{self, RunId};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;

@@ -3,10 +3,10 @@
 //! Noted in the write that makes the target gone, and done after the platform was told, or when the target is due next:
 //! nobody waits for it. A relay that is out of reach is asked again, for as long as it takes.
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_spec::plan::Plan;
+use ebb_protocol::id;
 use ebb_store::{SecretRelease, TargetHead, TargetTransition};
-use ebb_wire::id;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -99,9 +99,9 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
+    use ebb_documents::plan::{HookName as PlanMoment, HookPlan};
     use ebb_engine::Timestamp;
-    use ebb_spec::plan::{HookName as PlanMoment, HookPlan};
-    use ebb_wire::relay::{EnsureTask, TaskId, TaskState};
+    use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Gathers figures and spans of an invocation and hands them to [`FigureSink`] and [`SpanSink`] at its end.
+//! Gathers figures and spans of an invocation and hands them to [`MetricSink`] and [`SpanSink`] at its end.
 //!
 //! Everything is gathered in the task of the invocation and nowhere else: invocations beside each other do not see each
 //! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 
 use crate::dispatch::AttemptRef;
 use crate::ports::Clock as _;

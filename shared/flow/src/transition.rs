@@ -5,8 +5,8 @@ use std::time::Duration;
 use ebb_engine::follow::in_flight;
 use ebb_engine::target::{self, Notification, PhaseChange};
 use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, RunPhase, TargetPhase, accept};
+use ebb_protocol::id::{self, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
-use ebb_wire::id::{self, RunId};
 
 use crate::dispatch_all::Continuation;
 use crate::env::{CompiledPlan, Env};
@@ -404,9 +404,9 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
 /// The text of what the platform is told.
 pub fn event_type(tell: Notification) -> &'static str {
     match tell {
-        Notification::Ready => ebb_wire::lifecycle::READY,
-        Notification::Failed => ebb_wire::lifecycle::FAILED,
-        Notification::Stuck => ebb_wire::lifecycle::STUCK,
-        Notification::Gone => ebb_wire::lifecycle::GONE,
+        Notification::Ready => ebb_protocol::lifecycle::READY,
+        Notification::Failed => ebb_protocol::lifecycle::FAILED,
+        Notification::Stuck => ebb_protocol::lifecycle::STUCK,
+        Notification::Gone => ebb_protocol::lifecycle::GONE,
     }
 }

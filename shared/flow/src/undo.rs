@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::plan::{Action, UnitPlan, UnitRef};
+use ebb_documents::render::{KnownOutputs, ProducerState};
 use ebb_engine::{Hook, Patch, PatchChange, Shard, Timestamp, Unit, retry};
-use ebb_spec::plan::{Action, UnitPlan, UnitRef};
-use ebb_spec::render::{KnownOutputs, ProducerState};
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::RunId;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
-use ebb_wire::value::Outputs;
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::value::Outputs;
 
 use crate::dispatch::AttemptRef;
 use crate::env::Env;

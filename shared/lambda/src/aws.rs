@@ -25,13 +25,13 @@ const OPERATION: Duration = Duration::from_secs(8);
 /// A connection that was idle for longer is not used again.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Returns the settings of the clients of the table and the queue. [`patient`] makes those of the others.
+/// Returns the settings of the clients of the table and the queue. [`with_long_timeouts`] makes those of the others.
 ///
 /// The region is `AWS_REGION`. Credentials are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
 /// `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_SERVICE` name other endpoints, if they are set. Sends no request.
 ///
 /// # Errors
-/// [`DeployedError::Missing`].
+/// [`FunctionError::Missing`].
 pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     let config = loader().load().await;
     match config.region() {

@@ -106,7 +106,7 @@ mod tests {
             for name in
                 [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")]
             {
-                let event = ebb_wire::lifecycle::LifecycleData {
+                let event = ebb_protocol::lifecycle::LifecycleData {
                     kind: "sandbox".to_owned(),
                     name: name.clone(),
                     uid: "u".to_owned(),

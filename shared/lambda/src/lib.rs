@@ -18,6 +18,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Millis;
 use ebb_flow::background::BackgroundTasks;
 use ebb_flow::cluster::{ClusterRegistry, ClusterRelay, PollEndpoint};
@@ -26,13 +27,12 @@ use ebb_flow::http::{ApiRole, ApiTokens, HttpProblem, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::Telemetry;
 use ebb_otlp::OtlpExporter;
-use ebb_outbound::{HttpClient, Policy};
+use ebb_protocol::id::installation;
+use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::relay::RESPONSE_TIMEOUT;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::token::TokenKeys;
 use ebb_store::{DynamoTable, S3Bucket, Store};
-use ebb_wire::id::installation;
-use ebb_wire::limits::BATCH_RESPONSE_BODY;
-use ebb_wire::relay::RESPONSE_TIMEOUT;
-use ebb_wire::sign::WebhookKeys;
-use ebb_wire::token::TokenKeys;
 use tower::ServiceExt as _;
 
 use reloading::ReloadingValue;
@@ -61,7 +61,7 @@ pub enum FunctionError {
     Secret { name: String, reason: String },
     /// The HTTP client cannot be made.
     #[error(transparent)]
-    Http(#[from] ebb_outbound::HttpClientError),
+    Http(#[from] ebb_egress::HttpClientError),
 }
 
 /// What surroundings are made of.

@@ -56,7 +56,7 @@ impl FunctionVariables {
     /// A variable that has to be there.
     ///
     /// # Errors
-    /// [`DeployedError::Missing`].
+    /// [`FunctionError::Missing`].
     pub(crate) fn required(&self, name: &'static str) -> Result<String, FunctionError> {
         Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(FunctionError::Missing(name))
     }
@@ -64,7 +64,7 @@ impl FunctionVariables {
     /// A variable that has to be there, as what it means.
     ///
     /// # Errors
-    /// [`DeployedError`].
+    /// [`FunctionError`].
     pub(crate) fn parsed<T, E: std::fmt::Display>(
         &self,
         name: &'static str,

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ebb_flow::cluster::{ClusterConfig, ClusterRegistry, PodUser, RelayTransport};
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::sign::WebhookSecret;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -32,7 +32,7 @@ pub struct KubernetesOptions {
     pub context: Option<String>,
     /// Where its pods reach this machine: an address, and the port that the relay then listens on.
     pub advertise_address: SocketAddr,
-    /// An image whose `/ebb-runner` is the runner.
+    /// An image whose `/ebb-entrypoint` is the runner.
     pub runner_image: String,
     /// The namespace of units that name none; made if it is not there.
     pub unit_namespace: String,
@@ -202,7 +202,7 @@ async fn forward_log(stderr: ChildStderr) -> String {
             Some(said) if why.is_empty() => why = format!("{said}\n"),
             _ if !why.is_empty() => why += &format!("{line}\n"),
             // It filters by the same variable.
-            _ if tracing::enabled!(target: "ebb_cluster", Level::ERROR) => {
+            _ if tracing::enabled!(target: "ebb_relay_core", Level::ERROR) => {
                 drop(writeln!(io::stderr(), "{line}"))
             }
             _ => {}

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::background::BackgroundTasks;
 use ebb_flow::cluster::PollEndpoint;
@@ -20,9 +21,8 @@ use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
-use ebb_outbound::{HttpClient, Policy};
+use ebb_protocol::relay::TaskId;
 use ebb_store::{DynamoTable, Meter, Store};
-use ebb_wire::relay::TaskId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

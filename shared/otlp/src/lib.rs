@@ -41,7 +41,7 @@ impl OtlpExporter {
     /// them; `None` without an endpoint. Sends no request.
     ///
     /// # Errors
-    /// [`CollectorError`]. A collector that does not answer is not an error.
+    /// [`OtlpError`]. A collector that does not answer is not an error.
     pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, OtlpError> {
         if endpoint.is_empty() {
             return Ok(None);

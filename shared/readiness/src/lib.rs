@@ -2,7 +2,7 @@
 //!
 //! [`judge`] looks at one observation of an object that somebody applied, [`deletion`] at one of an object that somebody
 //! deleted. Both are functions of their arguments: deadlines, retries and the reading of the object are the caller's, and
-//! so is the evaluation of a document's own `ready` and `fail` (expressions of `ebb-spec`), which come in as [`Rules`].
+//! so is the evaluation of a document's own `ready` and `fail` (expressions of `ebb-documents`), which come in as [`DocumentRules`].
 //!
 //! The order of the questions, and what answers them:
 //!

@@ -13,7 +13,7 @@ pub(crate) struct ContractRow {
     pub(crate) name: &'static str,
     /// The API group, `""` for the core's; `*.example.org` for it and all below.
     pub(crate) group: &'static str,
-    /// Kinds; `*` alone for all, `*End` for all that end so.
+    /// Kinds; `*` alone for all, `*TerminalCondition` for all that end so.
     pub(crate) kinds: &'static [&'static str],
     pub(crate) rule: ContractRule,
 }

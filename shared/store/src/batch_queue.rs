@@ -1,7 +1,7 @@
 //! Mailboxes over table and bucket together.
 
 use async_trait::async_trait;
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use crate::dynamo::{BatchItem, BodyStorage};
 use crate::ops::{BatchQueue, QueuedBatch, StoreResult};

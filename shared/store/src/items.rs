@@ -1,9 +1,9 @@
 //! What the table holds, as values.
 
-use ebb_wire::engine::target::Notification;
-use ebb_wire::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
-use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::TargetStopCause;
+use ebb_protocol::engine::target::Notification;
+use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
+use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::TargetList;
@@ -177,8 +177,8 @@ mod tell_text {
 }
 
 mod moment_text {
-    use ebb_wire::engine::Hook;
-    use ebb_wire::id::{hook_name, hook_named};
+    use ebb_protocol::engine::Hook;
+    use ebb_protocol::id::{hook_name, hook_named};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(moment: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {

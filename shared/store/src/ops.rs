@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
-use ebb_wire::id::RunId;
-use ebb_wire::record::{AttemptRecord, AttemptResult};
+use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptRecord, AttemptResult};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
@@ -42,11 +42,11 @@ pub trait ReadRecords: Send + Sync {
         run: &RunId,
         units: &[Unit],
     ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
-    /// The records of all units, without evidence and outputs: [`Kept::Nothing`] stands for them.
+    /// The records of all units, without evidence and outputs: [`BatchItem::Nothing`] stands for them.
     ///
-    /// [`Kept::Nothing`]: ebb_wire::record::Kept::Nothing
+    /// [`BatchItem::Nothing`]: ebb_protocol::record::Kept::Nothing
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
-    /// The tries of `units` that [`NoteRecord::note_accepted`] has noted, in no order (`Query` per head item).
+    /// The tries of `units` that [`UpdateAttemptRecord::record_accepted`] has noted, in no order (`Query` per head item).
     async fn read_accepted(
         &self,
         run: &RunId,
@@ -77,8 +77,8 @@ pub enum AttemptUpdate {
 }
 
 /// Writes a step of a try into its record (`UpdateItem`). The first `Started`, `Posted` and `Accepted` stay, later ones change
-/// nothing; the last `Again`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `Again`, and `PutOff` a `Started`.
-/// `Accepted`, `Again` and `PutOff` end a lease. A record with a result is left as it is.
+/// nothing; the last `ResendEffect`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `ResendEffect`, and `PutOff` a `Started`.
+/// `Accepted`, `ResendEffect` and `PutOff` end a lease. A record with a result is left as it is.
 #[async_trait]
 pub trait UpdateAttemptRecord: Send + Sync {
     /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,
@@ -111,7 +111,7 @@ pub enum PutOutcome {
     /// Another result was there first, and stays; this one is kept beside it.
     Conflict(AttemptResult),
     /// Another result was there first, and stays. This success is counted and not kept: as many as
-    /// [`ebb_wire::limits::DISTINCT_RESULTS`] distinct ones are.
+    /// [`ebb_protocol::limits::DISTINCT_RESULTS`] distinct ones are.
     Excess(AttemptResult),
 }
 
@@ -202,7 +202,7 @@ pub trait QueryDue: Send + Sync {
 }
 
 /// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). Each life has its own: see
-/// [`MoveTarget::begin_life`].
+/// [`MoveTarget::begin_instance`].
 #[async_trait]
 pub trait PlanStore: Send + Sync {
     /// Keeps the plan of a life again that was lost.
@@ -379,7 +379,7 @@ pub trait ObjectStore: Send + Sync {
 /// Objects that are removed at once.
 const REMOVALS: usize = 16;
 
-/// All that is done with a bucket (S3 `DeleteObject` and `ListObjectsV2`, beside [`Objects`]).
+/// All that is done with a bucket (S3 `DeleteObject` and `ListObjectsV2`, beside [`ObjectStore`]).
 #[async_trait]
 pub trait Bucket: ObjectStore + Debug {
     /// Removes what is under a key, if there is anything.
@@ -496,7 +496,7 @@ pub trait HealthMarks: Send + Sync {
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>>;
 }
 
-/// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`Rounds`].
+/// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`OrphanScans`].
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
     /// Those that give none, by name.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ebb_wire::engine::{Attempt, Patch, Shard, Timestamp, Unit};
-use ebb_wire::id::RunId;
-use ebb_wire::record::{AttemptRecord, AttemptResult};
+use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptRecord, AttemptResult};
 
 use crate::dynamo::{BodyStorage, DynamoTable, pack};
 use crate::error::StoreError;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::compile::{self, BoundPlugin};
-use ebb_spec::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
-use ebb_spec::model::{ParamDoc, ParamKind, PluginDoc, SandboxDoc};
-use ebb_spec::plan::{Plan, SourceLocation, UnitRef};
-use ebb_spec::render::{self, CompiledExpressions, KnownOutputs, TargetFacts};
+use ebb_documents::compile::{self, BoundPlugin};
+use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
+use ebb_documents::model::{ParamDoc, ParamKind, PluginDoc, SandboxDoc};
+use ebb_documents::plan::{Plan, SourceLocation, UnitRef};
+use ebb_documents::render::{self, CompiledExpressions, KnownOutputs, TargetFacts};
 use semver::Version;
 
 use crate::{InputParts, placed};

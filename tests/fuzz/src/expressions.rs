@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::expr::{self, Scope};
-use ebb_spec::load::{self, DocumentVars, NoFiles};
-use ebb_spec::plan::{HookName, Plan, UnitRef};
-use ebb_spec::render::{self, CompiledExpressions, MAX_VALUE_BYTES, RenderError, WebhookResponse};
-use ebb_spec::{compile, model::PluginDoc};
+use ebb_documents::expr::{self, Scope};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::plan::{HookName, Plan, UnitRef};
+use ebb_documents::render::{self, CompiledExpressions, MAX_VALUE_BYTES, RenderError, WebhookResponse};
+use ebb_documents::{compile, model::PluginDoc};
 use serde_json::Value;
 
 use crate::{InputParts, placed};

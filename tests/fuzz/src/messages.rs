@@ -1,13 +1,13 @@
 //! Messages from outside: lifecycle webhooks, callbacks, what relays say.
 
 use ebb_engine::Timestamp;
-use ebb_wire::callback::Callback;
-use ebb_wire::cloudevents;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::record::AttemptRecord;
-use ebb_wire::relay::{EnsureTask, TaskState};
-use ebb_wire::sign::{self, MessageId, WebhookKeys, WebhookSecret};
-use ebb_wire::value::{Outputs, UnitValue};
+use ebb_protocol::callback::Callback;
+use ebb_protocol::cloudevents;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::relay::{EnsureTask, TaskState};
+use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use ebb_protocol::value::{Outputs, UnitValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,7 +1,7 @@
 //! Every error of a document has its place in it.
 
-use ebb_spec::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
-use ebb_spec::model::LineColumn;
+use ebb_documents::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
+use ebb_documents::model::LineColumn;
 
 /// Errors that concern a document as a whole.
 const OF_THE_WHOLE: [&str; 4] = ["empty", "too-large", "several-documents", "limit"];

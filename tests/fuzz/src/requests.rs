@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ebb_spec::load::{self, DocumentVars, NoFiles};
-use ebb_spec::plan::{HookName, Plan, UnitRef};
-use ebb_spec::render::{self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::plan::{HookName, Plan, UnitRef};
+use ebb_documents::render::{
+    self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts,
+};
 use url::Url;
 
 use crate::expressions::bound;

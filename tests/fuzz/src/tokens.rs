@@ -1,10 +1,10 @@
 //! Tokens, keys and ids.
 
 use ebb_engine::{Attempt, Epoch, Hook, Timestamp, Unit};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::limits;
-use ebb_wire::sign::{MessageId, WebhookKeys};
-use ebb_wire::token::{TokenClaims, TokenError, TokenKeys, TokenKind};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::limits;
+use ebb_protocol::sign::{MessageId, WebhookKeys};
+use ebb_protocol::token::{TokenClaims, TokenError, TokenKeys, TokenKind};
 
 use crate::InputParts;
 

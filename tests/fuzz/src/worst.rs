@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ebb_spec::compile::{self, BoundPlugin};
-use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::expr::WorkBudget;
-use ebb_spec::load::{self, DocumentVars, NoFiles};
-use ebb_spec::model::{PluginDoc, SandboxDoc};
+use ebb_documents::compile::{self, BoundPlugin};
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::expr::WorkBudget;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::{PluginDoc, SandboxDoc};
 use semver::Version;
 
 const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";

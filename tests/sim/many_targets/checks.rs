@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_engine::{Attempt, Hook, RunPhase, Shard, Unit};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
+use ebb_protocol::record::AttemptOutcome;
 use ebb_store::RunHead;
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{FAILED, GONE, READY, STUCK};
-use ebb_wire::record::AttemptOutcome;
 
 use super::ledger::NotificationEntry;
 use super::platform::KIND;

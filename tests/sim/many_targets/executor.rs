@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_flow::callback::CallbackOutcome;
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::id::RunId;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::id::RunId;
 
 use super::super::{FaultInjector, FaultKind, SimFunctions, SimRuntime};
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, SimActivity, SimLedger, SimObject};
@@ -19,7 +19,7 @@ const LATE_MS: u64 = 600_000;
 const FIRST_LATE_MS: u64 = 120_000;
 
 /// Results of a flood: more than are kept of an attempt.
-const FLOOD: usize = ebb_wire::limits::DISTINCT_RESULTS + 4;
+const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 
 /// Returns whether the thing that a callback reports is undone in the end.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Unit};
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 
 use super::super::{SimRuntime, SimTable};
 use super::registry::SimUnit;

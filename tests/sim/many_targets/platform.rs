@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
 use ebb_flow::lifecycle::LifecycleRejection;
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::lifecycle::{DELETED, LifecycleData};
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::lifecycle::{DELETED, LifecycleData};
 
 use super::super::{FaultKind, SimRandom};
 use super::executor::SimExecutor;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_documents::plan::{Action, Plan, UnitRef};
 use ebb_engine::Hook;
-use ebb_spec::plan::{Action, Plan, UnitRef};
-use ebb_wire::id;
-use ebb_wire::token::idempotency_key;
+use ebb_protocol::id;
+use ebb_protocol::token::idempotency_key;
 
 use super::super::SimRandom;
 use super::scenario::UnitAction;
@@ -140,5 +140,5 @@ pub(super) fn units(
 
 /// The first digits of a key as a number to the base of 16.
 fn digits(key: &str) -> String {
-    ebb_wire::id::digest(key.as_bytes()).chars().filter(char::is_ascii_hexdigit).take(15).collect()
+    ebb_protocol::id::digest(key.as_bytes()).chars().filter(char::is_ascii_hexdigit).take(15).collect()
 }

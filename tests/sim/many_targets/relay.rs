@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_flow::ports::RelayError;
-use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::id::RunId;
-use ebb_wire::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::id::RunId;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
+use ebb_protocol::value::UnitValue;
 
 use super::super::{FaultKind, SimTaskId};
 use super::executor::{SimExecutor, callback_of, run_of};
@@ -83,12 +83,12 @@ fn part_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
 }
 
 impl SimClusters {
-    /// Clusters with so many slots for scripts; [`SILENT`] gives no answer.
+    /// Clusters with so many slots for scripts; [`UNREACHABLE`] gives no answer.
     pub(super) fn new(executor: Arc<SimExecutor>, slots: usize) -> Self {
         Self { executor, known: Arc::default(), is_silent: Arc::new(AtomicBool::new(true)), slots }
     }
 
-    /// From now on [`SILENT`] answers.
+    /// From now on [`UNREACHABLE`] answers.
     pub(super) fn answer(&self) {
         self.is_silent.store(false, Ordering::Relaxed);
     }

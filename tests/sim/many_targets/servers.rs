@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::sign::WEBHOOK_ID;
-use ebb_wire::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
 use super::super::{FaultInjector, FaultKind, SimRuntime};
 use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
-use ebb_spec::plan::Plan;
 use ebb_store::{DueItem, PluginItem, TargetHead};
 
 use super::super::functions::FunctionFaults;
@@ -34,7 +34,7 @@ const PATIENCE_MS: u64 = 24 * 3_600_000;
 const LATEST_MS: u64 = 20 * 60_000;
 /// How long it is watched after the end: longer than the queue can hold a message.
 pub(super) const LINGER_MS: u64 = 1_800_000;
-/// A function's timeout; with transport and skew less than [`LANDING_MS`].
+/// A function's timeout; with transport and skew less than [`MAX_IN_FLIGHT_MS`].
 const FUNCTION_MS: u64 = 28_000;
 const MAX_IN_FLIGHT_MS: u64 = 30_000;
 /// A sweep that comes to its end leaves nothing as due as it was that the index names, whatever else hangs. Failing operations
@@ -189,7 +189,7 @@ impl Simulation {
                 name: name.clone(),
                 version: version.clone(),
                 dialect: "ebb".to_owned(),
-                digest: ebb_wire::id::digest(document.as_bytes()),
+                digest: ebb_protocol::id::digest(document.as_bytes()),
                 document: document.clone(),
                 created: runtime.now(),
                 withdrawn: None,

@@ -13,13 +13,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
-use ebb_wire::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
-use ebb_wire::relay::{
+use ebb_protocol::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
+use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
+use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, RelayRequest, RelayResponse, TaskId, TaskState,
 };
-use ebb_wire::seal;
-use ebb_wire::sign::{self, MessageId, WebhookKeys};
+use ebb_protocol::seal;
+use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, secret};

@@ -6,11 +6,11 @@ use ebb_engine::{Hook, Unit};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
 use ebb_flow::telemetry::Telemetry;
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::relay::TaskId;
-use ebb_wire::sign::{self, MessageId};
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::relay::TaskId;
+use ebb_protocol::sign::{self, MessageId};
 use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, DeployedFunctions, SILENT, TOKEN, secret};

@@ -8,8 +8,8 @@ use ebb_tests::log_buffer::LogBuffer;
 use serde_json::Value;
 
 use crate::collector::{Collector, Span};
-use crate::outside::Seen;
-use crate::run::Life;
+use crate::outside::SeenTraces;
+use crate::run::LifecycleRun;
 
 const PLUGIN: &str = r##"
 runners: {sh: {image: "busybox:1"}}
@@ -37,11 +37,11 @@ fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_for_each_run() {
     let collector = Collector::start().await;
-    let (lines, seen) = (LogBuffer::default(), Seen::default());
+    let (lines, seen) = (LogBuffer::default(), SeenTraces::default());
     let spans = ebb_otlp::OtlpExporter::open(&collector.endpoint, "").unwrap().unwrap();
     let telemetry = Telemetry::default().with_spans(spans);
     let telemetry = telemetry.with_metrics(EmfSink::new("Ebb/test", Box::new(lines.clone())));
-    let mut life = Life::begin(telemetry, seen.clone()).await;
+    let mut life = LifecycleRun::begin(telemetry, seen.clone()).await;
     life.publish("traced@1.0.0", PLUGIN).await;
     life.traceparent = Some(format!("00-{}-{}-01", CALLER.0, CALLER.1));
     assert_eq!(life.create("called", "1", "traced", "").await, 202);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::{fs, io};
 
-use ebb_wire::api::{TargetState, UnitState};
+use ebb_protocol::api::{TargetState, UnitState};
 use tempfile::TempDir;
 
 use crate::workdir::{PATIENCE, Workdir, shared_folder, until};

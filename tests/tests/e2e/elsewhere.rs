@@ -1,6 +1,6 @@
 //! Places whose units run in a cluster or in containers.
 
-use crate::cluster::{Cluster, RUNNER};
+use crate::cluster::{RUNNER, TestCluster};
 use crate::containers::PodmanEngine;
 use crate::installed::InstalledRelay;
 use crate::workdir::Workdir;
@@ -8,7 +8,7 @@ use crate::{kubectl, program};
 
 impl Workdir {
     /// One whose units run in this namespace of a cluster, by a relay of its own.
-    pub(crate) async fn in_cluster(cluster: &Cluster, units: &str) -> Self {
+    pub(crate) async fn in_cluster(cluster: &TestCluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
         let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
         // `ebb` finds it beside itself.

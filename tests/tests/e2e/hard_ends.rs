@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{TargetState, UnitState};
+use ebb_protocol::api::{TargetState, UnitState};
 use serde_json::json;
 
 use crate::cluster::{BUSYBOX, cluster, xtask};

@@ -1,17 +1,17 @@
 //! A relay that its chart has installed in the cluster, in a pod with the rights that the chart gives it.
 
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::cluster::{Cluster, RELAY, RUNNER, relay_image};
+use crate::cluster::{RELAY, RUNNER, TestCluster, relay_image};
 use crate::kubectl::{of_units, open_records};
 use crate::program;
 use crate::workdir::until;
 
 /// The release, with namespaces of its own.
 pub(crate) struct InstalledRelay {
-    pub(crate) cluster: &'static Cluster,
+    pub(crate) cluster: &'static TestCluster,
     pub(crate) units: String,
     /// The namespace of the relay and its records.
     pub(crate) own: String,
@@ -20,7 +20,7 @@ pub(crate) struct InstalledRelay {
 
 impl InstalledRelay {
     /// Installs one, with more values for its chart, and waits until it is ready.
-    pub(crate) async fn new(cluster: &'static Cluster, title: &str, more: Value) -> Self {
+    pub(crate) async fn new(cluster: &'static TestCluster, title: &str, more: Value) -> Self {
         static IMAGE: OnceCell<()> = OnceCell::const_new();
         let make = || tokio::task::spawn_blocking(|| relay_image(program::relay()));
         IMAGE.get_or_init(async || make().await.unwrap()).await;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use ebb_wire::api::{TargetState, UnitState};
+use ebb_protocol::api::{TargetState, UnitState};
 
-use crate::cluster::{BUSYBOX, Cluster, cluster};
+use crate::cluster::{BUSYBOX, TestCluster, cluster};
 use crate::kubectl::{list, name, of_units, open_records};
 use crate::workdir::{CommandResult, Workdir, until};
 
@@ -78,13 +78,13 @@ async fn apply(place: &Workdir, document: &str, name: &str, more: &[&str]) -> Co
 }
 
 /// An object of units, with who has written what of it.
-fn object(cluster: &Cluster, kind: &str, name: &str) -> Value {
+fn object(cluster: &TestCluster, kind: &str, name: &str) -> Value {
     let get = ["-n", UNITS, "get", kind, name, "--show-managed-fields", "-o", "json"];
     serde_json::from_str(&cluster.run("kubectl", &get, "").unwrap()).unwrap()
 }
 
 /// What there is of units, and what the relay still has to do or holds.
-fn there(cluster: &Cluster) -> Option<Vec<String>> {
+fn there(cluster: &TestCluster) -> Option<Vec<String>> {
     Some([of_units(cluster, UNITS)?, open_records(cluster, RECORDS)?].concat())
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{TargetDetail, TargetState};
-use ebb_wire::lifecycle::{GONE, READY};
+use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::lifecycle::{GONE, READY};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 

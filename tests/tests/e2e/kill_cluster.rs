@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{TargetDetail, UnitState};
-use ebb_wire::lifecycle::{GONE, READY};
+use ebb_protocol::api::{TargetDetail, UnitState};
+use ebb_protocol::lifecycle::{GONE, READY};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::cluster::Cluster;
+use crate::cluster::TestCluster;
 
 /// Who needs the cluster's servers, and who ends them.
 static SERVERS: RwLock<()> = RwLock::const_new(());
@@ -26,14 +26,14 @@ pub(crate) async fn only_relay() -> MutexGuard<'static, ()> {
 }
 
 /// What `kubectl get` lists; `None`: the API server does not answer.
-pub(crate) fn list(cluster: &Cluster, namespace: &str, kinds: &str) -> Option<Vec<Value>> {
+pub(crate) fn list(cluster: &TestCluster, namespace: &str, kinds: &str) -> Option<Vec<Value>> {
     let said = cluster.run("kubectl", &["-n", namespace, "get", kinds, "-o", "json"], "").ok()?;
     let list: Value = serde_json::from_str(&said).unwrap();
     Some(list["items"].as_array().unwrap().clone())
 }
 
 /// What there is of units, by kind and name.
-pub(crate) fn of_units(cluster: &Cluster, namespace: &str) -> Option<Vec<String>> {
+pub(crate) fn of_units(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
     let kinds = "jobs,pods,secrets,configmaps,deployments,replicasets,services";
     // Every namespace has it.
     let ours = |name: &String| !name.contains("kube-root-ca.crt");
@@ -41,7 +41,7 @@ pub(crate) fn of_units(cluster: &Cluster, namespace: &str) -> Option<Vec<String>
 }
 
 /// The records of a relay but for tombstones: what it still has to do, and what it still holds.
-pub(crate) fn open_records(cluster: &Cluster, namespace: &str) -> Option<Vec<String>> {
+pub(crate) fn open_records(cluster: &TestCluster, namespace: &str) -> Option<Vec<String>> {
     let records = list(cluster, namespace, "secrets")?;
     let records = records.iter().filter(|record| !record["metadata"]["labels"]["ebb.dev/unit"].is_null());
     let open = records.filter(|record| {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use ebb_wire::limits::LOG_TAIL;
+use ebb_protocol::limits::LOG_TAIL;
 
 use crate::workdir::{Workdir, shared_folder};
 

@@ -30,4 +30,5 @@ mod server;
 mod victims;
 mod webhooks;
 mod wired;
+#[allow(dead_code, reason = "the tests of `ebb` use more of it")]
 mod workdir;

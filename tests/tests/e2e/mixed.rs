@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_wire::api::TargetDetail;
+use ebb_protocol::api::TargetDetail;
 use serde_json::json;
 
 use crate::cluster::cluster;

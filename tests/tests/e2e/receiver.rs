@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use ebb_wire::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 use tokio::net::TcpListener;

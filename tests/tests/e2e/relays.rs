@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::SystemTime;
 
-use ebb_wire::api::{ClusterInfo, OrphanList, OrphansDeleted, TargetState, TransportKind};
-use ebb_wire::engine::Timestamp;
-use ebb_wire::id;
-use ebb_wire::lifecycle::OutputValue;
-use ebb_wire::relay::{
+use ebb_protocol::api::{ClusterInfo, OrphanList, OrphansDeleted, TargetState, TransportKind};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id;
+use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::relay::{
     Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId,
 };
-use ebb_wire::sign::{MessageId, WebhookSecret, sign};
+use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::cluster::{BUSYBOX, Cluster, RUNNER, cluster};
+use crate::cluster::{BUSYBOX, RUNNER, TestCluster, cluster};
 use crate::kubectl::served;
 use crate::program;
 use crate::s3::value;
@@ -88,13 +88,13 @@ fn sandbox(name: &str, cluster: &str) -> String {
 }
 
 /// What kubectl prints; `None`: it fails.
-fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Option<String> {
+fn kubectl(cluster: &TestCluster, arguments: &[&str], input: &str) -> Option<String> {
     cluster.run("kubectl", arguments, input).ok()
 }
 
 /// A relay with namespaces of its own.
 struct E2eRelay {
-    cluster: &'static Cluster,
+    cluster: &'static TestCluster,
     units: String,
     folder: TempDir,
     secret: WebhookSecret,
@@ -103,7 +103,7 @@ struct E2eRelay {
 }
 
 impl E2eRelay {
-    async fn new(cluster: &'static Cluster, title: &str) -> Self {
+    async fn new(cluster: &'static TestCluster, title: &str) -> Self {
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         for name in [units.clone(), format!("{units}-relay")] {
             kubectl(cluster, &["create", "namespace", &name], "").unwrap();

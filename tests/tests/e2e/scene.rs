@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ebb_wire::api::TargetDetail;
-use ebb_wire::lifecycle::OutputValue;
+use ebb_protocol::api::TargetDetail;
+use ebb_protocol::lifecycle::OutputValue;
 use tempfile::TempDir;
 
 use crate::receiver::E2eReceiver;

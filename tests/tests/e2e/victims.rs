@@ -49,7 +49,7 @@ impl KillTarget {
             Self::Relay => is(process, "ebb-relay") && holds(process, "environ", &relay.own),
             // Not the one that installs it.
             Self::Runner => {
-                is(process, "ebb-runner")
+                is(process, "ebb-entrypoint")
                     && holds(process, "cgroup", &group)
                     && holds(process, "cmdline", "--spec")
             }

@@ -1,6 +1,6 @@
 //! Units that are requests: one answered at once, one called back for, one asked again.
 
-use ebb_wire::api::{TargetState, UnitState};
+use ebb_protocol::api::{TargetState, UnitState};
 
 use crate::receiver::E2eReceiver;
 use crate::s3::value;
@@ -53,7 +53,7 @@ async fn dev_apply_and_delete() {
     // Everything else is done: only the callback is missing.
     let seen = until("the other two units", async || {
         let seen = place.get(SANDBOX).await;
-        let done = |unit: &&ebb_wire::api::UnitDetail| unit.state == UnitState::Succeeded;
+        let done = |unit: &&ebb_protocol::api::UnitDetail| unit.state == UnitState::Succeeded;
         (seen.runs.first()?.units.iter().filter(done).count() == 2).then_some(seen)
     })
     .await;

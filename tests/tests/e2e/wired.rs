@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ebb_wire::api::{TargetDetail, UnitState};
+use ebb_protocol::api::{TargetDetail, UnitState};
 use serde_json::Value;
 
 use crate::s3::value;

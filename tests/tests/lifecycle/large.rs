@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ebb_engine::Hook;
-use ebb_wire::api::TargetState;
+use ebb_protocol::api::TargetState;
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -9,8 +9,8 @@ use ebb_flow::inputs::InvocationCache;
 use ebb_flow::records;
 use ebb_flow::reopen::{ReopenCause, reopen_seen};
 use ebb_flow::run::Run;
-use ebb_wire::api::{Certainty, TargetState, UnitState};
-use ebb_wire::record::AttemptResult;
+use ebb_protocol::api::{Certainty, TargetState, UnitState};
+use ebb_protocol::record::AttemptResult;
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, ReceivedCall, eventually, find, plugin, run_id};

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use ebb_engine::Hook;
-use ebb_wire::api::{TargetPage, TargetState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::record::OutputStorage;
+use ebb_protocol::api::{TargetPage, TargetState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::record::OutputStorage;
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, plugin, sandbox};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ebb_wire::api::{TargetState, UnitState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::TargetStopCause;
+use ebb_protocol::api::{TargetState, UnitState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::TargetStopCause;
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, plugin, sandbox, word};

@@ -9,15 +9,15 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Hook, Millis, TargetPhase, Timestamp, Unit};
 use ebb_flow::reopen::{ReopenCause, reopen};
 use ebb_flow::{Env, InstanceCache};
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::OutputStorage;
 use ebb_store::{
     DamagedExpiry, DueExpiries, InstanceExpiry, ReadRecords as _, ReadTarget as _, RemoveExpired, Store,
     StoreError,
 };
 use ebb_tests::fakes;
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id::RunId;
-use ebb_wire::record::OutputStorage;
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, now, run_id, sandbox};
@@ -83,7 +83,7 @@ struct FailingStore<'a> {
 
 impl<'a> FailingStore<'a> {
     fn new(world: &'a LifecycleHarness, name: &str, hangs: bool) -> Self {
-        let life = ebb_wire::id::instance_key("sandbox", name, &format!("{name}-uid"));
+        let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
         Self { store: world.stack().store().as_ref(), life, hangs, hits: AtomicUsize::new(0) }
     }
 
@@ -185,7 +185,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
         gone(&world, name, "long").await;
     }
     let (store, then) = (world.stack().store(), now().plus(Millis(172_800_000)));
-    let life = ebb_wire::id::instance_key("sandbox", "damaged", "damaged-uid");
+    let life = ebb_protocol::id::instance_key("sandbox", "damaged", "damaged-uid");
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();

@@ -5,12 +5,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
 use ebb_engine::{Attempt, Hook, Millis, RunEvent, Unit, accept};
+use ebb_protocol::api::TargetState;
 use ebb_store::{
     DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _,
     PlanStore as _, PutAttemptResult as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
     RemoveExpired as _, TargetHead, TargetTransition,
 };
-use ebb_wire::api::TargetState;
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, now, plugin, run_id};
@@ -84,7 +84,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!(round_at(&world, KEPT / 2).await, 0);
     assert_eq!(stored(&world, "ends").await, ended);
     let plan = async |name: &str| {
-        let life = ebb_wire::id::instance_key("sandbox", name, &format!("{name}-uid"));
+        let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
         world.stack().store().get_plan(&life).await.unwrap().is_some()
     };
     assert!(plan("ends").await);
@@ -123,7 +123,7 @@ pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     }
     let (store, env) = (world.stack().store(), world.stack().env());
     let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
-    let life = ebb_wire::id::instance_key("sandbox", "damaged", &damaged.uid);
+    let life = ebb_protocol::id::instance_key("sandbox", "damaged", &damaged.uid);
     store.delete_plan(&life).await.unwrap();
     env.forget_plan(&damaged.plan);
     let before = stored(&world, "damaged").await;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ebb_engine::{Hook, Unit};
 use ebb_flow::sweep::{SweepCondition, sweep_run};
+use ebb_protocol::api::{Certainty, TargetState, UnitState};
+use ebb_protocol::callback::ReasonCode;
 use ebb_store::ReadRecords as _;
-use ebb_wire::api::{Certainty, TargetState, UnitState};
-use ebb_wire::callback::ReasonCode;
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, find, now, plugin, run_id};

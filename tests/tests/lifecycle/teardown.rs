@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use ebb_wire::api::{Certainty, TargetState, UnitState};
-use ebb_wire::lifecycle::TargetStopCause;
+use ebb_protocol::api::{Certainty, TargetState, UnitState};
+use ebb_protocol::lifecycle::TargetStopCause;
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, find, plugin};

@@ -8,9 +8,9 @@ use ebb_flow::cluster::PollEndpoint;
 use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::system::SystemClock;
 use ebb_local::embedded;
+use ebb_protocol::api::{CheckList, TargetState};
+use ebb_protocol::limits;
 use ebb_store::{DynamoTable, Store};
-use ebb_wire::api::{CheckList, TargetState};
-use ebb_wire::limits;
 use serde_json::{Value, json};
 
 use crate::harness::{LifecycleHarness, LifecycleReply, plugin};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use axum::http::HeaderMap;
 use ebb_engine::{Attempt, Epoch, Hook, Timestamp, Unit};
-use ebb_wire::api::{Certainty, SigningSecrets, TargetState, UnitState};
-use ebb_wire::limits;
-use ebb_wire::record::AttemptOutcome;
-use ebb_wire::sign::{self, SignatureError, WebhookSecret};
-use ebb_wire::token::{TokenClaims, TokenKeys, TokenKind};
+use ebb_protocol::api::{Certainty, SigningSecrets, TargetState, UnitState};
+use ebb_protocol::limits;
+use ebb_protocol::record::AttemptOutcome;
+use ebb_protocol::sign::{self, SignatureError, WebhookSecret};
+use ebb_protocol::token::{TokenClaims, TokenKeys, TokenKind};
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, ReceivedCall, now, plugin, run_id};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ebb_engine::Hook;
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ebb_engine::Timestamp;
-use ebb_wire::limits;
-use ebb_wire::pull::POLL_BODY;
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::limits;
+use ebb_protocol::pull::POLL_BODY;
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -6,11 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::api::{OrphanList, OrphansDeleted};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
+use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
 use ebb_store::{MoveTarget as _, NewRun, RunFacts, TargetHead, TargetTransition};
-use ebb_wire::api::{OrphanList, OrphansDeleted};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
-use ebb_wire::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
 use serde_json::json;
 
 use crate::harness::{LifecycleHarness, now};

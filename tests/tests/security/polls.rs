@@ -6,17 +6,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_engine::Timestamp;
 use ebb_flow::ports::RelayError;
-use ebb_store::BatchQueue as _;
-use ebb_wire::listing::RelayInfo;
-use ebb_wire::pull::{
+use ebb_protocol::listing::RelayInfo;
+use ebb_protocol::pull::{
     MAX_CONCURRENT_BATCHES, POLL_BODY, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch,
 };
-use ebb_wire::relay::{
+use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody,
     TaskId,
 };
-use ebb_wire::seal;
-use ebb_wire::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use ebb_protocol::seal;
+use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use ebb_store::BatchQueue as _;
 use serde_json::json;
 
 use crate::harness::{LifecycleHarness, LifecycleReply, eventually, now};

@@ -9,13 +9,13 @@ use axum::http::Method;
 use base64::Engine as _;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_local::pods::secrets;
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::record::OutputStorage;
+use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::ReadTarget as _;
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::record::OutputStorage;
-use ebb_wire::token::{TokenClaims, TokenKind};
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, eventually, now, plugin, run_id, sandbox};
@@ -324,7 +324,7 @@ preStart:
             remaining_results: 0,
         };
         let token = world.stack().env().settings.token_keys.mint(&claims);
-        let Some(ebb_wire::value::UnitValue::Secret(secret)) = outputs.get("dsn") else {
+        let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else {
             panic!("{outputs:?}")
         };
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});

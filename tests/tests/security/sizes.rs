@@ -1,8 +1,8 @@
 //! Everything that can be too large, beside bodies: they are where what takes them is tested.
 
 use axum::http::Method;
-use ebb_wire::api::TargetState;
-use ebb_wire::limits;
+use ebb_protocol::api::TargetState;
+use ebb_protocol::limits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

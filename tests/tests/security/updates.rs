@@ -1,8 +1,8 @@
 //! Updates of targets that live, wait, or have failed.
 
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult};
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult};
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, eventually, plugin};

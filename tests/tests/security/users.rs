@@ -2,9 +2,9 @@
 //! the plugin's author has written.
 
 use axum::http::Method;
-use ebb_wire::api::{TargetState, UnitState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
+use ebb_protocol::api::{TargetState, UnitState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, find, plugin, sandbox};

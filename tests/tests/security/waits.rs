@@ -1,9 +1,9 @@
 //! The answers for targets that wait, have failed or are damaged.
 
 use axum::http::Method;
-use ebb_wire::api::{TargetPage, TargetState, UnitState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::{LifecycleResponse, LifecycleResult};
+use ebb_protocol::api::{TargetPage, TargetState, UnitState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, eventually, find, plugin, sandbox};
@@ -62,7 +62,7 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     world
         .lifecycle(
             LifecycleType::Deleted,
-            &ebb_wire::lifecycle::LifecycleData { uid, ..sandbox("a", "next", "simple") },
+            &ebb_protocol::lifecycle::LifecycleData { uid, ..sandbox("a", "next", "simple") },
         )
         .await
         .is(202);

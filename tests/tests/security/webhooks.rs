@@ -2,11 +2,11 @@
 
 use axum::http::Method;
 use ebb_engine::Timestamp;
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::limits;
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::limits;
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, LifecycleReply, eventually, now, plugin, sandbox};

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
     Scenario, ScenarioAction, ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupUnit, WriteFate,
     WriteSide,
 };
-use ebb_wire::cloudevents::LifecycleType;
 
 /// Milliseconds by which units differ, so that nothing ends at the same time.
 const STEP: u64 = 700;

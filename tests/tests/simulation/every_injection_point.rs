@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebb_spec::load::{self, Document, DocumentVars, FolderFiles};
+use ebb_documents::load::{self, Document, DocumentVars, FolderFiles};
 use ebb_tests::sim::many_targets::{SimReport, TargetScenario, TraceMode, simulate_target};
 use ebb_tests::sim::{FaultInjector, FaultKind};
 

@@ -2,11 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-mod every_chance;
+mod every_injection_point;
 mod fair;
 
-use ebb_tests::sim::many_targets::TargetScenario;
 use ebb_tests::sim::fleet::BUSY;
+use ebb_tests::sim::many_targets::TargetScenario;
 
 /// Designs of the random worlds, small ones.
 #[test]
@@ -14,7 +14,7 @@ fn small_graphs() {
     for seed in 1..=4 {
         let design = TargetScenario::random(seed);
         if design.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
-            every_chance::survives(&format!("graph {seed}"), &design, "t");
+            every_injection_point::survives(&format!("graph {seed}"), &design, "t");
         }
     }
 }

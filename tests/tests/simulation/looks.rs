@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use ebb_engine::{Millis, Shard, Timestamp};
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::sim::{
     QueueFaults, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime,
     SimTaskId, TableAccess, TableGate, WriteFate,
 };
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::LifecycleData;
 
 const SECOND: u64 = 1_000;
 const LOOK_MS: u64 = 10;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use ebb_engine::TargetPhase;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
     Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime, TableAccess,
     TableGate, WriteFate,
 };
-use ebb_wire::cloudevents::LifecycleType;
 
 /// Longer than all undos of the world take.
 const PATIENCE_MS: u64 = 10_000;

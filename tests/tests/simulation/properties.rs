@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
     AttemptFate, CallbackFaults, FinishEntry, QueueFaults, Scenario, ScenarioAction, ScenarioEffect,
     ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupHook, SetupUnit, StartEntry, WriteSide, scenarios,
 };
-use ebb_wire::cloudevents::LifecycleType;
 use proptest::prelude::*;
 
 const CASES: u32 = 64;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_engine::TargetPhase;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
     AttemptFate, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimTask,
     TableTurns, WriteFate, WriteSide,
 };
-use ebb_wire::cloudevents::LifecycleType;
 
 /// Operations whose order is tried: 2 to the power of this many orders, unless `EBB_RACE_TURNS` has another number.
 const TURNS: usize = 7;

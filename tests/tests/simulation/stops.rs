@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::RunId;
 use ebb_tests::sim::{Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id::RunId;
 
 /// Messages that arrive beside those of the run.
 const EXTRA: usize = 5;

@@ -10,13 +10,13 @@ use ebb_engine::{
     Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::id::{RunId, digest};
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::limits::DISTINCT_RESULTS;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_store::{self as store, *};
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::evidence::Evidence;
-use ebb_wire::id::{RunId, digest};
-use ebb_wire::lifecycle::TargetStopCause;
-use ebb_wire::limits::DISTINCT_RESULTS;
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use serde_json::json;
 
 const NAME: &str = "ebb";

@@ -1,6 +1,6 @@
 //! `ebb doctor`.
 
-use ebb_wire::api::{CheckList, HealthCheck};
+use ebb_protocol::api::{CheckList, HealthCheck};
 use serde::Serialize;
 
 use crate::client::{ApiClient, ApiClientError};

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use ebb_spec::compile;
-use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
-use ebb_spec::model::{PluginDoc, SandboxDoc};
+use ebb_documents::compile;
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{PluginDoc, SandboxDoc};
 
 use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs};

@@ -4,7 +4,7 @@ mod follow;
 
 pub(crate) use follow::LogPosition;
 
-use ebb_wire::api::{RunDetail, TargetDetail, UnitDetail};
+use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail};
 use serde::Serialize;
 
 use crate::client::ApiClient;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
+use ebb_protocol::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
 
 use crate::ask;
 use crate::client::ApiClient;

@@ -1,6 +1,6 @@
 //! `ebb skip` and `ebb abandon`.
 
-use ebb_wire::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ebb_wire::api::PlanPreview;
+use ebb_protocol::api::PlanPreview;
 use serde_json::Value;
 
 use crate::documents::{self, SetArgs};

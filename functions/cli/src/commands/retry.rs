@@ -1,6 +1,6 @@
 //! `ebb retry`.
 
-use ebb_wire::api::RetryResponse;
+use ebb_protocol::api::RetryResponse;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};

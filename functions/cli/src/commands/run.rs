@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebb_documents::model::PluginDoc;
 use ebb_local::StackSettings;
-use ebb_spec::model::PluginDoc;
-use ebb_wire::api::{RunDetail, TargetDetail, TargetState, UnitState};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::OutputValue;
+use ebb_protocol::api::{RunDetail, TargetDetail, TargetState, UnitState};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
 use crate::client::ApiClient;
@@ -64,7 +64,7 @@ struct RunReport {
 struct UnitReport {
     event: String,
     #[serde(flatten)]
-    unit: ebb_wire::api::UnitDetail,
+    unit: ebb_protocol::api::UnitDetail,
 }
 
 /// What happens once the sandbox is ready.

@@ -1,7 +1,7 @@
 //! `ebb schema`.
 
 use clap::ValueEnum;
-use ebb_spec::schema;
+use ebb_documents::schema;
 
 use crate::exit::{CliError, Exit};
 use crate::output;

@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ebb_local::pods::{OneOffScript, run_once};
-use ebb_local::{StackSettings, UnitBackend};
-use ebb_spec::model::PluginDoc;
-use ebb_spec::plan::{Action, OutputFrom, Plan, Template, UnitPlan, UnitRef};
-use ebb_spec::render::{
+use ebb_documents::model::PluginDoc;
+use ebb_documents::plan::{Action, OutputFrom, Plan, Template, UnitPlan, UnitRef};
+use ebb_documents::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, RenderError, RenderedInput, RenderedUnit,
     TargetFacts,
 };
-use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::engine::{Hook, Unit};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::OutputValue;
-use ebb_wire::relay::{ScriptInput, ScriptOutput, ScriptTask, TaskId};
-use ebb_wire::value::UnitValue;
+use ebb_local::pods::{OneOffScript, run_once};
+use ebb_local::{StackSettings, UnitBackend};
+use ebb_protocol::callback::{Callback, CallbackStatus};
+use ebb_protocol::engine::{Hook, Unit};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::relay::{ScriptInput, ScriptOutput, ScriptTask, TaskId};
+use ebb_protocol::value::UnitValue;
 
 use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
@@ -149,7 +149,7 @@ fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
 fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
     let all: Vec<&str> = plugins.iter().flat_map(names).collect();
     let trouble = CliError::failed(format!("there is no unit `{unit}` in it"));
-    match ebb_spec::expr::nearest(unit, all.iter().copied()) {
+    match ebb_documents::expr::nearest(unit, all.iter().copied()) {
         Some(near) => trouble.with_hint(format!("did you mean `{near}`?")),
         None => trouble.with_hint(format!("there is {}", all.join(", "))),
     }
@@ -269,7 +269,7 @@ fn script_input(input: RenderedInput) -> ScriptInput {
     let value = match input.value {
         InputValue::Text(text) => Some(UnitValue::Json(text.into())),
         InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
-        InputValue::Secret(secret) => Some(UnitValue::Secret(ebb_wire::value::SecretRef {
+        InputValue::Secret(secret) => Some(UnitValue::Secret(ebb_protocol::value::SecretRef {
             cluster: secret.cluster,
             namespace: secret.namespace,
             name: secret.name,

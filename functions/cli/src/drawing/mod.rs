@@ -5,8 +5,8 @@ mod mermaid;
 mod terminal;
 
 use clap::ValueEnum;
-use ebb_spec::compile;
-use ebb_spec::plan::Plan;
+use ebb_documents::compile;
+use ebb_documents::plan::Plan;
 
 use crate::offline;
 

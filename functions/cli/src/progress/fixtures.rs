@@ -1,7 +1,7 @@
 //! Views for tests.
 
-use ebb_wire::api::{RunDetail, RunState, TargetState, UnitDetail, UnitState};
-use ebb_wire::callback::{FailureReason, ReasonCode};
+use ebb_protocol::api::{RunDetail, RunState, TargetState, UnitDetail, UnitState};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
 
 use super::TargetView;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{RunState, TargetDetail, TargetState, UnitState};
+use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitState};
 
 use jiff::Timestamp;
 

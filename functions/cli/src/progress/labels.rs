@@ -1,8 +1,8 @@
 //! States in words.
 
-use ebb_wire::api::{RunState, TargetInfo, TargetState, UnitDetail, UnitState};
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::lifecycle::TargetStopCause;
+use ebb_protocol::api::{RunState, TargetInfo, TargetState, UnitDetail, UnitState};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::lifecycle::TargetStopCause;
 use jiff::Timestamp;
 
 use crate::timing;

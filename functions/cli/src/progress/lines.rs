@@ -1,6 +1,6 @@
 //! One line per change, for whoever is no terminal.
 
-use ebb_wire::api::{RunDetail, TargetState, UnitState};
+use ebb_protocol::api::{RunDetail, TargetState, UnitState};
 use jiff::Timestamp;
 
 use super::{TargetView, labels};
@@ -43,7 +43,7 @@ fn ended(run: &RunDetail) -> String {
 }
 
 fn is_open(run: &RunDetail) -> bool {
-    matches!(run.state, ebb_wire::api::RunState::Running)
+    matches!(run.state, ebb_protocol::api::RunState::Running)
 }
 
 fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Vec<String> {

@@ -11,7 +11,7 @@ pub(crate) mod tree;
 
 use std::collections::BTreeMap;
 
-use ebb_wire::api::{RunDetail, TargetDetail, TargetState};
+use ebb_protocol::api::{RunDetail, TargetDetail, TargetState};
 
 /// What is shown of a target.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl TargetView {
     }
 
     /// What a running unit says of itself: its last log line, else its progress.
-    fn said<'a>(&'a self, run: &RunDetail, unit: &'a ebb_wire::api::UnitDetail) -> Option<&'a str> {
+    fn said<'a>(&'a self, run: &RunDetail, unit: &'a ebb_protocol::api::UnitDetail) -> Option<&'a str> {
         let line = self.last_lines.get(&(run.id.clone(), unit.key.clone())).map(String::as_str);
         line.or(unit.progress.as_deref()).filter(|line| !line.trim().is_empty())
     }

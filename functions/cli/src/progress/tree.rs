@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use console::{measure_text_width, truncate_str};
-use ebb_wire::api::{RunDetail, RunState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, UnitDetail, UnitState};
 use jiff::Timestamp;
 
 use super::{TargetView, labels};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ebb_wire::engine::Timestamp;
-use ebb_wire::entrypoint::REPORT_BODY;
-use ebb_wire::relay::{ObjectTask, ReadyRules, RelayRequest, TaskCompletion};
-use ebb_wire::sign::{MessageId, WebhookSecret, sign};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::entrypoint::REPORT_BODY;
+use ebb_protocol::relay::{ObjectTask, ReadyRules, RelayRequest, TaskCompletion};
+use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use ebb_wire::callback::Callback;
+use ebb_protocol::callback::Callback;
 
 /// What came by which token, and how it is answered.
 #[derive(Clone, Default)]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::relay::{Answer, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::relay::{Answer, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState};
 use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};

@@ -58,8 +58,8 @@ fn up() -> TestCluster {
     let folder = tempfile::tempdir().unwrap();
     let built = xtask(&["build", "runner"]);
     let program = built.split_once(": ").expect("the path comes first").0;
-    std::fs::copy(program, folder.path().join("ebb-runner")).unwrap();
-    xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-runner"]);
+    std::fs::copy(program, folder.path().join("ebb-entrypoint")).unwrap();
+    xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-entrypoint"]);
     TestCluster {
         kubeconfig: place("kubeconfig").into(),
         programs: place("programs").into(),

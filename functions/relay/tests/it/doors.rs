@@ -1,7 +1,7 @@
 //! Who may ask the relay for what.
 
-use ebb_wire::relay::TaskState;
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::relay::TaskState;
+use ebb_protocol::sign::WebhookSecret;
 use serde_json::json;
 
 use crate::fixture::World;
@@ -64,7 +64,7 @@ async fn doors() {
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
     }
     assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
-    let cancel = ebb_wire::relay::RelayRequest::Cancel { name: second.clone(), grace_ms: 0 };
+    let cancel = ebb_protocol::relay::RelayRequest::Cancel { name: second.clone(), grace_ms: 0 };
     assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [

@@ -2,8 +2,8 @@
 //! anything is made. All that is refused is in the tests of `ebb-podspec`. The list of what is allowed is one that the
 //! chart has rendered, with more kinds than an operator would name.
 
-use ebb_wire::callback::ReasonCode;
-use ebb_wire::relay::{
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::relay::{
     Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
 };
 use k8s_openapi::api::core::v1::Secret;

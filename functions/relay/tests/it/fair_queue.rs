@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::{Answer, BATCH, RelayRequest, TaskId, TaskState};
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::relay::{Answer, BATCH, RelayRequest, TaskId, TaskState};
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;

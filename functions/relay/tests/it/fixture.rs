@@ -3,12 +3,12 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::engine::Timestamp;
-use ebb_wire::relay::{
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::relay::{
     Answer, Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskId, TaskState,
 };
-use ebb_wire::sign::{MessageId, WebhookSecret, sign};
+use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret as KubeSecret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};

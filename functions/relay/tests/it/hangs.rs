@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use ebb_cluster::{Relay, RelaySettings};
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::{
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::relay::{
     Answer, Batch, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState,
 };
+use ebb_relay_core::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -192,7 +192,7 @@ async fn a_webhook_of_admission() {
     let begun = Instant::now();
     let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, not_after_ms)| {
         let request = world.ensure_of(unit, work(unit, "true"));
-        RelayRequest::Ensure(Box::new(ebb_wire::relay::EnsureTask { not_after_ms, ..request }))
+        RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { not_after_ms, ..request }))
     });
     let answers = world.ask_all(requests.into()).await;
     let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("silent.test.example"));

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::limits::{LOG_TAIL, OUTPUT};
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::limits::{LOG_TAIL, OUTPUT};
 
 use crate::cluster::cluster;
 use crate::fixture::{World, until};

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Answer, Batch, BatchResponse, ObjectTask, RelayRequest, TaskCompletion, TaskState};
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::relay::{
+    Answer, Batch, BatchResponse, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+};
+use ebb_protocol::sign::WebhookSecret;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};

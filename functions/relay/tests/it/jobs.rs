@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::entrypoint::ScriptReport;
-use ebb_wire::relay::{Answer, DocumentFill, FillWith, RelayRequest, TaskState};
-use ebb_wire::value::{SecretRef, UnitValue as Input};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::entrypoint::ScriptReport;
+use ebb_protocol::relay::{Answer, DocumentFill, FillWith, RelayRequest, TaskState};
+use ebb_protocol::value::{SecretRef, UnitValue as Input};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -109,7 +109,7 @@ async fn a_name_starts_once() {
     // Its runner is not heard any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
     let report =
-        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_wire::entrypoint::ReportState::Running })
+        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running })
             .to_string();
     let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
     assert_eq!(answer.status(), 410);

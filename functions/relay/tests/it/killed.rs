@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{RelayRequest, TaskId, TaskState};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::relay::{RelayRequest, TaskId, TaskState};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
@@ -54,7 +54,7 @@ async fn while_it_starts() {
         world.kill().await;
         world.start().await;
         let answer = world.ensure(request).await;
-        assert!(matches!(answer, ebb_wire::relay::Answer::State(_)), "{unit:?}: {answer:?}");
+        assert!(matches!(answer, ebb_protocol::relay::Answer::State(_)), "{unit:?}: {answer:?}");
     }
     for unit in &units {
         check(&world, unit).await;
@@ -138,7 +138,7 @@ async fn while_all_of_it_happens() {
     assert_eq!(result.outputs["out"], "1");
     let (code, message) = world.reason(&lost).await;
     assert!(message.contains("did not arrive"), "{code:?} {message}");
-    assert_eq!(world.reason(&gone).await.0, ebb_wire::callback::ReasonCode::Lost);
+    assert_eq!(world.reason(&gone).await.0, ebb_protocol::callback::ReasonCode::Lost);
     until("the tombstone", async || {
         (world.state(cancel.clone()).await == TaskState::Tombstoned).then_some(())
     })

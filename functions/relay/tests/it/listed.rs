@@ -1,7 +1,7 @@
 //! What there is by the relay's records, what is not in them, and works that nobody will ask for again.
 
-use ebb_wire::listing::ClusterListing;
-use ebb_wire::relay::{Answer, ObjectTask, RelayRequest, TaskCompletion, TaskState};
+use ebb_protocol::listing::ClusterListing;
+use ebb_protocol::relay::{Answer, ObjectTask, RelayRequest, TaskCompletion, TaskState};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;

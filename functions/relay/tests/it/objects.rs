@@ -1,7 +1,7 @@
 //! Objects that are applied, waited for, and taken away by another work.
 
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::{
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::relay::{
     Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId,
     TaskState,
 };

@@ -1,10 +1,10 @@
 //! Every reason for which work fails in a cluster, as far as one node can bring it about.
 
-use ebb_wire::callback::ReasonCode::{
+use ebb_protocol::callback::ReasonCode::{
     self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout,
     Unschedulable,
 };
-use ebb_wire::relay::{RelayRequest, TaskState};
+use ebb_protocol::relay::{RelayRequest, TaskState};
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
@@ -99,7 +99,7 @@ async fn of_pods() {
         (
             "init",
             "#",
-            |pod| pod["initContainers"][0]["command"] = json!(["/ebb-runner", "wrong"]),
+            |pod| pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]),
             60_000,
             NotStartable,
             "ebb-install",
@@ -209,7 +209,7 @@ async fn of_the_namespace() {
         let answer =
             world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
         let reason = match answer {
-            ebb_wire::relay::Answer::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
+            ebb_protocol::relay::Answer::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
                 world.reason(&unit).await
             }
             other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! The sensitive outputs of a life, in whichever namespaces they are.
 
-use ebb_wire::relay::{
+use ebb_protocol::relay::{
     Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
 };
 use k8s_openapi::api::core::v1::{Namespace, Secret};

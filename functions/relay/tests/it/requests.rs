@@ -1,11 +1,11 @@
 //! Work as a control plane asks for it.
 
-use ebb_wire::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
-use ebb_wire::relay::{
+use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
+use ebb_protocol::relay::{
     CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptOutput,
     SecretDocument, TaskCompletion, TaskId,
 };
-use ebb_wire::value::UnitValue as Input;
+use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
 
 use crate::cluster::{BUSYBOX, RUNNER};
@@ -74,12 +74,12 @@ impl ScriptJob {
                 },
                 "initContainers": [{
                     "name": "ebb-install", "image": RUNNER, "securityContext": secured,
-                    "command": ["/ebb-runner", "install", "/ebb"],
+                    "command": ["/ebb-entrypoint", "install", "/ebb"],
                     "volumeMounts": [{"name": "ebb", "mountPath": "/ebb"}],
                 }],
                 "containers": [{
                     "name": "main", "image": BUSYBOX, "securityContext": secured,
-                    "command": ["/ebb/ebb-runner", "run", "--spec", "/ebb-in/spec.json"],
+                    "command": ["/ebb/ebb-entrypoint", "run", "--spec", "/ebb-in/spec.json"],
                     "volumeMounts": [
                         {"name": "ebb", "mountPath": "/ebb", "readOnly": true},
                         {"name": "ebb-in", "mountPath": "/ebb-in", "readOnly": true},

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{Answer, RelayRequest, TaskId, TaskState};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::relay::{Answer, RelayRequest, TaskId, TaskState};
 use futures::future::{join, join_all};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;

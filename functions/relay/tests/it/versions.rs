@@ -1,7 +1,7 @@
 //! A kind that is served in several versions, of which one goes away.
 
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::{ObjectTask, ReadyRules, TaskCompletion, TaskState};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::relay::{ObjectTask, ReadyRules, TaskCompletion, TaskState};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -65,7 +65,7 @@ async fn of_a_kind() {
             ..ObjectTask::default()
         };
         let answer = world.ensure(world.ensure_of(unit, work)).await;
-        assert!(matches!(answer, ebb_wire::relay::Answer::State(_)), "{answer:?}");
+        assert!(matches!(answer, ebb_protocol::relay::Answer::State(_)), "{answer:?}");
     }
     for unit in [&known, &unknown] {
         assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded);

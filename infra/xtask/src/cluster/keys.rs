@@ -30,7 +30,7 @@ const CLIENTS: [(&str, &str, &str); 5] = [
 /// When they cannot be made or written.
 pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()> {
     let mut own = CertificateParams::new([])?;
-    own.distinguished_name = name("ebb-cluster", "");
+    own.distinguished_name = name("ebb-relay-core", "");
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     own.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let authority = CertifiedIssuer::self_signed(own, KeyPair::generate()?)?;

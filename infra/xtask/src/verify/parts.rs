@@ -10,9 +10,9 @@ use crate::{aws, chart, dynamodb_local, fuzz, images, mutants, packages, python,
 const PROTOCOL: [&str; 7] = [
     "shared/engine",
     "shared/flow",
-    "shared/spec",
+    "shared/documents",
     "shared/store",
-    "shared/wire",
+    "shared/protocol",
     "tests/model",
     "tests/sim",
 ];
@@ -105,7 +105,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "api",
         covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents",
         needs: "Python with venv; tools from PyPI",
-        paths: &["shared/flow/src/http", "shared/wire", "functions/cli/src", "infra/api"],
+        paths: &["shared/flow/src/http", "shared/protocol", "functions/cli/src", "infra/api"],
         run: |this| {
             python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
@@ -124,12 +124,18 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "scripts",
         covers: "the runner of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
-        paths: &["functions/runner", "shared/supervise", "shared/local", "tests/examples", "tests/tests/e2e"],
+        paths: &[
+            "functions/entrypoint",
+            "shared/script",
+            "shared/local",
+            "tests/examples",
+            "tests/tests/e2e",
+        ],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             runner::all()?;
-            cargo_test(&["-p", "ebb-supervise"], &[], &mut this.summary)?;
-            cargo_test(&["-p", "ebb-runner", "--bins", "--test", "it"], &[], &mut this.summary)?;
+            cargo_test(&["-p", "ebb-script"], &[], &mut this.summary)?;
+            cargo_test(&["-p", "ebb-entrypoint", "--bins", "--test", "it"], &[], &mut this.summary)?;
             e2e(this, &["containers::", "postgres::"])
         },
     },
@@ -137,7 +143,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "fuzz",
         covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
         needs: "a C++ compiler",
-        paths: &["shared/engine", "shared/expr", "shared/spec", "shared/wire", "tests/fuzz"],
+        paths: &["shared/engine", "shared/cel", "shared/documents", "shared/protocol", "tests/fuzz"],
         run: |this| {
             fuzz::all(this.pick(40, 600), this.options)?;
             this.summary.add(true);
@@ -148,7 +154,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "kills",
         covers: "kill -9 of `ebb dev` over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
-        paths: &["shared/flow", "shared/store", "shared/local", "shared/cluster", "functions/cli/src"],
+        paths: &["shared/flow", "shared/store", "shared/local", "shared/relay", "functions/cli/src"],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             dynamodb_local::fetch()?;
@@ -168,16 +174,16 @@ pub(super) const PARTS: &[VerifyPart] = &[
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
         needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm and kro from Go modules",
         paths: &[
-            "shared/cluster",
+            "shared/relay",
             "shared/podspec",
             "shared/readiness",
-            "shared/supervise",
-            "shared/wire",
+            "shared/script",
+            "shared/protocol",
             "shared/flow/src/cluster",
             "shared/local",
             "functions/cli/src",
             "functions/relay",
-            "functions/runner",
+            "functions/entrypoint",
             "infra/relay",
             "infra/cluster",
             "tests/tests/e2e",

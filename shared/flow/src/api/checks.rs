@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use ebb_protocol::api::{CheckList, HealthCheck};
 use ebb_store::{HealthMark, HealthMarks, ListTargets, ObjectStore, QueryDue, StoreError, TargetList};
-use ebb_wire::api::{CheckList, HealthCheck};
 use tokio::time::Instant;
 
 use crate::api::clusters;
@@ -122,7 +122,7 @@ async fn part(name: &str, work: impl Future<Output = Result<String, String>>) ->
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let passed = seen.is_ok();
     let (Ok(detail) | Err(detail)) = seen;
-    HealthCheck { name: name.to_owned(), passed, detail: ebb_wire::limits::message(&detail), took_ms }
+    HealthCheck { name: name.to_owned(), passed, detail: ebb_protocol::limits::message(&detail), took_ms }
 }
 
 fn reason(error: StoreError) -> String {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ebb_protocol::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
+use ebb_protocol::time::rfc3339;
 use ebb_store::RelayOutages;
-use ebb_wire::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
-use ebb_wire::time::rfc3339;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -40,8 +40,8 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
         Ok((about, said)) => ClusterInfo {
             name,
             way,
-            uid: Some(ebb_wire::limits::message(&said)),
-            version: Some(ebb_wire::limits::message(&about.version)),
+            uid: Some(ebb_protocol::limits::message(&said)),
+            version: Some(ebb_protocol::limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
             works: Some(about.works),
             trouble: None,

@@ -1,10 +1,10 @@
 //! Logs of units.
 
+use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Unit};
-use ebb_spec::plan::Action;
-use ebb_wire::api::{UnitDetail, UnitState};
-use ebb_wire::id::RunId;
-use ebb_wire::relay::TaskState;
+use ebb_protocol::api::{UnitDetail, UnitState};
+use ebb_protocol::id::RunId;
+use ebb_protocol::relay::TaskState;
 
 use crate::dispatch::task_id;
 use crate::env::Env;

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_store::TargetHead;
-use ebb_wire::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord};
 
 use crate::dispatch_all::{Continuation, drive};
 use crate::env::Env;
@@ -241,7 +241,7 @@ fn succeeded_later(record: &AttemptRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::record::{AttemptResult, OutputStorage};
+    use ebb_protocol::record::{AttemptResult, OutputStorage};
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! Plans that are shown and not carried out.
 
+use ebb_documents::compile::{EdgeReason, edges};
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::plan::{Plan, UnitRef};
+use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
 use ebb_engine::Unit;
-use ebb_spec::compile::{EdgeReason, edges};
-use ebb_spec::diagnostic::Diagnostics;
-use ebb_spec::load::{self, Document, DocumentVars, NoFiles};
-use ebb_spec::plan::{Plan, UnitRef};
-use ebb_spec::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
-use ebb_wire::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
+use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use serde_json::{Value, json};
 
 use crate::changes::PinnedVersions;

@@ -1,13 +1,13 @@
 //! Plugins: published, listed, withdrawn.
 
+use ebb_documents::compile;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::{Dialect, PluginDoc};
 use ebb_engine::Timestamp;
-use ebb_spec::compile;
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, DocumentVars, NoFiles};
-use ebb_spec::model::{Dialect, PluginDoc};
+use ebb_protocol::api::{PluginDetail, PluginInfo};
+use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, ReadPlugins};
-use ebb_wire::api::{PluginDetail, PluginInfo};
-use ebb_wire::time::rfc3339;
 
 use crate::env::ApiStore;
 use crate::error::FlowError;
@@ -116,7 +116,7 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
             return Err(Diagnostic::error("several-documents", &plugin.source, None, text).into());
         }
         (None, _) => {
-            let source = ebb_spec::model::SourceText::new("document", document);
+            let source = ebb_documents::model::SourceText::new("document", document);
             return Err(
                 Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into()
             );

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::plan::UnitRef;
 use ebb_engine::{Attempt, Hook, RunView, Unit, UnitProgress};
-use ebb_spec::plan::UnitRef;
+use ebb_protocol::api::{Certainty, RemainingEffect};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::OutputValue;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_store::{StoreError, TargetHead};
-use ebb_wire::api::{Certainty, RemainingEffect};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::OutputValue;
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 
 use crate::api::overrides;
 use crate::env::{CompiledPlan, Env};
@@ -74,7 +74,7 @@ pub async fn possible_resources_of(
     Ok(remnants.into_iter().map(|remnant| remnant.existing).collect())
 }
 
-/// Returns what may exist of a target, as [`of_runs`] does.
+/// Returns what may exist of a target, as [`possible_resources_of`] does.
 ///
 /// # Errors
 /// The store's.

@@ -2,8 +2,8 @@
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
-use ebb_wire::api::RetryResponse;
-use ebb_wire::id::{self, RunId};
+use ebb_protocol::api::RetryResponse;
+use ebb_protocol::id::{self, RunId};
 
 use crate::env::Env;
 use crate::error::FlowError;

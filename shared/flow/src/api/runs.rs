@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
-use ebb_wire::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
-use ebb_wire::id::{RunId, hook_name};
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord};
-use ebb_wire::time::rfc3339;
+use ebb_protocol::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
+use ebb_protocol::id::{RunId, hook_name};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::time::rfc3339;
 
 use crate::callback::started_at;
 use crate::env::Env;
@@ -187,7 +187,7 @@ fn blocked(run: &Run, view: &RunView) -> BTreeSet<Unit> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::callback::{FailureReason, ReasonCode};
+    use ebb_protocol::callback::{FailureReason, ReasonCode};
 
     use super::*;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{self, FieldError};
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
 use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
-use ebb_wire::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::{self, FieldError};
-use ebb_wire::limits;
-use ebb_wire::time::rfc3339;
 
 use crate::api::{runs, waits};
 use crate::changes;

@@ -1,10 +1,10 @@
 //! The reasons why a target waits, read from its own item.
 
 use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::api::NotificationDelivery;
+use ebb_protocol::id::hook_name;
+use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
-use ebb_wire::api::NotificationDelivery;
-use ebb_wire::id::hook_name;
-use ebb_wire::time::rfc3339;
 
 /// The delivery of an outcome that the platform has been sent and has not accepted.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use ebb_documents::plan::UnitRef;
+use ebb_documents::render::{self, InputValue, RenderedUnit};
 use ebb_engine::{Hook, TargetPhase};
-use ebb_spec::plan::UnitRef;
-use ebb_spec::render::{self, InputValue, RenderedUnit};
-use ebb_store::{RelayOutages, TargetHead};
-use ebb_wire::api::{
+use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail,
     UnitState,
 };
-use ebb_wire::id::hook_name;
-use ebb_wire::lifecycle::TargetStopCause;
-use ebb_wire::limits;
-use ebb_wire::time::rfc3339;
+use ebb_protocol::id::hook_name;
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+use ebb_store::{RelayOutages, TargetHead};
 
 use crate::api::possible_resources::{Override, RemainingResources, remaining_resources};
 use crate::api::{logs, runs, targets, waits};

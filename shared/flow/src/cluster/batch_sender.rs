@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_outbound::{CallError, HttpCall, HttpRequest};
+use ebb_egress::{CallError, HttpCall, HttpRequest};
+use ebb_protocol::pull::ReplyOutcome;
+use ebb_protocol::relay::{self, Batch, BatchResponse, RelayRequest as Verb, RelayResponse};
+use ebb_protocol::sign::{MessageId, sign};
 use ebb_store::BatchQueue;
-use ebb_wire::pull::ReplyOutcome;
-use ebb_wire::relay::{self, Batch, BatchResponse, RelayRequest as Verb, RelayResponse};
-use ebb_wire::sign::{MessageId, sign};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -46,7 +46,7 @@ impl BatchSender {
         self.send_split(cluster, verbs, timeout).await
     }
 
-    /// As [`Self::send`]. A batch that is too large is sent again in two halves, in the time that is left.
+    /// As [`Self::add_dispatch`]. A batch that is too large is sent again in two halves, in the time that is left.
     fn send_split<'a>(
         &'a self,
         cluster: &'a ClusterConfig,
@@ -138,7 +138,7 @@ impl BatchSender {
                 })
             }
             Ok(response) => {
-                let said = ebb_wire::limits::message(&String::from_utf8_lossy(&response.body));
+                let said = ebb_protocol::limits::message(&String::from_utf8_lossy(&response.body));
                 Ok(ReplyOutcome::Status { status: response.status, said })
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
@@ -169,7 +169,7 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
     };
     match outcome {
         ReplyOutcome::Answers(answers) if answers.cluster != cluster.uid => {
-            other(&format!(" ({})", ebb_wire::limits::message(&answers.cluster)))
+            other(&format!(" ({})", ebb_protocol::limits::message(&answers.cluster)))
         }
         ReplyOutcome::Answers(answers) => BatchOutcome::Answers(answers),
         ReplyOutcome::Status { status: 409, .. } => other(""),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebb_wire::relay::{BATCH, RelayRequest as Verb, RelayResponse};
+use ebb_protocol::relay::{BATCH, RelayRequest as Verb, RelayResponse};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ebb_podspec::PodspecViolation;
-use ebb_wire::entrypoint::PROGRAM;
-use ebb_wire::id::short_digest;
-use ebb_wire::relay::{ScriptTask, TaskId};
+use ebb_protocol::entrypoint::PROGRAM;
+use ebb_protocol::id::short_digest;
+use ebb_protocol::relay::{ScriptTask, TaskId};
 use serde_json::{Value, json};
 
 /// Where the runner is copied to, and the script's own folder below it.
@@ -26,7 +26,7 @@ const NOBODY: u64 = 65532;
 /// How the pods of a cluster are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
-    /// An image whose `/ebb-runner` is the runner.
+    /// An image whose `/ebb-entrypoint` is the runner.
     pub runner_image: String,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
@@ -121,7 +121,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
                 "securityContext": installing,
-                "volumeMounts": [{"name": "ebb-runner", "mountPath": RUNNER}],
+                "volumeMounts": [{"name": "ebb-entrypoint", "mountPath": RUNNER}],
             }],
             "containers": [{
                 "name": MAIN,
@@ -131,12 +131,12 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
                 "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
                 "securityContext": confined,
                 "volumeMounts": [
-                    {"name": "ebb-runner", "mountPath": RUNNER},
+                    {"name": "ebb-entrypoint", "mountPath": RUNNER},
                     {"name": "ebb-in", "mountPath": INPUT, "readOnly": true},
                 ],
             }],
             "volumes": [
-                {"name": "ebb-runner", "emptyDir": {}},
+                {"name": "ebb-entrypoint", "emptyDir": {}},
                 // Readable for whoever the image runs as.
                 {"name": "ebb-in", "secret": {"secretName": secret, "defaultMode": 0o444}},
             ],

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
-use ebb_store::{BatchQueue, StoreError};
-use ebb_wire::limits::message;
-use ebb_wire::pull::{
+use ebb_protocol::limits::message;
+use ebb_protocol::pull::{
     self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
     ReplyOutcome,
 };
-use ebb_wire::sign;
+use ebb_protocol::sign;
+use ebb_store::{BatchQueue, StoreError};
 use futures::StreamExt as _;
 
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
@@ -57,7 +57,7 @@ impl PollEndpoint {
     /// relay asks for any and for as long as it asks.
     ///
     /// # Errors
-    /// [`NotServed`]; answers may have been taken.
+    /// [`PollRejection`]; answers may have been taken.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
         let name = cluster.name.as_str();
         let poll: PollRequest =
@@ -95,7 +95,7 @@ impl PollEndpoint {
     /// Returns the cluster of this name, whose relay polls and has signed the body.
     ///
     /// # Errors
-    /// [`NotServed::Unproven`]; [`NotServed::Conflict`] for a cluster whose relay is asked at its URL.
+    /// [`PollRejection::Unauthenticated`]; [`PollRejection::Conflict`] for a cluster whose relay is asked at its URL.
     pub fn authenticate(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl PollEndpoint {
         };
         // What was read from JSON can be written.
         let answer = serde_json::to_vec(&outcome).unwrap_or_default();
-        if !ebb_wire::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &answer).await? {
+        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &answer).await? {
             tracing::info!(cluster = name, id = message(&id), "nobody waits for this answer");
         }
         Ok(())

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::pull::{MAX_BATCH_BYTES, ReplyOutcome, SealedBatch};
+use ebb_protocol::relay::{Batch, RelayRequest as Verb};
+use ebb_protocol::seal::{self, NONCE};
 use ebb_store::{QueuedBatch, StoreError};
-use ebb_wire::pull::{MAX_BATCH_BYTES, ReplyOutcome, SealedBatch};
-use ebb_wire::relay::{Batch, RelayRequest as Verb};
-use ebb_wire::seal::{self, NONCE};
 
 use super::batch_sender::{BatchSender, encode_error};
 use super::registry::ClusterConfig;

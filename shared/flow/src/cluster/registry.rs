@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_wire::sign::{SecretError, WebhookKeys};
+use ebb_protocol::sign::{SecretError, WebhookKeys};
 use serde::Deserialize;
 
 use super::job::PodUser;
@@ -27,7 +27,7 @@ pub struct ClusterConfig {
     pub keys: WebhookKeys,
     /// The uid of its namespace `kube-system`: the relay of another cluster is not believed.
     pub uid: String,
-    /// An image whose `/ebb-runner` is the runner.
+    /// An image whose `/ebb-entrypoint` is the runner.
     pub runner_image: String,
     pub user: PodUser,
 }
@@ -74,7 +74,7 @@ impl ClusterRegistry {
     /// first one signs. The cluster `default` is that of documents that name none.
     ///
     /// # Errors
-    /// [`ClustersError`].
+    /// [`ClusterConfigError`].
     pub fn parse(text: &str) -> Result<Self, ClusterConfigError> {
         let written: BTreeMap<String, ClusterEntry> = serde_json::from_str(text)
             .map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;

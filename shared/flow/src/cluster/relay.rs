@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_outbound::HttpCall;
+use ebb_egress::HttpCall;
+use ebb_protocol::listing::{ClusterListing, RelayInfo};
+use ebb_protocol::relay::{EnsureTask, RelayRequest as Verb, RelayResponse, TaskId, TaskState};
 use ebb_store::BatchQueue;
-use ebb_wire::listing::{ClusterListing, RelayInfo};
-use ebb_wire::relay::{EnsureTask, RelayRequest as Verb, RelayResponse, TaskId, TaskState};
 
 use super::batch_sender::BatchSender;
 use super::batches::OpenBatches;

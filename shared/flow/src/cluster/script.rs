@@ -1,11 +1,11 @@
 //! A script as objects of a cluster: a Job, and a Secret with what its runner reads.
 
-use ebb_wire::entrypoint::{self, EntrypointSpec};
-use ebb_wire::relay::{
+use ebb_protocol::entrypoint::{self, EntrypointSpec};
+use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody,
     TaskCompletion, TaskId,
 };
-use ebb_wire::value::UnitValue;
+use ebb_protocol::value::UnitValue;
 use serde_json::Value as Json;
 
 use super::job::{self, MAIN, PodSettings, SPEC};
@@ -95,7 +95,7 @@ fn document(
         outputs: script.outputs,
         deadline_ms: timeout_ms,
         grace_ms: u64::try_from(pods.grace.as_millis()).unwrap_or(u64::MAX),
-        log_tail: ebb_wire::limits::LOG_TAIL,
+        log_tail: ebb_protocol::limits::LOG_TAIL,
         folder: job::folder(),
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,

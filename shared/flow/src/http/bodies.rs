@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::HttpProblem;
 
-/// Bytes of all bodies that are larger than [`SMALL`]: sixteen of the largest lifecycle webhooks, in a function of 256 MB.
+/// Bytes of all bodies that are larger than [`SMALL_BODY`]: sixteen of the largest lifecycle webhooks, in a function of 256 MB.
 const LARGE_BODIES: usize = 16 << 20;
 /// The largest body that counts as a small one: most webhooks and polls are smaller.
 const SMALL_BODY: usize = 16 << 10;

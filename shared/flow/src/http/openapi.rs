@@ -138,6 +138,6 @@ mod tests {
                 text.find(word).map(|at| &text[at.saturating_sub(80)..at + 40])
             );
         }
-        assert!(document["components"]["schemas"]["Problem"].is_object());
+        assert!(document["components"]["schemas"]["ProblemDetails"].is_object());
     }
 }

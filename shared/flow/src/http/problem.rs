@@ -3,8 +3,8 @@
 use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_wire::api::{DocumentChange, DocumentError, ProblemDetails};
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_protocol::api::{DocumentChange, DocumentError, ProblemDetails};
 
 use crate::error::FlowError;
 

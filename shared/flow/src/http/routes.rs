@@ -22,7 +22,7 @@ use super::{HttpProblem, bodies};
 
 /// Bytes of the longest name that anything has: a target's, of characters of four bytes. The table refuses keys that
 /// are much longer.
-const MAX_NAME: usize = 4 * ebb_wire::lifecycle::LifecycleData::MAX_NAME;
+const MAX_NAME: usize = 4 * ebb_protocol::lifecycle::LifecycleData::MAX_NAME;
 
 /// The names in a path, as axum's own extractor has them; one that cannot be read is a problem like any other, and what
 /// is longer than any name names nothing.
@@ -48,7 +48,7 @@ async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
 
 /// Reads a JSON body strictly.
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
-    let bytes = read(body, ebb_wire::limits::API_BODY).await?;
+    let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
         HttpProblem::new(
             StatusCode::BAD_REQUEST,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::plan::UnitPlan;
 use ebb_engine::retry::attempts_used;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
-use ebb_spec::plan::UnitPlan;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
+use ebb_protocol::relay::TaskState;
 use ebb_store::AttemptUpdate;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult};
-use ebb_wire::relay::TaskState;
 use futures::StreamExt as _;
 
 use super::SweepCondition;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
 use ebb_engine::{Attempt, HeadState, Millis, RunEvent, RunPhase, RunView, Timestamp, Unit, accept};
+use ebb_protocol::id::RunId;
 use ebb_store::{DueItem, PatchResult, RunHead};
-use ebb_wire::id::RunId;
 
 use super::attempts::{RunSweep, end_expired};
 use super::permits::{ClusterAdmission, SweepPermit};

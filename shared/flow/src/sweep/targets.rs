@@ -2,9 +2,9 @@
 //! cluster still holds its secrets.
 
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase};
+use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead, TargetTransition};
-use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::TargetStopCause;
 
 use super::SweepPermit;
 use crate::breaker::{self, GuardedRelay};
@@ -86,7 +86,7 @@ async fn sweep_once<'a>(
     if target.phase == TargetPhase::Stopping
         && let Some(moment @ (Hook::PreStart | Hook::PostStart)) = target.moment
     {
-        let life = ebb_wire::id::instance_key(kind, name, &target.uid);
+        let life = ebb_protocol::id::instance_key(kind, name, &target.uid);
         let run = RunId::new(&life, target.generation, moment);
         if !is_cancelling(env, &run).await?
             && let Some(work) = cancel::cancel_run(env, &run).await?

@@ -1,6 +1,6 @@
 //! Ids of traces and spans that follow from what they are of.
 
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 use sha2::{Digest as _, Sha256};
 
 use super::sinks::SpanId;
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_what_they_are_of() {
-        let life = ebb_wire::id::instance_key("sandbox", "demo", "1");
+        let life = ebb_protocol::id::instance_key("sandbox", "demo", "1");
         let run = |generation| RunId::new(&life, generation, Hook::PreStart);
         let this =
             |unit, attempt| AttemptRef { unit: Unit(unit), attempt: Attempt(attempt), epoch: Epoch::FIRST };

@@ -1,7 +1,7 @@
 //! The spans of an invocation.
 
 use ebb_engine::{RunOutcome, Timestamp};
-use ebb_wire::id::{RunId, hook_name};
+use ebb_protocol::id::{RunId, hook_name};
 
 use super::invocation::FunctionKind;
 use super::sinks::SpanAttribute::{self, Number, Text};

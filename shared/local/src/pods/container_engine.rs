@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ebb_wire::entrypoint::PROGRAM;
-use ebb_wire::id::short_digest;
+use ebb_protocol::entrypoint::PROGRAM;
+use ebb_protocol::id::short_digest;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};

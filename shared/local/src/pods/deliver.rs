@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_outbound::{CallError, HttpRequest};
-use ebb_wire::callback::Callback;
-use ebb_wire::relay::TaskId;
+use ebb_egress::{CallError, HttpRequest};
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::TaskId;
 use tokio::sync::Notify;
 
 use super::relay::RelayShared;

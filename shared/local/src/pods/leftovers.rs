@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ebb_supervise::processes::{KILL_TIMEOUT, pids};
+use ebb_script::processes::{KILL_TIMEOUT, pids};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 

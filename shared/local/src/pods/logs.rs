@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::script::end_of;
+use ebb_protocol::limits::LOG_TAIL;
+use ebb_protocol::script::end_of;
 
 use super::folder;
 

@@ -2,10 +2,10 @@
 //!
 //! Folders are its only memory. Work lives in `<state>/pods/UNIT/ATTEMPT/`, and each script runs under a supervisor
 //! process of its own, which outlives the program that started it and holds a lock on a file there for as long as it
-//! lives. [`ProcessRelay::open`] after a crash therefore finds everything again.
+//! lives. [`LocalRelay::open`] after a crash therefore finds everything again.
 //!
 //! Images, namespaces and pod templates are not looked at: scripts run with what this machine has, see [`isolation`]
-//! for what is kept apart. With [`Containers`] they run as containers of their image, each with a supervisor all the
+//! for what is kept apart. With [`ContainerEngine`] they run as containers of their image, each with a supervisor all the
 //! same; namespaces and pod templates are not looked at either. Linux only.
 //!
 //! A program that opens a relay calls [`supervise_if_asked`] first thing in `main`, before any thread exists.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::id::short_digest;
-use ebb_wire::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskId};
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::id::short_digest;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskId};
 use tokio::io::AsyncReadExt as _;
 
 use super::task_folder::{

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
-use ebb_supervise::outputs::{self, OPEN_FLAGS};
-use ebb_wire::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_wire::relay::{ScriptOutput, TaskId};
-use ebb_wire::value::SecretRef;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::relay::{ScriptOutput, TaskId};
+use ebb_protocol::value::SecretRef;
+use ebb_script::outputs::{self, OPEN_FLAGS};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;

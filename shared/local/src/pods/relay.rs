@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use ebb_egress::HttpCall;
 use ebb_flow::ports::{RelayClient, RelayError};
-use ebb_outbound::HttpCall;
-use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::limits::LOG_TAIL;
+use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 

@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ebb_supervise::interpreter;
-use ebb_wire::relay::{ScriptInput, ScriptTask};
-use ebb_wire::script::check_variable;
-use ebb_wire::value::UnitValue;
+use ebb_protocol::relay::{ScriptInput, ScriptTask};
+use ebb_protocol::script::check_variable;
+use ebb_protocol::value::UnitValue;
+use ebb_script::interpreter;
 
 use super::isolation::{OWN, RootLayout, below};
 use super::secrets;

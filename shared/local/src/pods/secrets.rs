@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ebb_wire::id::short_digest;
-use ebb_wire::relay::TaskId;
+use ebb_protocol::id::short_digest;
+use ebb_protocol::relay::TaskId;
 
 use super::PodsError;
 use super::folder;
@@ -64,7 +64,7 @@ pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
     }
 }
 
-/// Removes the sensitive outputs of every run of `life`, a name that [`ebb_wire::id::life`] gives. Secrets that a user has
+/// Removes the sensitive outputs of every run of `life`, a name that [`ebb_protocol::id::life`] gives. Secrets that a user has
 /// put stay.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! The step between supervisor and script: a process that isolates itself and then becomes the script.
 //!
 //! It is a program of its own because isolation needs a process without threads. Its standard input is a socket: it
-//! reads a [`Launch`], and answers with a [`Trouble`] or, by becoming the script, with nothing.
+//! reads a [`LaunchRequest`], and answers with a [`Trouble`] or, by becoming the script, with nothing.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use ebb_supervise::interpreter;
+use ebb_script::interpreter;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};

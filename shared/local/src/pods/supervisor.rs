@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ebb_supervise::{ScriptWatch, StopCause, WatchEvent, stream};
-use ebb_wire::callback::{Callback, ReasonCode};
-use ebb_wire::limits::LOG_TAIL;
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::limits::LOG_TAIL;
+use ebb_script::{ScriptWatch, StopCause, WatchEvent, stream};
 use nix::unistd::{getppid, setsid};
 
 use super::PodsError;
@@ -28,7 +28,7 @@ use super::stage::{self, LaunchError};
 use super::task_folder::{CancelRequest, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 
 /// The argument that makes our program a supervisor; the work's folder follows.
-pub(super) const ARGUMENT: &str = "--ebb-supervise";
+pub(super) const ARGUMENT: &str = "--ebb-script";
 
 /// Between `SIGTERM` and `SIGKILL` when the deadline has passed, and when the starter has gone.
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ fn supervise(work: &TaskFolder) -> i32 {
     // Fails only if it is the leader of a session already, which is what we want.
     let _ = setsid();
     let around = folder::read_json::<SupervisorConfig>(&work.surroundings()).unwrap_or(None);
-    let outcome = match ebb_supervise::adopt_orphans() {
+    let outcome = match ebb_script::adopt_orphans() {
         Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
         Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
     };

@@ -7,8 +7,8 @@ use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ebb_wire::callback::Callback;
-use ebb_wire::relay::{EnsureTask, ScriptTask, TaskId};
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId};
 use serde::{Deserialize, Serialize};
 
 use super::leftovers::ProcessMarks;

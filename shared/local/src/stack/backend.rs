@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ebb_egress::{HttpCall, HttpClient, Policy};
 use ebb_flow::cluster::{ClusterRegistry, ClusterRelay};
 use ebb_flow::ports::RelayClient;
 use ebb_flow::system::{SystemClock, SystemRandom};
-use ebb_outbound::{HttpCall, HttpClient, Policy};
 use ebb_store::BatchQueue;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -101,5 +101,5 @@ fn remote_clusters(
     let text = std::fs::read_to_string(&relays.clusters).map_err(|error| format!("{file}: {error}"))?;
     let clusters = ClusterRegistry::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     let client = HttpClient::new(Policy::with_loopback().and_networks(&relays.networks)?)?;
-    Ok((clusters, Arc::new(client.with_limit(ebb_wire::limits::BATCH_RESPONSE_BODY))))
+    Ok((clusters, Arc::new(client.with_limit(ebb_protocol::limits::BATCH_RESPONSE_BODY))))
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_wire::sign::WebhookKeys;
-use ebb_wire::token::TokenKeys;
+use ebb_protocol::sign::WebhookKeys;
+use ebb_protocol::token::TokenKeys;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ impl StackKeys {
 
     /// Names this state folder to relays, wherever it lies: a digest of a key of 256 bits, which says nothing of the key.
     pub(crate) fn installation(&self) -> String {
-        ebb_wire::id::installation(&[&self.token_key])
+        ebb_protocol::id::installation(&[&self.token_key])
     }
 
     pub(crate) fn webhook_keys(&self) -> Result<WebhookKeys, KeysError> {

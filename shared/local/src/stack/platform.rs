@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::sign::{self, WebhookKeys};
+use ebb_protocol::sign::{self, WebhookKeys};
 
 use super::KeysError;
 
@@ -131,7 +131,7 @@ async fn take(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, body:
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::sign::{WebhookKeys, WebhookSecret};
+    use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
     use serde_json::json;
 
     use super::{MAX_BYTES, MAX_EVENTS, MAX_FILE, OutcomeLog};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::limits::LOG_TAIL;
-use ebb_wire::relay::TaskState;
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::limits::LOG_TAIL;
+use ebb_protocol::relay::TaskState;
 
 use crate::fixture::*;
 

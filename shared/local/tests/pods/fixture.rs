@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::callback::{Callback, FailureReason};
-use ebb_wire::relay::{
+use ebb_protocol::callback::{Callback, FailureReason};
+use ebb_protocol::relay::{
     CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState,
 };
-use ebb_wire::value::UnitValue;
+use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
 /// Generous: the machine may be busy with other things.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ebb_wire::callback::CallbackStatus;
-use ebb_wire::relay::TaskState;
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::relay::TaskState;
 
 use crate::fixture::*;
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_egress::CallError;
 use ebb_flow::ports::{RelayClient as _, RelayError};
 use ebb_local::pods::LocalRelay;
-use ebb_outbound::CallError;
-use ebb_wire::callback::{Callback, CallbackStatus};
-use ebb_wire::relay::{EnsureTask, ScriptTask, TaskState};
+use ebb_protocol::callback::{Callback, CallbackStatus};
+use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskState};
 
 use crate::fixture::*;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ebb_local::pods::{OneOffScript, run_once};
-use ebb_wire::callback::CallbackStatus;
+use ebb_protocol::callback::CallbackStatus;
 
 use crate::fixture::*;
 
-fn once(request: ebb_wire::relay::EnsureTask<ebb_wire::relay::ScriptTask>) -> OneOffScript {
+fn once(request: ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>) -> OneOffScript {
     OneOffScript { script: request.work, timeout: PATIENCE, extra_env: Vec::new(), program: None }
 }
 

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::secrets;
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::limits::OUTPUT;
-use ebb_wire::value::{SecretRef, UnitValue};
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::limits::OUTPUT;
+use ebb_protocol::value::{SecretRef, UnitValue};
 
 use crate::fixture::*;
 

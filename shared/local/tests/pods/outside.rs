@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::LocalRelay;
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::callback::{CallbackStatus, ReasonCode};
-use ebb_wire::relay::TaskState;
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::relay::TaskState;
 
 use crate::fixture::*;
 
@@ -36,7 +36,7 @@ pub(crate) fn own_if_asked() {
     block_on(async {
         let relay =
             LocalRelay::open(Path::new(&arguments[2]), options(Arc::new(OfflineControlPlane))).unwrap();
-        let requests: Vec<ebb_wire::relay::EnsureTask<ebb_wire::relay::ScriptTask>> =
+        let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
             relay.ensure(None, request.into()).await.unwrap();

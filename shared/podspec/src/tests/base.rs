@@ -15,7 +15,7 @@ spec:
   restartPolicy: Never
   automountServiceAccountToken: false
   securityContext: {seccompProfile: {type: RuntimeDefault}}
-  initContainers: [{name: ebb-runner, image: runner, volumeMounts: [{name: ebb-io, mountPath: /ebb}]}]
+  initContainers: [{name: ebb-entrypoint, image: runner, volumeMounts: [{name: ebb-io, mountPath: /ebb}]}]
   containers:
   - name: main
     image: img

@@ -159,18 +159,18 @@ fn what_is_ours_stays() {
         ("spec: {containers: null}", "the container `main` has to stay"),
         (
             "$patch: replace\nspec: {containers: [{name: main, image: img}]}",
-            "spec.initContainers: `ebb-runner` has to stay",
+            "spec.initContainers: `ebb-entrypoint` has to stay",
         ),
         ("spec: {$patch: delete}", "spec.restartPolicy: "),
         ("spec: {restartPolicy: OnFailure}", "the unit's `retry` says how often"),
         ("spec: {activeDeadlineSeconds: 5}", "the unit's `timeout` says it"),
         (
-            "spec: {initContainers: [{name: ebb-runner, image: mine}]}",
-            "spec.initContainers[ebb-runner]: the name `ebb-runner` is reserved; give it another name",
+            "spec: {initContainers: [{name: ebb-entrypoint, image: mine}]}",
+            "spec.initContainers[ebb-entrypoint]: the name `ebb-entrypoint` is reserved; give it another name",
         ),
         (
-            "spec: {initContainers: [{name: ebb-runner, $patch: delete}]}",
-            "spec.initContainers: `ebb-runner` has to stay",
+            "spec: {initContainers: [{name: ebb-entrypoint, $patch: delete}]}",
+            "spec.initContainers: `ebb-entrypoint` has to stay",
         ),
         ("spec: {initContainers: [{name: ebb-mine, image: a}]}", "`ebb-mine` is reserved"),
         (
@@ -272,7 +272,7 @@ fn anything() -> impl Strategy<Value = Value> {
 
 /// A patch that fits, of containers and volumes.
 fn fitting() -> impl Strategy<Value = Value> {
-    let name = prop_oneof![Just("main"), Just("side"), Just("ebb-runner"), Just("ebb-io"), Just("x")];
+    let name = prop_oneof![Just("main"), Just("side"), Just("ebb-entrypoint"), Just("ebb-io"), Just("x")];
     let item = (name, prop_oneof![Just(None), Just(Some("delete")), Just(Some("replace"))], any::<bool>());
     let list = move |field: &'static str, value: Value| {
         prop::collection::vec(item.clone(), 0..4).prop_map(move |items| {
@@ -304,7 +304,7 @@ proptest! {
         let base = base();
         if let Ok(merged) = merge(&base, &patch) {
             prop_assert!(!merged.to_string().contains("$patch"));
-            for (list, name) in [("initContainers", "ebb-runner"), ("volumes", "ebb-io"), ("volumes", "ebb-in")] {
+            for (list, name) in [("initContainers", "ebb-entrypoint"), ("volumes", "ebb-io"), ("volumes", "ebb-in")] {
                 let find = |pod: &Value| pod["spec"][list].as_array().unwrap().iter().filter(|it| it["name"] == name).cloned().collect::<Vec<_>>();
                 prop_assert_eq!(find(&merged), find(&base));
             }

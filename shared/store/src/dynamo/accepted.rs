@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_wire::id::RunId;
+use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::id::RunId;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader};

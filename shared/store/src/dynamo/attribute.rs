@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use crate::error::StoreError;
 use crate::ops::StoreResult;
@@ -181,11 +181,11 @@ mod tests {
 
     #[test]
     fn digests_are_read_back() {
-        for value in [ebb_wire::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
+        for value in [ebb_protocol::id::digest(b"x"), "sha256:zz".into(), "other".into(), String::new()] {
             let item = Item::from([("d".to_owned(), digest(&value))]);
             assert_eq!(ItemReader::new("test", &item).digest("d").unwrap(), value);
         }
-        assert!(digest(&ebb_wire::id::digest(b"x")).is_b());
+        assert!(digest(&ebb_protocol::id::digest(b"x")).is_b());
     }
 
     #[test]

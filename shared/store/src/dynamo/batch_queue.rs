@@ -5,7 +5,7 @@
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item_size, number, text};
 use super::failure::failure;

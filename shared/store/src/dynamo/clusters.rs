@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
 use super::{DynamoTable, key};

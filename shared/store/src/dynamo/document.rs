@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item_size, number, text};
 use super::failure::{failure, past_conflicts};

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes};
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, number, text};

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::Timestamp;
-use ebb_wire::id::{self, RunId};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::{self, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader, digest, number, text};

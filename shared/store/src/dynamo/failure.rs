@@ -48,7 +48,7 @@ where
         }
         other => DisplayErrorContext(other).to_string(),
     };
-    let reason = ebb_wire::limits::message(&reason);
+    let reason = ebb_protocol::limits::message(&reason);
     match retryable {
         true => StoreError::Retryable { operation, reason },
         false => StoreError::Broken { operation, reason },

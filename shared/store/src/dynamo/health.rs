@@ -1,7 +1,7 @@
 //! Marks of what works: `check` / what it is of, with the time `at`.
 
 use async_trait::async_trait;
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, number, text};
 use super::{DynamoTable, key};

@@ -1,8 +1,8 @@
 //! Keys of items. Free text is percent-encoded where it could be mistaken for a separator, so that keys can be read
 //! back and sort by kind and name.
 
-use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_wire::id::{RunId, short_digest};
+use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::id::{RunId, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::ops::DueItem;

@@ -17,11 +17,11 @@ use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::{Attempt, Shard, Timestamp, Unit};
-use ebb_wire::evidence::Evidence;
-use ebb_wire::id::RunId;
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};

@@ -1,4 +1,4 @@
-//! Heads of runs: `r#RUN` / `h`, and `h#0001`, … for the units beyond the first [`SHARD`](ebb_wire::engine::SHARD).
+//! Heads of runs: `r#RUN` / `h`, and `h#0001`, … for the units beyond the first [`SHARD`](ebb_protocol::engine::SHARD).
 //!
 //! `ep`, `ph`, `tv`; number sets `done`, `failed`, `sealed` and a string set `late`, all relative to the shard;
 //! later tries `a17 = 2`; `due` and `g` while there is something to do. The root has the run's facts beside them.
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard,
 };
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item_size, number, text};
 use super::expression::UpdateExpression;

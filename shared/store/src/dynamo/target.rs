@@ -13,9 +13,9 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use backon::BackoffBuilder as _;
-use ebb_wire::engine::{Hook, TargetPhase, Timestamp};
-use ebb_wire::id::{hook_name, hook_named};
-use ebb_wire::lifecycle::TargetStopCause;
+use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::id::{hook_name, hook_named};
+use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};
 use super::document::BodyStorage;

@@ -2,7 +2,7 @@ use crate::batch_queue::BATCH_INLINE;
 use crate::{
     BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _,
 };
-use ebb_wire::engine::Timestamp;
+use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
 

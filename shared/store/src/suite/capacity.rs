@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use crate::{PatchResult, PatchRun as _, PutAttemptResult as _};
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, RunEvent, SHARD, Timestamp, Unit, accept, accept::accept_with_wakeup,
 };
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result};
 

@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard,
     Timestamp,
 };
-use ebb_wire::id::RunId;
+use ebb_protocol::id::RunId;
 
 use super::fixture::{StoreFixture, new_run, refused, text, written};
 use crate::{PatchRun as _, ReadRun as _};

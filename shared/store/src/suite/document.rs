@@ -3,8 +3,8 @@ use crate::{
     WritePlugins as _,
 };
 use crate::{PluginItem, Store, TargetHead, TargetTransition};
-use ebb_wire::engine::Timestamp;
-use ebb_wire::id::digest;
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::digest;
 
 use super::fixture::{StoreFixture, new_run, target};
 use super::proxy::ProxyFault;

@@ -1,6 +1,6 @@
-use ebb_wire::engine::Timestamp;
-use ebb_wire::engine::Unit;
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::engine::Unit;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{StoreFixture, result};
 use crate::{
@@ -55,7 +55,7 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Stor
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
         store.put_expiry(expiry).await.unwrap();
     }
-    let life = ebb_wire::id::instance_key("sandbox", "a", "u");
+    let life = ebb_protocol::id::instance_key("sandbox", "a", "u");
     let mut item = world.item("end#", &format!("{:020}#{life}", 10)).await.unwrap();
     assert!(item.remove("gen").is_some());
     world.write(vec![item]).await;
@@ -75,7 +75,7 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Stor
     assert_eq!(world.item("end#", &format!("{:020}#{life}", 31)).await, None);
     // One whose key is that of another life is damaged, too.
     let mut other = world
-        .item("end#", &format!("{:020}#{}", 11, ebb_wire::id::instance_key("sandbox", "b", "u")))
+        .item("end#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
         .await
         .unwrap();
     other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));
@@ -89,7 +89,7 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFix
     for run in [&one, &other] {
         for unit in 0..60 {
             let done = result(AttemptOutcome::Failed, "x");
-            world.store.put_result(run, Unit(unit), ebb_wire::engine::Attempt(1), &done).await.unwrap();
+            world.store.put_result(run, Unit(unit), ebb_protocol::engine::Attempt(1), &done).await.unwrap();
         }
     }
     let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
@@ -114,7 +114,7 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFix
 
 /// Objects go with a run if a record names them, also a second result's, and otherwise when they are asked for.
 pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: StoreFixture) {
-    let attempt = ebb_wire::engine::Attempt(1);
+    let attempt = ebb_protocol::engine::Attempt(1);
     let run = world.run("a").await;
     let named =
         |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };

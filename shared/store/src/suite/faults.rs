@@ -1,5 +1,5 @@
-use ebb_wire::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit, accept};
-use ebb_wire::record::AttemptOutcome;
+use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit, accept};
+use ebb_protocol::record::AttemptOutcome;
 use hyper::StatusCode;
 use serde_json::json;
 

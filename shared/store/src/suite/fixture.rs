@@ -9,10 +9,10 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_wire::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
-use ebb_wire::id::RunId;
-use ebb_wire::lifecycle::TargetStopCause;
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
+use ebb_protocol::id::RunId;
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
@@ -163,13 +163,13 @@ pub(super) fn refused(patched: PatchResult) -> Option<RunHead> {
 }
 
 pub(super) fn new_run(name: &str) -> NewRun {
-    let id = RunId::new(&ebb_wire::id::instance_key("sandbox", name, "u1"), 1, Hook::PreStart);
+    let id = RunId::new(&ebb_protocol::id::instance_key("sandbox", name, "u1"), 1, Hook::PreStart);
     let facts = RunFacts {
         kind: "sandbox".into(),
         name: name.into(),
         uid: "u1".into(),
         generation: 1,
-        plan: ebb_wire::id::digest(b"plan"),
+        plan: ebb_protocol::id::digest(b"plan"),
         routing_key: Some("rk".into()),
         started: Timestamp(1_800_000_000_000),
     };
@@ -184,7 +184,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         generation: 1,
         phase: TargetPhase::Starting,
         moment: Some(Hook::PreStart),
-        plan: ebb_wire::id::digest(b"plan"),
+        plan: ebb_protocol::id::digest(b"plan"),
         routing_key: None,
         plugins: vec![],
         created: Timestamp(1_800_000_000_000),
@@ -211,6 +211,6 @@ pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {
         next: None,
         log: false,
         unanswered: false,
-        digest: ebb_wire::id::digest(digest.as_bytes()),
+        digest: ebb_protocol::id::digest(digest.as_bytes()),
     }
 }

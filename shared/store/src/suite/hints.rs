@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use ebb_wire::engine::{RunEvent, Timestamp};
+use ebb_protocol::engine::{RunEvent, Timestamp};
 
 use super::fixture::{StoreFixture, new_run, target, text, written};
 use crate::{

@@ -3,8 +3,8 @@ use crate::{
     QueryDue as _, TargetHead, TargetList, TargetTransition,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_wire::engine::target::Notification;
-use ebb_wire::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
+use ebb_protocol::engine::target::Notification;
+use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 
 use super::fixture::{StoreFixture, new_run, target, text};
 

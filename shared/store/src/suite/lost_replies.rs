@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, Patch, PatchRefusal, RunEvent, SHARD, Shard, Timestamp, Unit, accept,
     accept::accept_with_wakeup, accept::refusal,
 };
-use ebb_wire::id::RunId;
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::value::UnitValue;
 
 use super::document::begin;
 use super::fixture::{StoreFixture, new_run, refused, result, target, tombstone, written};
@@ -195,14 +195,14 @@ pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: StoreFixt
         name: "p".into(),
         version: "1.0.0".into(),
         dialect: "ebb".into(),
-        digest: ebb_wire::id::digest(b"p"),
+        digest: ebb_protocol::id::digest(b"p"),
         document: "p".into(),
         created: Timestamp(1),
         withdrawn: None,
     };
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(store.put_plugin(&plugin).await.unwrap());
-    let other = PluginItem { document: "q".into(), digest: ebb_wire::id::digest(b"q"), ..plugin.clone() };
+    let other = PluginItem { document: "q".into(), digest: ebb_protocol::id::digest(b"q"), ..plugin.clone() };
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(!store.put_plugin(&other).await.unwrap());
     assert_eq!(proxy.hits(), 2);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{PatchResult, PatchRun as _, ReadRun as _};
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard, Timestamp,
 };
 use proptest::prelude::*;

@@ -6,12 +6,12 @@ use crate::{
     AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, RemoveExpired as _,
     UpdateAttemptRecord as _,
 };
-use ebb_wire::callback::{FailureReason, ReasonCode};
-use ebb_wire::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
-use ebb_wire::evidence::Evidence;
-use ebb_wire::limits;
-use ebb_wire::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
+use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, text};
 

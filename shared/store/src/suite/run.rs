@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use crate::{PatchRun as _, ReadRun as _};
-use ebb_wire::engine::{
+use ebb_protocol::engine::{
     Attempt, Epoch, LateMark, Patch, PatchChange, PatchCondition, RunEvent, RunPhase, SHARD, Shard,
     Timestamp, Unit,
 };

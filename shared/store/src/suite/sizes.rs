@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
-use ebb_wire::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
-use ebb_wire::id::digest;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::limits::OUTPUTS_INLINE;
-use ebb_wire::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_wire::value::UnitValue;
+use ebb_protocol::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
+use ebb_protocol::id::digest;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::limits::OUTPUTS_INLINE;
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
 use crate::dynamo::BodyStorage;
@@ -102,7 +102,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
             dialect: "ebb".into(),
             digest: digest(document.as_bytes()),
             document,
-            created: ebb_wire::engine::Timestamp(1),
+            created: ebb_protocol::engine::Timestamp(1),
             withdrawn: None,
         };
         assert!(world.store.put_plugin(&plugin).await.unwrap());

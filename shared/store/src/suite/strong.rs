@@ -1,5 +1,5 @@
-use ebb_wire::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
-use ebb_wire::record::AttemptOutcome;
+use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
+use ebb_protocol::record::AttemptOutcome;
 
 use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
 use crate::{

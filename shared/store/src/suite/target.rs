@@ -6,8 +6,8 @@ use futures::future::join_all;
 
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
 use crate::{NotificationState, PendingCreation, SecretRelease, TargetHead, TargetTransition};
-use ebb_wire::engine::target::Notification;
-use ebb_wire::engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::engine::target::Notification;
+use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 
 use super::fixture::{StoreFixture, new_run, target, tombstone};
 

@@ -1,4 +1,4 @@
-use ebb_wire::engine::{Attempt, Epoch, RunEvent, Unit};
+use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Unit};
 use futures::future::join_all;
 
 use super::fixture::{StoreFixture, new_run, target, tombstone, written};

@@ -8,8 +8,8 @@ use std::io::Read as _;
 use std::rc::Rc;
 use std::time::Instant;
 
+use ebb_documents::expr::WorkBudget;
 use ebb_fuzz::FuzzTarget;
-use ebb_spec::expr::WorkBudget;
 
 fn main() {
     match std::env::args().nth(1) {

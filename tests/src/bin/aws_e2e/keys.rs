@@ -3,7 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "operator-token";

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::sign::{self, WebhookKeys, WebhookSecret};
+use ebb_protocol::sign::{self, WebhookKeys, WebhookSecret};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;

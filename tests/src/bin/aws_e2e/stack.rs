@@ -151,7 +151,7 @@ impl DeployedStack<'_> {
         let anew = "the stack is deployed anew while the run is under way";
         let level = |level: &str| {
             format!(
-                "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_outbound={level},ebb_wire={level}"
+                "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_egress={level},ebb_protocol={level}"
             )
         };
         self.anew(anew, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;

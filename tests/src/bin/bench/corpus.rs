@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ebb_spec::compile;
-use ebb_spec::load::{self, Document, DocumentVars, FileError, FileSource, FolderFiles, NoFiles};
+use ebb_documents::compile;
+use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, FolderFiles, NoFiles};
 
 /// Values of variables: a time where a time is wanted.
 const TIMES: [&str; 1] = ["ttlDur"];

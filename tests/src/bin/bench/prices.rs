@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
@@ -12,15 +13,14 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{Env, InstanceCache};
 use ebb_lambda::EmfSink;
 use ebb_local::embedded::EmbeddedTable;
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::suite::s3_bucket;
 use ebb_store::{DynamoTable, Meter, ReadTarget as _, S3Bucket, Store, TableSpec};
 use ebb_tests::fakes::{self, NoCluster};
 use ebb_tests::log_buffer::LogBuffer;
 use ebb_tests::virtual_clock::{CountingRandom, ManualClock, ManualQueue};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::unit::CALLBACK_TOKEN;
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};

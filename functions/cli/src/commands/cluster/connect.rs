@@ -1,6 +1,6 @@
 //! `ebb cluster connect`: nothing is asked and nothing is kept, so what it prints is all there is of the new secret.
 
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::sign::WebhookSecret;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -29,7 +29,7 @@ pub(crate) struct ClusterConnectArgs {
     /// The relay's image
     #[arg(long, value_parser = image)]
     image: String,
-    /// An image with the runner of scripts, as /ebb-runner
+    /// An image with the runner of scripts, as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     runner_image: String,
     /// The namespace of the relay and its records, where nothing else belongs
@@ -185,7 +185,8 @@ mod tests {
         let line = line.into_iter().chain(relay).chain(control).chain(uid).chain(more.iter().copied());
         let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        args.connection(&secret).map_err(|trouble| trouble.text(ebb_spec::diagnostic::DiagnosticStyle::Plain))
+        args.connection(&secret)
+            .map_err(|trouble| trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_wire::api::{ClusterInfo, TransportKind};
+use ebb_protocol::api::{ClusterInfo, TransportKind};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -56,7 +56,7 @@ fn text(clusters: &[ClusterInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::api::RelayOutage;
+    use ebb_protocol::api::RelayOutage;
 
     use super::*;
     use crate::progress::fixtures;

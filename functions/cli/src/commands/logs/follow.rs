@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebb_wire::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 
 use super::{LogsArgs, clean, heading};
 use crate::client::{ApiClient, ApiClientError};

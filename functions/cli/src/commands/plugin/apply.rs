@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ebb_spec::compile;
-use ebb_wire::api::PluginInfo;
+use ebb_documents::compile;
+use ebb_protocol::api::PluginInfo;
 
 use super::immutable;
 use crate::client::PublicationStatus;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ebb_spec::load::{self, DocumentVars, NoFiles};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
 use serde_json::Value;
 
 use super::VersionedName;

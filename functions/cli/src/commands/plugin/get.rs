@@ -1,8 +1,8 @@
 //! `ebb plugin get`.
 
-use ebb_spec::compile;
-use ebb_spec::load::{self, DocumentVars, NoFiles};
-use ebb_wire::api::PluginDetail;
+use ebb_documents::compile;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_protocol::api::PluginDetail;
 
 use super::VersionedName;
 use crate::client::ApiClient;

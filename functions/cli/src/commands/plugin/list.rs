@@ -1,6 +1,6 @@
 //! `ebb plugin list`.
 
-use ebb_wire::api::PluginInfo;
+use ebb_protocol::api::PluginInfo;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};

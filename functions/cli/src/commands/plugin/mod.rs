@@ -12,7 +12,7 @@ mod versions;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use ebb_spec::model::PluginDoc;
+use ebb_documents::model::PluginDoc;
 
 use crate::exit::{CliError, Exit};
 use crate::offline;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use ebb_spec::compile;
-use ebb_spec::diagnostic::{Diagnostic, Diagnostics};
-use ebb_spec::load::{self, Document, DocumentVars};
+use ebb_documents::compile;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, Document, DocumentVars};
 use serde::Serialize;
 
 use crate::documents::{self, DocumentSource, SetArgs};
@@ -64,7 +64,7 @@ impl PluginValidateArgs {
             let checked = match DocumentSource::read(file) {
                 Ok(source) => check(&source, &vars),
                 Err(trouble) if self.output.is_some() => {
-                    let message = trouble.text(ebb_spec::diagnostic::DiagnosticStyle::Ascii);
+                    let message = trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Ascii);
                     let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
                     let wrong =
                         ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
@@ -91,7 +91,8 @@ impl PluginValidateArgs {
             let name =
                 if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
             if self.output.is_some() {
-                let errors = found.iter().filter(|d| d.severity == ebb_spec::diagnostic::Severity::Error);
+                let errors =
+                    found.iter().filter(|d| d.severity == ebb_documents::diagnostic::Severity::Error);
                 let errors = errors.map(ValidationError::from).collect();
                 print(&FileValidation { file: name, valid: !found.has_errors(), errors })?;
             } else if found.has_errors() {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_wire::api::TargetDetail;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleResult;
+use ebb_protocol::api::TargetDetail;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
 use crate::commands::connect;

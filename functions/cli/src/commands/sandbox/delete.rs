@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_wire::api::TargetState;
-use ebb_wire::cloudevents::LifecycleType;
+use ebb_protocol::api::TargetState;
+use ebb_protocol::cloudevents::LifecycleType;
 
 use super::WaitArgs;
 use crate::commands::{connect, unknown};

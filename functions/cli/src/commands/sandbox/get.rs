@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ebb_wire::api::{RelayOutage, TargetDetail};
-use ebb_wire::lifecycle::OutputValue;
+use ebb_protocol::api::{RelayOutage, TargetDetail};
+use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
 use crate::client::ApiClient;

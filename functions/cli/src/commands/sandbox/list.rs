@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_wire::api::TargetInfo;
+use ebb_protocol::api::TargetInfo;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
@@ -66,7 +66,7 @@ fn text(targets: &[TargetInfo]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_wire::api::TargetState;
+    use ebb_protocol::api::TargetState;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_local::StackSettings;
-use ebb_wire::callback::Callback;
-use ebb_wire::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
 
 use crate::commands::logs::LogPosition;
 use crate::exit::CliError;

@@ -1,8 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use ebb_outbound::{CallError, HttpCall, HttpRequest, HttpResponse};
-use ebb_wire::relay::{
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayResponse, TaskId, TaskState, VERSION,
 };
 use serde_json::json;

@@ -2,11 +2,11 @@ use std::sync::{Mutex, atomic::AtomicU64, atomic::Ordering};
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
+use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Timestamp;
-use ebb_outbound::{HttpClient, Policy};
+use ebb_protocol::relay::{Batch, CallbackEndpoint, ObjectTask, TaskBody};
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret, verify};
 use ebb_store::{QueuedBatch, StoreResult};
-use ebb_wire::relay::{Batch, CallbackEndpoint, ObjectTask, TaskBody};
-use ebb_wire::sign::{WebhookKeys, WebhookSecret, verify};
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use ebb_podspec::{ClusterPolicy, PodSecurityLevel, RESERVED_PREFIX};
-use ebb_wire::relay::{CallbackEndpoint, ScriptOutput};
-use ebb_wire::value::SecretRef;
+use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
+use ebb_protocol::value::SecretRef;
 use serde_json::json;
 
 use super::*;

@@ -4,9 +4,9 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::ProblemDetails;
-use ebb_wire::callback::Callback;
-use ebb_wire::limits;
+use ebb_protocol::api::ProblemDetails;
+use ebb_protocol::callback::Callback;
+use ebb_protocol::limits;
 
 use super::auth::bearer;
 use crate::background::{self, RemainingWork};

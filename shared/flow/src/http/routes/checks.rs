@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_wire::api::{CheckList, ProblemDetails};
+use ebb_protocol::api::{CheckList, ProblemDetails};
 
 use super::auth::ApiPermission;
 use crate::api::checks;

@@ -6,9 +6,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_wire::api::{ClusterList, ProblemDetails};
-use ebb_wire::pull::{POLL_BODY, PollResponse};
-use ebb_wire::sign;
+use ebb_protocol::api::{ClusterList, ProblemDetails};
+use ebb_protocol::pull::{POLL_BODY, PollResponse};
+use ebb_protocol::sign;
 
 use super::PathParams;
 use super::auth::ApiPermission;

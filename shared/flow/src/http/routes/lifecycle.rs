@@ -6,12 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_wire::api::ProblemDetails;
-use ebb_wire::cloudevents::{self, EventError};
-use ebb_wire::lifecycle::{LifecycleData, LifecycleResponse};
-use ebb_wire::limits;
-use ebb_wire::sign::{self, SignatureError};
-use ebb_wire::unit::TRACEPARENT;
+use ebb_protocol::api::ProblemDetails;
+use ebb_protocol::cloudevents::{self, EventError};
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::limits;
+use ebb_protocol::sign::{self, SignatureError};
+use ebb_protocol::unit::TRACEPARENT;
 
 use crate::background::{self, RemainingWork};
 use crate::http::bodies::{BodyBudget, check_length};

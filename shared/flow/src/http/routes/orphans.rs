@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_wire::api::{DeleteOrphans, OrphanList, OrphansDeleted, ProblemDetails};
+use ebb_protocol::api::{DeleteOrphans, OrphanList, OrphansDeleted, ProblemDetails};
 
 use super::auth::ApiPermission;
 use crate::http::{HttpProblem, ServerState};

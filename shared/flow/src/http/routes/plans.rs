@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_wire::api::{PlanPreview, PreviewPlan, ProblemDetails};
+use ebb_protocol::api::{PlanPreview, PreviewPlan, ProblemDetails};
 
 use super::auth::ApiPermission;
 use crate::api::plans;

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use ebb_wire::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
+use ebb_protocol::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use ebb_wire::api::{ProblemDetails, RunDetail};
-use ebb_wire::id::RunId;
-use ebb_wire::limits;
+use ebb_protocol::api::{ProblemDetails, RunDetail};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -19,7 +19,7 @@ use crate::http::{HttpProblem, ServerState};
 const ATTEMPT: &str = "ebb-attempt";
 
 fn parse(run: &str) -> Result<RunId, HttpProblem> {
-    run.parse().map_err(|error: ebb_wire::id::RunIdError| {
+    run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "run-id", error.to_string())
     })
 }

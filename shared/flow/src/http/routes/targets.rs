@@ -5,11 +5,11 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use ebb_store::TargetList;
-use ebb_wire::api::{
+use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RetryResponse, TargetDetail,
     TargetDiagnosis, TargetPage,
 };
+use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
 

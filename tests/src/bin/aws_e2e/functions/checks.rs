@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
-use ebb_wire::api::CheckList;
+use ebb_protocol::api::CheckList;
 use serde_json::Value;
 
 use super::emulator::EmulatedFunction;

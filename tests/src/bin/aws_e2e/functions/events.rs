@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use serde_json::{Value, json};
 
 /// How the entry has written a body into an event: as text if its type is `text/*` or JSON, JavaScript or XML by their plain names,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use ebb_engine::Hook;
 use ebb_flow::ports::QueueMessage;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::sign::WebhookSecret;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Value, json};
 
 use super::emulator::EmulatedFunction;

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Hook, Millis, TargetPhase};
 use ebb_flow::cluster::PollEndpoint;
 use ebb_flow::http::{ApiTokens, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, InstanceCache};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
-use ebb_outbound::{HttpClient, Policy};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::engine::RunPhase;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{DynamoTable, Meter, ReadRun as _, ReadTarget as _, Store, TableUsage};
 use ebb_tests::fakes::{self, NoCluster, QueueTraffic};
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::engine::RunPhase;
-use ebb_wire::id::{self, RunId};
-use ebb_wire::lifecycle::LifecycleData;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 

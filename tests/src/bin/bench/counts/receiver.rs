@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use ebb_wire::unit::{CALLBACK_TOKEN, CALLBACK_URL};
+use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;

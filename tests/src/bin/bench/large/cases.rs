@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use ebb_engine::target::Notification;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_store::{MoveTarget as _, NotificationState, ReadTarget as _, TargetList, TargetTransition};
-use ebb_wire::cloudevents::LifecycleType;
 use serde::{Deserialize, Serialize};
 
 use super::filling::{HELD, KIND, LARGE, sandbox};
@@ -118,9 +118,9 @@ async fn invoke(case: LargeCase, world: &LargeHarness, resources: usize) -> anyh
         LargeCase::Get => {
             let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
             let answer = serde_json::to_vec(&target)?;
-            let bytes = ebb_wire::limits::lambda_event_size(&answer);
+            let bytes = ebb_protocol::limits::lambda_event_size(&answer);
             anyhow::ensure!(
-                bytes <= ebb_wire::limits::LAMBDA_EVENT,
+                bytes <= ebb_protocol::limits::LAMBDA_EVENT,
                 "the answer has {bytes} bytes in an event"
             );
         }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use ebb_engine::TargetPhase;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, TargetTransition};
 use ebb_tests::fakes;
-use ebb_wire::cloudevents::LifecycleType;
-use ebb_wire::lifecycle::LifecycleData;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::harness::{LargeHarness, TABLE};

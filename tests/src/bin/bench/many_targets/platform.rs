@@ -3,11 +3,11 @@
 use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
-use ebb_wire::api::{TargetDetail, TargetState};
-use ebb_wire::cloudevents::{self, LifecycleType};
-use ebb_wire::engine::Timestamp;
-use ebb_wire::lifecycle::LifecycleData;
-use ebb_wire::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use futures::{StreamExt as _, TryStreamExt as _};
 use reqwest::StatusCode;
 

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub(crate) use ebb_wire::lifecycle::{GONE, READY};
+pub(crate) use ebb_protocol::lifecycle::{GONE, READY};
 
 /// Nothing new is told for this long only if nothing moves any more.
 const PATIENCE: Duration = Duration::from_secs(120);

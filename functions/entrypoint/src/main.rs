@@ -1,0 +1,51 @@
+//! `ebb-entrypoint`: runs a script inside a container of any image and reports how it has ended.
+//!
+//! `ebb-entrypoint install FOLDER` is the init container: it copies itself to where the other container finds it.
+//! `ebb-entrypoint run --spec FILE` is the entry point of that container. It needs nothing of the image but the script's
+//! interpreter: it is static, speaks plain HTTP to an address, and looks up no names.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::exit;
+
+use ebb_protocol::entrypoint::exit::USAGE;
+
+mod end;
+mod install;
+mod log;
+mod outputs;
+mod prepare;
+mod report;
+mod run;
+mod tail;
+mod termination;
+
+const HELP: &str = "\
+Usage: ebb-entrypoint install FOLDER
+       ebb-entrypoint run --spec FILE
+
+install copies this program into FOLDER; run starts the script that FILE describes and ends with its exit code.";
+
+fn main() {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
+    let code = match words.as_slice() {
+        ["install", _] => match install::install(Path::new(&arguments[1])) {
+            Ok(_) => 0,
+            Err(error) => {
+                eprintln!("ebb-entrypoint: {error}");
+                1
+            }
+        },
+        ["run", "--spec", _] => run::run(Path::new(&arguments[2])),
+        ["--version"] => {
+            println!("ebb-entrypoint {}", env!("CARGO_PKG_VERSION"));
+            0
+        }
+        _ => {
+            eprintln!("{HELP}");
+            USAGE
+        }
+    };
+    exit(code);
+}

@@ -1,0 +1,157 @@
+//! Telling the relay: heartbeats while the script runs, its end until somebody has heard it.
+//!
+//! One thread does both in turn, so that no heartbeat can follow the end; the script never waits for it.
+
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use ebb_protocol::entrypoint::{RelayAddress, ReportState, ScriptReport, VERSION};
+use ebb_protocol::unit::TRACEPARENT;
+use ebb_script::WatchEvent;
+use ureq::Agent;
+use ureq::http::Uri;
+
+use crate::log::{self, SharedTail};
+use crate::run::millis;
+
+/// How long a heartbeat may take: the next one is as good.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long one try of the last report may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it has at least, be there patience or not.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pauses between tries; up to twice as long by chance, so that the pods of a relay that comes back do not ask as one.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// What came of a try.
+enum ReportReply {
+    Accepted,
+    Gone,
+    Unanswered,
+}
+
+/// Reports to one relay.
+#[derive(Debug)]
+pub(crate) struct RelayReporter {
+    end: Sender<Vec<u8>>,
+    retry_for: Duration,
+}
+
+impl RelayReporter {
+    /// Begins with heartbeats. The error says what is wrong with the address.
+    pub(crate) fn start(
+        address: &RelayAddress,
+        trace: Option<String>,
+        tail: &SharedTail,
+        events: Sender<WatchEvent>,
+    ) -> Result<Self, String> {
+        check(&address.url)?;
+        let (end, inbox) = channel();
+        let patience = millis(address.patience_ms);
+        let relay = ReportClient {
+            agent: Agent::new_with_config(
+                // The image's environment may name a proxy: not for us.
+                Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
+            ),
+            address: address.clone(),
+            trace,
+        };
+        let tail = SharedTail::clone(tail);
+        thread::spawn(move || relay.run(&tail, &inbox, patience, &events));
+        Ok(Self { end, retry_for: patience })
+    }
+
+    /// Begins to report the end; [`WatchEvent::Reported`] says what came of it. Gives how long that takes at most.
+    pub(crate) fn send_end(&self, body: Vec<u8>) -> Duration {
+        // It listens until it was told.
+        let _ = self.end.send(body);
+        self.retry_for + HEARTBEAT + MIN_TIMEOUT
+    }
+}
+
+struct ReportClient {
+    agent: Agent,
+    address: RelayAddress,
+    /// A W3C trace context, for whoever looks at requests.
+    trace: Option<String>,
+}
+
+impl ReportClient {
+    fn run(
+        &self,
+        tail: &SharedTail,
+        inbox: &Receiver<Vec<u8>>,
+        patience: Duration,
+        events: &Sender<WatchEvent>,
+    ) {
+        // No heartbeat may keep us busy; 0 would.
+        let pause = millis(self.address.heartbeat_ms.max(10));
+        let end = loop {
+            match inbox.recv_timeout(pause) {
+                Ok(end) => break end,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let log_bytes = log::lock(tail).total();
+            let report = ScriptReport { v: VERSION, log_bytes, state: ReportState::Running };
+            if let Ok(body) = serde_json::to_vec(&report) {
+                self.post(&body, HEARTBEAT);
+            }
+        };
+        // Nobody listens any more only when we are about to exit.
+        let _ = events.send(WatchEvent::Reported(self.deliver(&end, patience)));
+    }
+
+    fn deliver(&self, body: &[u8], patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(MIN_PAUSE)
+            .with_max_delay(MAX_PAUSE)
+            .with_jitter()
+            .without_max_times();
+        for pause in pauses.build() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.post(body, left.clamp(MIN_TIMEOUT, ATTEMPT_TIMEOUT)) {
+                ReportReply::Accepted => return true,
+                ReportReply::Gone => return false,
+                ReportReply::Unanswered => {}
+            }
+            if Instant::now() + pause >= until {
+                return false;
+            }
+            thread::sleep(pause);
+        }
+        false
+    }
+
+    fn post(&self, body: &[u8], most: Duration) -> ReportReply {
+        let request = self.agent.post(&self.address.url).config().timeout_global(Some(most)).build();
+        let request = request
+            .header("authorization", format!("Bearer {}", self.address.token))
+            .header("content-type", "application/json");
+        let request = match &self.trace {
+            Some(trace) => request.header(TRACEPARENT, trace),
+            None => request,
+        };
+        match request.send(body).map(|answer| answer.status().as_u16()) {
+            Ok(200..=299) => ReportReply::Accepted,
+            Ok(410) => ReportReply::Gone,
+            _ => ReportReply::Unanswered,
+        }
+    }
+}
+
+/// Names cannot be looked up without what an image may lack.
+fn check(url: &str) -> Result<(), String> {
+    let wrong = |why: &str| Err(format!("the relay's address {url:?} {why}"));
+    let Ok(parsed) = url.parse::<Uri>() else { return wrong("is no URL") };
+    if parsed.scheme_str() != Some("http") {
+        return wrong("does not begin with http://");
+    }
+    let host = parsed.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    if host.parse::<IpAddr>().is_err() { wrong("has a name where an IP address belongs") } else { Ok(()) }
+}

@@ -1,0 +1,120 @@
+//! The termination message: what is known of the end without the relay.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::entrypoint::{ScriptExit, TERMINATION, TerminationResult, VERSION};
+use sha2::{Digest as _, Sha256};
+
+/// A message that fits.
+#[derive(Debug)]
+pub(crate) struct TerminationMessage(TerminationResult);
+
+impl TerminationMessage {
+    /// The end in few words. `report` is the body that the relay is given; what does not fit here is in it alone.
+    /// Without one the unit fails for that.
+    pub(crate) fn new(ended: &ScriptExit, report: Option<&[u8]>) -> Self {
+        let whole = TerminationResult {
+            v: VERSION,
+            result: Callback { log: None, ..ended.result.clone() },
+            exit_code: ended.exit_code,
+            report: None,
+            reported: false,
+        };
+        let size = text(&whole).len();
+        if ended.sensitive.is_empty() && size <= TERMINATION {
+            return Self(whole);
+        }
+        let Some(report) = report else {
+            let message = format!(
+                "the outputs have {size} bytes when written as JSON, and without a relay {TERMINATION} is the limit"
+            );
+            let result = Callback {
+                took_ms: whole.result.took_ms,
+                ..Callback::failed(ReasonCode::OutputTooLarge, &message)
+            };
+            return Self(TerminationResult { result, ..whole });
+        };
+        let digest = Sha256::digest(report).iter().map(|byte| format!("{byte:02x}")).collect();
+        let result = Callback { outputs: BTreeMap::new(), binary: BTreeMap::new(), ..whole.result };
+        Self(TerminationResult { result, report: Some(digest), ..whole })
+    }
+
+    /// The unit's result as it is told here.
+    pub(crate) fn result(&self) -> &Callback {
+        &self.0.result
+    }
+
+    /// Writes it to the file at `path`.
+    pub(crate) fn write(&self, path: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        file.write_all(&text(&self.0))
+    }
+
+    /// Notes that the report was acknowledged. In one piece and over what is there: whoever is killed meanwhile leaves
+    /// one of the two messages and no torn one.
+    pub(crate) fn mark_reported(mut self, path: &str) -> io::Result<()> {
+        let before = text(&self.0).len();
+        self.0.reported = true;
+        let mut text = text(&self.0);
+        // `true` is shorter than `false`; blanks after JSON say nothing.
+        text.resize(before.max(text.len()), b' ');
+        OpenOptions::new().write(true).open(path)?.write_all_at(&text, 0)
+    }
+}
+
+fn text(message: &TerminationResult) -> Vec<u8> {
+    // Maps with names as keys can always be written.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::callback::{CallbackStatus, FailureReason};
+    use ebb_protocol::limits::message;
+
+    use super::*;
+
+    #[test]
+    fn it_always_fits() {
+        let ended = |result, sensitive| ScriptExit { result, sensitive, exit_code: Some(-1) };
+        let outputs = |bytes: usize| {
+            let mut result = Callback::new(CallbackStatus::Succeeded);
+            result.hold("a", vec![b'"'; bytes]);
+            result.log = Some("x".repeat(10_000));
+            ended(result, BTreeMap::new())
+        };
+        let secret = || BTreeMap::from([("s".to_owned(), "c2VjcmV0".to_owned())]);
+        // Every character of the longest message is two in JSON.
+        let reason = FailureReason { code: ReasonCode::OutputTooLarge, message: message(&"\"".repeat(5000)) };
+        let failed = Callback { reason: Some(reason), ..Callback::new(CallbackStatus::Failed) };
+        for (name, ended, report, held, elsewhere, code) in [
+            ("small", outputs(1000), Some(b"body"), 1, false, None),
+            ("small and alone", outputs(1000), None, 1, false, None),
+            ("large", outputs(3000), Some(b"body"), 0, true, None),
+            ("large and alone", outputs(3000), None, 0, false, Some(ReasonCode::OutputTooLarge)),
+            ("sensitive", ended(outputs(10).result, secret()), Some(b"body"), 0, true, None),
+            ("talkative", ended(failed, BTreeMap::new()), None, 0, false, Some(ReasonCode::OutputTooLarge)),
+        ] {
+            let found = TerminationMessage::new(&ended, report.map(|body| body.as_slice()));
+            let bytes = text(&found.0);
+            assert!(bytes.len() <= TERMINATION, "{name}");
+            assert!(!String::from_utf8_lossy(&bytes).contains("c2VjcmV0"), "{name}");
+            let result = found.result();
+            assert_eq!((result.outputs.len(), found.0.report.is_some()), (held, elsewhere), "{name}");
+            assert_eq!(result.reason.as_ref().map(|reason| reason.code), code, "{name}");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let path = file.path().to_str().unwrap();
+            found.write(path).unwrap();
+            let digest = found.0.report.clone();
+            found.mark_reported(path).unwrap();
+            let read: TerminationResult = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+            assert_eq!((read.reported, &read.report), (true, &digest), "{name}");
+            let expected = "230d8358dc8e8890b4c58deeb62912ee2f20357ae92a5cc861b98e68fe31acb5";
+            assert!(digest.is_none_or(|digest| digest == expected), "{name}: the SHA-256 of `body`");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Roots of their own, as containers have them. They need root, and Debian's `busybox-static` for a shell that needs no
+//! library.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::entrypoint::{EntrypointSpec, TerminationResult};
+
+use crate::fixture::*;
+
+/// A root with what every container has, and the runner.
+fn image(with_shell: bool) -> RunnerFixture {
+    let world = RunnerFixture::new();
+    for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
+        fs::create_dir_all(world.at(folder)).unwrap();
+    }
+    fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(program(), world.at("init")).unwrap();
+    if with_shell {
+        fs::copy("/bin/busybox", world.at("bin/busybox")).expect("busybox-static is installed");
+        for name in ["sh", "cat", "id", "sleep"] {
+            std::os::unix::fs::symlink("busybox", world.at(&format!("bin/{name}"))).unwrap();
+        }
+    }
+    world
+}
+
+/// Runs a command as user 65534 in a root that cannot be written to, but for the folders of the pod: `/ebb/bin`,
+/// `/ebb/own`, which is mounted `noexec`, and the termination message.
+fn inside(world: &RunnerFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
+    if let Some(spec) = spec {
+        fs::write(world.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
+    }
+    let root = world.folder.path().to_str().unwrap();
+    fs::write(world.at("dev/termination-log"), "").unwrap();
+    fs::set_permissions(world.at("dev/termination-log"), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::write(world.at("dev/null"), "").unwrap();
+    let script = format!(
+        "set -e; cd /; mount --bind {root} {root}; mount -o remount,bind,ro {root}; mount -t proc proc {root}/proc
+         mount -t tmpfs -o mode=0777 tmpfs {root}/ebb/bin; mount -t tmpfs -o mode=0777,noexec tmpfs {root}/ebb/own
+         mount --bind {root}/dev/termination-log {root}/dev/termination-log
+         mount -o remount,bind,rw {root}/dev/termination-log; mount --bind /dev/null {root}/dev/null
+         chroot --userspec=65534:65534 {root} /init install /ebb/bin
+         stat -c '%a %u' {root}/ebb/bin/ebb-entrypoint; ls -A {root}/ebb/bin
+         exec chroot --userspec=65534:65534 {root} {command}"
+    );
+    Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", &script])
+        .output()
+        .unwrap()
+}
+
+const RUN: &str = "/ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json";
+
+/// What was printed by the installation.
+const INSTALLED: &str = "755 65534\nebb-entrypoint\n";
+
+fn spec(world: &RunnerFixture, text: &str) -> EntrypointSpec {
+    EntrypointSpec {
+        folder: "/ebb/own/script".to_owned(),
+        termination_log: "/dev/termination-log".to_owned(),
+        ..world.spec(text)
+    }
+}
+
+fn said(world: &RunnerFixture) -> TerminationResult {
+    let message = fs::read(world.at("dev/termination-log")).unwrap();
+    serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
+}
+
+#[test]
+fn nothing_can_be_written_and_nobody_is_root() {
+    let world = image(true);
+    let mut asked = spec(&world, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
+    asked.outputs.push(ebb_protocol::relay::ScriptOutput {
+        name: "a".to_owned(),
+        path: "/ebb/own/a".to_owned(),
+        sensitive: false,
+    });
+    let output = inside(&world, Some(&asked), RUN);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{output:?}");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(said(&world).result.outputs["a"], "out\n");
+}
+
+#[test]
+fn an_input_that_cannot_be_placed_names_the_way_out() {
+    let world = image(true);
+    let value = ebb_protocol::value::UnitValue::Json("x".into());
+    let inputs = vec![input("i", None, Some("/inputs/i"), Some(value))];
+    let output = inside(&world, Some(&EntrypointSpec { inputs, ..spec(&world, "true") }), RUN);
+    let reason = said(&world).result.reason.unwrap();
+    let expected = "input \"i\": /inputs/i: its folder cannot be made: Read-only file system (os error 30): mount an \
+                    emptyDir there, or choose another path";
+    assert_eq!((reason.code, reason.message.as_str()), (ReasonCode::NotStartable, expected), "{output:?}");
+    assert_eq!(output.status.code(), Some(126));
+}
+
+#[test]
+fn an_image_without_a_shell() {
+    for (text, expected) in [
+        ("#!/bin/bash -e\n", "this image has no /bin/bash, the script's interpreter"),
+        (
+            "echo",
+            "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line",
+        ),
+    ] {
+        let world = image(false);
+        let output = inside(&world, Some(&spec(&world, text)), RUN);
+        assert_eq!(output.status.code(), Some(127), "{output:?}");
+        let reason = said(&world).result.reason.unwrap();
+        assert!(reason.code == ReasonCode::NotStartable && reason.message.contains(expected), "{reason:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
+    }
+    // What is there and does not start says why.
+    let world = image(false);
+    fs::copy("/bin/sh", world.at("bin/sh")).unwrap();
+    inside(&world, Some(&spec(&world, "echo")), RUN);
+    let message = said(&world).result.reason.unwrap().message;
+    assert_eq!(message, "/bin/sh, the script's interpreter, needs a loader that this image does not have");
+}
+
+#[test]
+fn installing_again_replaces_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // What an interrupted one has left, and an older program that is running.
+    fs::write(at(".ebb-entrypoint.half"), "half").unwrap();
+    fs::copy("/bin/sleep", at("ebb-entrypoint")).unwrap();
+    let mut old = Command::new(at("ebb-entrypoint")).arg("1000").spawn().unwrap();
+    let install = |to: &Path| Command::new(program()).arg("install").arg(to).output().unwrap();
+    assert!(install(folder.path()).status.success());
+    assert!(fs::read(at("ebb-entrypoint")).unwrap() == fs::read(program()).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    old.kill().unwrap();
+    old.wait().unwrap();
+    let failed = install(&at("no/such"));
+    let message = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        failed.status.code() == Some(1) && message.contains("no/such/ebb-entrypoint: No such file"),
+        "{message}"
+    );
+}

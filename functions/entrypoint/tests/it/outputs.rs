@@ -1,0 +1,159 @@
+//! What comes out of scripts.
+
+use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState};
+use ebb_protocol::limits::{OUTPUT, OUTPUTS};
+use ebb_protocol::relay::ScriptOutput;
+use sha2::{Digest as _, Sha256};
+
+use crate::fixture::*;
+use crate::server::{ReportSink, ServerReply};
+
+#[test]
+fn bytes_are_untouched() {
+    let world = RunnerFixture::new();
+    let text = "printf 'with\\nline ends\\n\\n' >$W/a; : >$W/b; printf ' \\303\\274\\r\\n' >$W/c
+        printf '\\377\\000\\n' >$W/d; mkdir -p $W/x/y; echo deep >$W/x/y/e; ln -s x $W/z";
+    let done = world.run(&world.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
+    for (name, expected) in
+        [("a", "with\nline ends\n\n"), ("b", ""), ("c", " ü\r\n"), ("x/y/e", "deep\n"), ("z/y/e", "deep\n")]
+    {
+        assert_eq!(done.output(name), expected);
+    }
+    assert_eq!(done.said.result.binary["d"], "/wAK");
+    assert_eq!(done.said.result.outputs.len(), 5);
+}
+
+#[test]
+fn what_is_not_as_declared_fails_the_unit() {
+    let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
+    for (text, code, message) in [
+        (
+            "true".to_owned(),
+            ReasonCode::OutputMissing,
+            "output \"a\": the script has ended with 0 without writing /",
+        ),
+        ("mkdir $W/a".to_owned(), invalid, "is a folder, not a file"),
+        ("ln -s /etc/passwd $W/a".to_owned(), invalid, "is a symbolic link, not a file"),
+        ("mkfifo $W/a".to_owned(), invalid, "is a FIFO, not a file"),
+        ("mknod $W/a c 1 5".to_owned(), invalid, "is a device, not a file"),
+        // Sparse: its size is known without reading it.
+        ("truncate -s 10G $W/a".to_owned(), large, "has 10737418240 bytes; an output may have 1048576"),
+        (
+            "head -c 10000000 /dev/zero >$W/a".to_owned(),
+            large,
+            "/a has 10000000 bytes; an output may have 1048576",
+        ),
+        ("echo x >$W/a".to_owned(), large, "JSON, and without a relay 4096 is the limit"),
+    ] {
+        let world = RunnerFixture::new();
+        // The last one is larger than a termination message.
+        let more = "; head -c 5000 /dev/urandom >$W/b";
+        let done = world.run(&world.sh(&(text.clone() + more), &["a", "b"]));
+        // The script has ended with 0; who looks at the container alone has to see the failure too.
+        let found = (done.code, done.said.exit_code, done.reason());
+        assert_eq!(found, (Some(125), Some(0), Some(code)), "{text}: {done:?}");
+        assert!(done.message().contains(message) && done.stderr.contains(message), "{text}: {done:?}");
+        assert!(done.said.result.outputs.is_empty() && done.said.result.binary.is_empty());
+    }
+}
+
+#[test]
+fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
+    for (text, outputs, expected) in [
+        ("head -c 5000 /dev/zero | tr '\\0' x >$W/a", vec!["a"], Ok(5_000)),
+        (&*format!("head -c {OUTPUT} /dev/zero | tr '\\0' x >$W/a"), vec!["a"], Ok(OUTPUT)),
+        (
+            "for f in a b c d e; do head -c 1000000 /dev/zero >$W/$f; done",
+            vec!["a", "b", "c", "d", "e"],
+            Err("the outputs up to \"e\" have 5000000 bytes; all outputs of a unit may have 4194304"),
+        ),
+        // Each NUL is six bytes in JSON.
+        (
+            "for f in a b; do head -c 1000000 /dev/zero >$W/$f; done",
+            vec!["a", "b"],
+            Err("bytes when written as JSON, of which 5242880 is the limit"),
+        ),
+    ] {
+        let world = RunnerFixture::new();
+        let server = ReportSink::start([ServerReply::Status(200)]);
+        let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &outputs) });
+        let (report, body) = server.ended();
+        let ReportState::Ended(ended) = report.state else { panic!() };
+        let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
+        assert!(done.said.reported && done.message() == reason, "{text}: {done:?}");
+        assert_eq!(ended.exit_code, Some(0));
+        match expected {
+            Ok(size) => {
+                assert_eq!((done.code, ended.result.outputs["a"].as_str().unwrap().len()), (Some(0), size));
+                let digest: String = Sha256::digest(&body).iter().map(|byte| format!("{byte:02x}")).collect();
+                assert_eq!(done.said.report, Some(digest));
+                assert_eq!(done.said.result.status, CallbackStatus::Succeeded);
+                assert!(done.said.result.outputs.is_empty());
+            }
+            Err(message) => {
+                assert!(reason.contains(message), "{reason}");
+                assert_eq!((done.code, &done.said.report), (Some(125), &None));
+            }
+        }
+    }
+}
+
+#[test]
+fn sensitive_ones_are_with_the_relay_alone() {
+    let world = RunnerFixture::new();
+    let sensitive = |mut spec: EntrypointSpec| {
+        spec.outputs
+            .iter_mut()
+            .filter(|output| output.name != "b")
+            .for_each(|output| output.sensitive = true);
+        spec
+    };
+    let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
+    let server = ReportSink::start([ServerReply::Status(200)]);
+    let spec = sensitive(world.sh(text, &["a", "b", "c", "d", "e"]));
+    let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
+    let (report, body) = server.ended();
+    let ReportState::Ended(ended) = report.state else { panic!() };
+    assert_eq!(ended.sensitive["a"], "czNjcjN0");
+    assert_eq!(ended.sensitive.len(), 4);
+    assert_eq!(ended.result.outputs.keys().collect::<Vec<_>>(), ["b"]);
+    assert!(body.len() <= REPORT_BODY && 3 * OUTPUT < OUTPUTS);
+    assert!(done.said.report.is_some() && done.said.reported && done.said.result.outputs.is_empty());
+    let message = std::fs::read_to_string(world.at("termination-log")).unwrap() + &done.stderr;
+    assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
+    // What failed has none: nobody would take them away.
+    let server = ReportSink::start([ServerReply::Status(200)]);
+    let missing = sensitive(world.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
+    assert_eq!(
+        world.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
+        Some(ReasonCode::OutputMissing)
+    );
+    let ReportState::Ended(ended) = server.ended().0.state else { panic!() };
+    assert!(ended.sensitive.is_empty());
+    // Without a relay it is known before anything is made.
+    let done = world.run(&spec);
+    assert_eq!(
+        (done.code, done.reason(), done.said.exit_code),
+        (Some(126), Some(ReasonCode::NotStartable), None)
+    );
+    assert!(
+        done.message().contains("output \"a\" is sensitive, and there is no relay to take it"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn paths_that_are_none() {
+    for (path, expected) in [
+        ("a", "output \"o\": \"a\": the path is not absolute"),
+        ("/a/", "output \"o\": \"/a/\": it names a folder"),
+        ("/a\0", "output \"o\": \"/a\\0\": a path cannot have NUL bytes"),
+    ] {
+        let world = RunnerFixture::new();
+        let mut spec = world.sh("echo ran", &[]);
+        spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
+        let done = world.run(&spec);
+        assert_eq!((done.code, done.message(), done.stdout.len()), (Some(126), expected, 0), "{done:?}");
+    }
+}

@@ -1,0 +1,127 @@
+//! A relay that answers as it is told.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebb_protocol::entrypoint::{ReportState, ScriptReport};
+
+use crate::fixture::until;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ServerReply {
+    Status(u16),
+    /// It has heard, and the answer never comes.
+    Lost,
+    /// It keeps the connection for this long and says nothing.
+    Slow(Duration),
+}
+
+/// What it was told.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceivedReport {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl ReceivedReport {
+    pub(crate) fn report(&self) -> ScriptReport {
+        serde_json::from_slice(&self.body).expect("a report")
+    }
+}
+
+pub(crate) struct ReportSink {
+    pub(crate) address: SocketAddr,
+    told: Arc<Mutex<Vec<ReceivedReport>>>,
+}
+
+impl ReportSink {
+    /// Gives these answers to what is told about ends, in turn and the last one for ever; heartbeats get 204.
+    pub(crate) fn start(answers: impl IntoIterator<Item = ServerReply>) -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"), answers, ServerReply::Status(204))
+    }
+
+    pub(crate) fn on(
+        address: SocketAddr,
+        answers: impl IntoIterator<Item = ServerReply>,
+        to_heartbeats: ServerReply,
+    ) -> Self {
+        let listener = TcpListener::bind(address).expect("a port");
+        let told: Arc<Mutex<Vec<ReceivedReport>>> = Arc::default();
+        let server = Self { address: listener.local_addr().expect("it is bound"), told: Arc::clone(&told) };
+        let answers: Arc<Mutex<VecDeque<ServerReply>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
+                std::thread::spawn(move || serve(stream, &told, &answers, to_heartbeats));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1/reports/a", self.address)
+    }
+
+    pub(crate) fn told(&self) -> Vec<ReceivedReport> {
+        self.told.lock().expect("no panic").clone()
+    }
+
+    /// All that it was told about the end.
+    pub(crate) fn ends(&self) -> Vec<ReceivedReport> {
+        let is_end = |told: &ReceivedReport| matches!(told.report().state, ReportState::Ended(_));
+        self.told().into_iter().filter(is_end).collect()
+    }
+
+    /// The end, once it was told, with its bytes.
+    pub(crate) fn ended(&self) -> (ScriptReport, Vec<u8>) {
+        let told = until("it is told of the end", || self.ends().pop());
+        (told.report(), told.body)
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    told: &Mutex<Vec<ReceivedReport>>,
+    answers: &Mutex<VecDeque<ServerReply>>,
+    to_heartbeats: ServerReply,
+) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.parse().expect("a number"))
+        });
+        let mut body = vec![0; length.expect("a length")];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let heard = ReceivedReport { head, body };
+        let is_end = matches!(heard.report().state, ReportState::Ended(_));
+        told.lock().expect("no panic").push(heard);
+        let answer = if is_end {
+            let mut answers = answers.lock().expect("no panic");
+            if answers.len() > 1 { answers.pop_front() } else { answers.front().copied() }
+        } else {
+            Some(to_heartbeats)
+        };
+        match answer {
+            Some(ServerReply::Status(status)) => {
+                let text = format!("HTTP/1.1 {status} Whatever\r\ncontent-length: 0\r\n\r\n");
+                if reader.get_mut().write_all(text.as_bytes()).is_err() {
+                    return;
+                }
+            }
+            Some(ServerReply::Lost) | None => return,
+            Some(ServerReply::Slow(time)) => return std::thread::sleep(time),
+        }
+    }
+}

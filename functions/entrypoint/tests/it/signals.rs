@@ -1,0 +1,165 @@
+//! Deadlines, signals, and who is left behind.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::entrypoint::EntrypointSpec;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::fixture::*;
+
+const STAY: &str = "echo >$W/ready; while :; do sleep 0.02; done";
+
+#[test]
+fn deadlines() {
+    for (text, code) in [
+        ("exec sleep 60", 143),
+        // The group is asked, not the shell alone, which waits for it.
+        ("sleep 60; exit 1", 143),
+        ("trap '' TERM; while :; do sleep 0.02; done", 137),
+        // It may say that all is well: it is late.
+        ("trap 'exit 0' TERM; while :; do sleep 0.02; done", 125),
+        ("trap 'exit 7' TERM; while :; do sleep 0.02; done", 7),
+    ] {
+        let world = RunnerFixture::new();
+        let begun = Instant::now();
+        let done = world.run(&EntrypointSpec { deadline_ms: 400, ..world.sh(text, &[]) });
+        assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Timeout)), "{text}: {done:?}");
+        assert_eq!(done.message(), "the script took longer than 400 ms");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{text}");
+        assert!(done.said.result.took_ms >= Some(if code == 137 { 700 } else { 400 }), "{done:?}");
+    }
+}
+
+/// The library of signals has no name for these.
+#[test]
+fn a_real_time_signal_ends_a_script() {
+    let world = RunnerFixture::new();
+    let begun = Instant::now();
+    let done = world.run(&EntrypointSpec { deadline_ms: 60_000, ..world.sh("kill -34 $$", &[]) });
+    assert_eq!((done.code, done.reason()), (Some(128 + 34), Some(ReasonCode::Exit)), "{done:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn who_asks_us_to_end_asks_the_script() {
+    let trap = |what: &str| format!("trap '{what}' TERM INT; {STAY}");
+    // It hears each signal once.
+    let once =
+        "trap 'echo made >>$W/a' TERM; echo >$W/ready; until [ -e $W/a ]; do sleep 0.02; done; sleep 0.2; :";
+    for (text, signal, code, reason, message) in [
+        (
+            STAY.to_owned(),
+            Signal::SIGTERM,
+            143,
+            Some(ReasonCode::Lost),
+            "by SIGTERM, and the script was ended by SIGTERM",
+        ),
+        (
+            trap("exit 9"),
+            Signal::SIGTERM,
+            9,
+            Some(ReasonCode::Lost),
+            "by SIGTERM, and the script ended with 9",
+        ),
+        (trap("exit 9"), Signal::SIGINT, 9, Some(ReasonCode::Lost), "by SIGINT, and the script ended with 9"),
+        (
+            trap(""),
+            Signal::SIGTERM,
+            137,
+            Some(ReasonCode::Lost),
+            "by SIGTERM, and the script was ended by SIGKILL",
+        ),
+        // It came through: what it has made is known.
+        (once.to_owned(), Signal::SIGTERM, 0, None, ""),
+    ] {
+        let world = RunnerFixture::new();
+        let outputs: &[&str] = if reason.is_none() { &["a"] } else { &[] };
+        let child = world.command(&world.sh(&text, outputs)).stderr(Stdio::piped()).spawn().unwrap();
+        until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let done = world.done(child.wait_with_output().unwrap());
+        assert_eq!((done.code, done.reason()), (Some(code), reason), "{text}: {done:?}");
+        assert!(done.message().contains(message), "{text}: {done:?}");
+        assert!(reason.is_some() || done.output("a") == "made\n");
+    }
+}
+
+#[test]
+fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
+    let world = RunnerFixture::new();
+    let text = format!("trap 'echo heard >>$W/heard' TERM; {STAY}");
+    let spec = EntrypointSpec { grace_ms: 300, ..world.sh(&text, &[]) };
+    let mut child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
+    let runner = Pid::from_raw(child.id() as i32);
+    until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
+    let begun = Instant::now();
+    let mut sent = 0;
+    while child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it still runs after {sent} signals");
+        for _ in 0..1000 {
+            kill(runner, Signal::SIGTERM).unwrap();
+            sent += 1;
+        }
+    }
+    assert!(sent > 10_000, "a flood of {sent} signals");
+    let done = world.done(child.wait_with_output().unwrap());
+    assert_eq!((done.code, done.reason()), (Some(137), Some(ReasonCode::Lost)), "{done:?}");
+    assert_eq!(fs::read_to_string(world.at("heard")).unwrap(), "heard\n");
+}
+
+#[test]
+fn nobody_is_left_behind() {
+    let world = RunnerFixture::new();
+    // In the group, in a session of its own, and one that has lost its parent and does not listen.
+    let text = "sleep 1000 & echo $! >$W/1; setsid sleep 1000 & echo $! >$W/2
+        (trap '' TERM; setsid sh -c 'echo $$ >$W/3; while :; do sleep 1000; done' & )
+        while [ ! -s $W/3 ]; do sleep 0.01; done; echo out";
+    let begun = Instant::now();
+    let done = world.run(&world.sh(text, &["1", "2", "3"]));
+    assert_eq!((done.code, done.stdout.as_slice()), (Some(0), b"out\n".as_slice()));
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    for name in ["1", "2", "3"] {
+        let pid: i32 = done.output(name).trim().parse().unwrap();
+        assert_eq!(kill(Pid::from_raw(pid), None), Err(nix::errno::Errno::ESRCH), "{name}");
+    }
+}
+
+/// The runner as the first process of a PID namespace, as it is in a container.
+fn first(world: &RunnerFixture, spec: &EntrypointSpec) -> RunnerExit {
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(program());
+    world.done(command.args(["run", "--spec", &world.write(spec)]).output().unwrap())
+}
+
+#[test]
+fn as_first_process_it_reaps_whoever_has_no_parent() {
+    let world = RunnerFixture::new();
+    let text = "cat /proc/1/comm >$W/first
+        (sh -c 'kill -34 $$' & echo $! >>$W/pids)
+        for i in $(seq 100); do (sleep 0.1 & echo $! >>$W/pids); done
+        left() { while read pid; do [ ! -e /proc/$pid ] || echo $pid; done <$W/pids; }
+        until [ -z \"$(left)\" ]; do sleep 0.05; done
+        setsid sleep 1000 & wc -l <$W/pids >$W/count";
+    let done = first(&world, &EntrypointSpec { deadline_ms: 30_000, ..world.sh(text, &["first", "count"]) });
+    assert_eq!(
+        (done.code, done.output("first"), done.output("count")),
+        (Some(0), "ebb-entrypoint\n", "101\n")
+    );
+}
+
+#[test]
+fn as_first_process_it_hears_signals() {
+    // The kernel drops signals to it that it does not listen to.
+    for (text, code) in [
+        (format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5),
+        (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137),
+    ] {
+        let world = RunnerFixture::new();
+        let done = first(&world, &world.sh(&text, &[]));
+        assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Lost)), "{done:?}");
+    }
+}

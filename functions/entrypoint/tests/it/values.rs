@@ -1,0 +1,85 @@
+//! What goes into scripts.
+
+use std::fs;
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::entrypoint::EntrypointSpec;
+use ebb_protocol::script::VARIABLE;
+use ebb_protocol::value::{SecretRef, UnitValue};
+use serde_json::json;
+
+use crate::fixture::*;
+
+fn text(text: &str) -> Option<UnitValue> {
+    Some(UnitValue::Json(json!(text)))
+}
+
+#[test]
+fn variables_and_files() {
+    let world = RunnerFixture::new();
+    fs::write(world.at("old"), "of the image").unwrap();
+    let at = |name: &str| world.at(name);
+    let inputs = vec![
+        input("both", Some("BOTH"), Some(&at("deep/er/both")), text("two\nlines\n\n")),
+        input("bytes", None, Some(&at("bytes")), Some(UnitValue::Bytes(vec![0, 0xff, b'\n']))),
+        input("raw", Some("RAW"), None, Some(UnitValue::Bytes(vec![0xfe, 0xff]))),
+        input("number", Some("NUMBER"), None, Some(UnitValue::Json(json!({"a": 1})))),
+        input("empty", Some("EMPTY"), Some(&at("empty")), text("")),
+        input("over", Some("HOME"), None, text("ours")),
+        input("none", Some("NONE"), Some(&at("old")), None),
+        input("longest", Some("LONG"), None, text(&"x".repeat(VARIABLE - 4))),
+    ];
+    let script = "printf %s \"$BOTH\" | cmp - $W/deep/er/both && exit 1
+        { cat $W/deep/er/both; od -An -tx1 $W/bytes; printf %s \"$RAW\" | od -An -tx1; } >$W/a
+        echo \"$NUMBER,${EMPTY-unset},$HOME,${NONE-unset},${#LONG},$FROM_IMAGE\" >$W/b
+        ls $W/old 2>&1 >/dev/null | grep -c 'No such' >$W/c; stat -c %a $W/bytes $W/own/script >$W/d";
+    // A command substitution would take the line ends away; `cmp` above has seen the last of them.
+    let script = script.replace("| cmp - $W/deep/er/both && exit 1", "| cmp - $W/deep/er/both || exit 1");
+    let spec = EntrypointSpec { inputs, ..world.sh(&script, &["a", "b", "c", "d"]) };
+    let done = world.done(world.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
+    assert_eq!(done.output("b"), format!("{{\"a\":1}},,ours,unset,{},kept\n", VARIABLE - 4));
+    assert_eq!((done.output("c"), done.output("d")), ("1\n", "644\n700\n"));
+}
+
+#[test]
+fn what_cannot_be_carried_is_said_before_anything_runs() {
+    let world = RunnerFixture::new();
+    fs::create_dir(world.at("folder")).unwrap();
+    fs::write(world.at("file"), "").unwrap();
+    let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
+    for (given, expected) in [
+        (
+            input("i", Some("I"), None, text("a\0b")),
+            "input \"i\": \"I\": an environment variable cannot carry NUL bytes",
+        ),
+        (input("i", Some("I=J"), None, text("")), "this is no name of an environment variable"),
+        (
+            input("i", Some("I"), None, text(&"x".repeat(VARIABLE))),
+            "carries at most 131070 bytes and this has 131070",
+        ),
+        (input("i", None, Some("a/b"), text("")), "input \"i\": \"a/b\": the path is not absolute"),
+        (input("i", None, Some(&world.at("folder")), text("")), "/folder: Is a directory"),
+        (
+            input("i", None, Some(&world.at("folder")), None),
+            "the input has no value, and what is there stays",
+        ),
+        (input("i", None, Some(&world.at("file/x")), text("")), "/file/x: its folder cannot be made: "),
+        (input("i", None, Some("/proc/ebb/x"), text("")), "/proc/ebb/x: its folder cannot be made: "),
+        (
+            input("i", Some("I"), None, Some(UnitValue::Secret(secret))),
+            "a reference to a Secret is for the relay to resolve",
+        ),
+    ] {
+        let done = world.run(&EntrypointSpec { inputs: vec![given], ..world.sh("echo ran", &[]) });
+        assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
+        assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
+    }
+    // Each is small enough.
+    let inputs =
+        (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
+    let done = world.run(&EntrypointSpec { inputs, ..world.sh("echo ran", &[]) });
+    assert_eq!(done.code, Some(126));
+    assert!(done.message().contains("all environment variables together are larger"), "{done:?}");
+}

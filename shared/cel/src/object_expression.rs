@@ -1,0 +1,156 @@
+//! One expression over the objects of a cluster.
+
+use serde_json::Value as Json;
+
+use crate::convert::{CelOutput, from_json, json_type};
+use crate::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse};
+
+/// An expression over `object` and `objects`, parsed once.
+#[derive(Clone, Debug)]
+pub struct ObjectExpression {
+    expression: Expression,
+}
+
+/// Why an expression cannot be used, or gives no value. The texts have no value of an object in them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectExpressionError {
+    /// It is none, or names what is not there, or is too large: it will never give anything.
+    #[error("{0}")]
+    NotAnExpression(String),
+    /// It fails on these values, for which a field that is not there yet is enough.
+    #[error("{0}")]
+    Fails(String),
+    /// It is an optional that has no value.
+    #[error("there is no value")]
+    Nothing,
+    /// It gives something else than what is wanted.
+    #[error("it has to give {wanted}, not {got}")]
+    Type {
+        wanted: &'static str,
+        /// The type of what it gives.
+        got: &'static str,
+    },
+    /// It could take too long on these values.
+    #[error("it could touch {0} values; the limit is {MAX_COST}", MAX_COST = crate::MAX_COST)]
+    TooCostly(u64),
+    /// What it gives has more than [`MAX_VALUE_BYTES`].
+    #[error("its value has {0} bytes; the limit is {MAX_VALUE_BYTES}")]
+    TooLarge(usize),
+}
+
+impl ObjectExpression {
+    /// Reads an expression that may name `object` and `objects`.
+    ///
+    /// # Errors
+    /// [`ObjectExpressionError::NotAnExpression`] with the first mistake.
+    pub fn new(text: &str) -> Result<Self, ObjectExpressionError> {
+        match parse(text, Scope::Objects) {
+            Ok(expression) => Ok(Self { expression }),
+            Err(mistakes) => {
+                let mut first = mistakes.into_iter().map(|mistake| mistake.message);
+                Err(ObjectExpressionError::NotAnExpression(first.next().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Its value over these variables, as JSON; bytes that are UTF-8 are text.
+    ///
+    /// # Errors
+    /// Every [`ObjectExpressionError`] but the first.
+    pub fn evaluate(&self, variables: &[(&str, &Json)]) -> Result<Json, ObjectExpressionError> {
+        let variables = variables.iter().map(|(name, value)| (*name, from_json(value))).collect();
+        let json = match evaluate(&self.expression, variables) {
+            Ok(CelOutput::Json(json)) => json,
+            Ok(CelOutput::Bytes(_)) => {
+                return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });
+            }
+            Ok(CelOutput::Nothing) => return Err(ObjectExpressionError::Nothing),
+            Err(EvaluationError::Evaluation(reason)) => return Err(ObjectExpressionError::Fails(reason)),
+            Err(EvaluationError::TooCostly(cost)) => return Err(ObjectExpressionError::TooCostly(cost)),
+        };
+        match json.to_string().len() {
+            bytes if bytes > MAX_VALUE_BYTES => Err(ObjectExpressionError::TooLarge(bytes)),
+            _ => Ok(json),
+        }
+    }
+
+    /// Whether it is true. A rule that reads fields which are not there yet does not hold.
+    ///
+    /// # Errors
+    /// [`ObjectExpressionError::Type`] if it gives something else than true or false, [`ObjectExpressionError::TooCostly`], [`ObjectExpressionError::TooLarge`].
+    pub fn holds(&self, variables: &[(&str, &Json)]) -> Result<bool, ObjectExpressionError> {
+        match self.evaluate(variables) {
+            Ok(Json::Bool(holds)) => Ok(holds),
+            Ok(other) => Err(ObjectExpressionError::Type { wanted: "true or false", got: json_type(&other) }),
+            Err(ObjectExpressionError::Fails(_) | ObjectExpressionError::Nothing) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_and_rules() {
+        let object = json!({
+            "status": {"phase": "Up", "host": "h", "n": 3, "bytes": "/w==", "conditions": [
+                {"type": "Ready", "status": "True"}, {"type": "Stalled"},
+            ]},
+            "data": {"dsn": "YQ=="},
+        });
+        let objects = json!([object, {"metadata": {"name": "second"}}]);
+        let json = |value: Json| Ok(value);
+        let fails = |text: &str| Err(ObjectExpressionError::Fails(text.to_owned()));
+        let rule = |got| Err(ObjectExpressionError::Type { wanted: "true or false", got });
+        let binary = || ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" };
+        for (text, value, holds) in [
+            ("object.status.phase == 'Up'", json(true.into()), Ok(true)),
+            ("object.status.phase == 'Down'", json(false.into()), Ok(false)),
+            (
+                "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')",
+                json(true.into()),
+                Ok(true),
+            ),
+            ("object.status.ready", fails("there is no key `ready`"), Ok(false)),
+            ("object.status[object.data.dsn]", fails("a key whose name is computed is not there"), Ok(false)),
+            ("object.status.?ready", Err(ObjectExpressionError::Nothing), Ok(false)),
+            ("has(object.status.ready) && object.status.ready", json(false.into()), Ok(false)),
+            ("objects[1].metadata.name", json("second".into()), rule("text")),
+            ("object.status.n + 1", json(4.into()), rule("a number")),
+            ("[object.status.host]", json(json!(["h"])), rule("a list")),
+            ("string(base64.decode(object.data.dsn))", json("a".into()), rule("text")),
+            ("base64.decode(object.status.bytes)", Err(binary()), Err(binary())),
+            ("object.status.n / 0", fails("division by zero"), Ok(false)),
+        ] {
+            let variables = [("object", &object), ("objects", &objects)];
+            let program = ObjectExpression::new(text).unwrap();
+            assert_eq!(program.evaluate(&variables), value, "{text}");
+            assert_eq!(program.holds(&variables), holds, "{text}");
+        }
+        for (text, mistake) in [
+            ("response.status == 200", "`response` cannot be used here"),
+            ("'%s'.format([object])", "there is no function `format`"),
+            ("object.data.dsn.matches(object.long)", "the pattern of `matches` is computed"),
+            ("object.", "this is no CEL expression: expected identifier after '.'"),
+            ("", "the expression is empty"),
+        ] {
+            let refused = ObjectExpression::new(text).unwrap_err();
+            assert_eq!(refused, ObjectExpressionError::NotAnExpression(mistake.to_owned()), "{text}");
+        }
+        let large = json!({"text": "x".repeat(600_000), "many": vec![1; 2_000]});
+        let refused = |text| ObjectExpression::new(text).unwrap().holds(&[("object", &large)]).unwrap_err();
+        assert_eq!(refused("object.text + object.text"), ObjectExpressionError::TooLarge(1_200_002));
+        let ready = "object.conditions.exists(c, c.type == 'Ready' && c.status == 'True')";
+        let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
+        assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
+        let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
+        assert!(
+            matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::MAX_COST),
+            "{costly:?}"
+        );
+    }
+}

@@ -1,0 +1,585 @@
+//! The walk over an expression's tree that finds what it reads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+use crate::names::{FUNCTIONS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable, Scope, TARGET_FIELDS, TYPES};
+use crate::path::{PathKey, SelectionPath, StepAccess, step};
+use crate::pattern::PATTERN_HELP;
+use crate::tokens::{self, NamePosition, NameToken};
+use crate::{
+    Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, PatternError,
+    ReferenceSource, ReferenceUsage, TextPattern, ValueReference, WorkBudget,
+};
+
+/// The name of `matches` with a pattern that was compiled. No text can call it.
+pub(super) const MATCHES: &str = "@matches";
+
+/// What `tree`, parsed from `text`, reads.
+pub(super) fn analyse(
+    text: &str,
+    mut tree: IdedExpr,
+    scope: Scope,
+    budget: &WorkBudget,
+) -> Result<Expression, Vec<ExpressionIssue>> {
+    let mut walk = ExpressionWalker {
+        text,
+        scope,
+        budget,
+        patterns: BTreeMap::new(),
+        names: tokens::names(text),
+        bound: Vec::new(),
+        loops: 0,
+        roots: Vec::new(),
+        found: Vec::new(),
+        mistakes: Vec::new(),
+    };
+    walk.expr(&tree, ReferenceUsage::Whole);
+    let patterns = Arc::new(std::mem::take(&mut walk.patterns));
+    let (references, mistakes) = walk.placed();
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    if !patterns.is_empty() {
+        each_mut(&mut tree, &mut |expr| match expr {
+            Expr::Call(call) if call.func_name == "matches" => call.func_name = MATCHES.to_owned(),
+            _ => {}
+        });
+    }
+    Ok(Expression { tree, references, patterns })
+}
+
+/// Applies `change` to every part of a tree whose [`shape`] was checked.
+pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) {
+    change(&mut expr.expr);
+    match &mut expr.expr {
+        Expr::Call(call) => {
+            call.target
+                .as_deref_mut()
+                .into_iter()
+                .chain(&mut call.args)
+                .for_each(|part| each_mut(part, change));
+        }
+        Expr::Comprehension(c) => {
+            let parts =
+                [&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result];
+            parts.into_iter().for_each(|part| each_mut(part, change));
+        }
+        Expr::List(list) => list.elements.iter_mut().for_each(|element| each_mut(element, change)),
+        Expr::Map(map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    each_mut(&mut entry.key, change);
+                    each_mut(&mut entry.value, change);
+                }
+            }
+        }
+        Expr::Select(select) => each_mut(&mut select.operand, change),
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+    }
+}
+
+/// Refuses trees that are too large to walk by recursion. Walks without recursion itself.
+pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
+    let mut open = vec![(tree, 1)];
+    let mut nodes = 0;
+    while let Some((expr, depth)) = open.pop() {
+        nodes += 1;
+        let limit = if depth > MAX_DEPTH {
+            Some(format!("the expression is nested more than {MAX_DEPTH} levels deep"))
+        } else if nodes > MAX_NODES {
+            Some(format!("the expression has more than {MAX_NODES} parts"))
+        } else {
+            None
+        };
+        if let Some(message) = limit {
+            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            return Err(vec![ExpressionIssue {
+                code: "expression-limit",
+                message,
+                help,
+                offset: 0,
+                length: 0,
+            }]);
+        }
+        if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
+            let message = "messages such as `Name{…}` are not supported".to_owned();
+            let help = Some("a map is written `{\"key\": value}`".to_owned());
+            return Err(vec![ExpressionIssue { code: "syntax", message, help, offset: 0, length: 0 }]);
+        }
+        open.extend(children(expr).into_iter().map(|child| (child, depth + 1)));
+    }
+    Ok(())
+}
+
+/// What an expression is made of.
+fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
+    match &expr.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::Comprehension(c) => {
+            vec![&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+        }
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => Some([&entry.key, &entry.value]),
+                EntryExpr::StructField(_) => None,
+            });
+            entries.flatten().collect()
+        }
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+/// Whether `name` is written in the tree: as a field, or as a text.
+pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
+    let mut open = vec![tree];
+    while let Some(expr) = open.pop() {
+        let written = match &expr.expr {
+            Expr::Select(select) => select.field == name,
+            Expr::Literal(LiteralValue::String(text)) => text.inner() == name,
+            _ => false,
+        };
+        if written {
+            return true;
+        }
+        open.extend(children(expr));
+    }
+    false
+}
+
+struct ExpressionWalker<'t> {
+    text: &'t str,
+    scope: Scope,
+    budget: &'t WorkBudget,
+    /// The patterns of `matches`, by their text.
+    patterns: BTreeMap<String, TextPattern>,
+    names: Vec<NameToken<'t>>,
+    bound: Vec<String>,
+    loops: usize,
+    /// The node and the name of each path's beginning.
+    roots: Vec<(u64, String)>,
+    /// References with the node of their beginning.
+    found: Vec<(u64, ValueReference)>,
+    /// Mistakes with the node of the path that they concern, or with their offset.
+    mistakes: Vec<(Option<u64>, ExpressionIssue)>,
+}
+
+impl ExpressionWalker<'_> {
+    fn expr(&mut self, expr: &IdedExpr, usage: ReferenceUsage) {
+        if let Some(path) = SelectionPath::of(expr) {
+            self.roots.push((path.root_id, path.root.to_owned()));
+            for step in &path.steps {
+                if let PathKey::Dynamic(key) = step.key {
+                    self.expr(key, ReferenceUsage::Part);
+                }
+            }
+            if !path.root.starts_with('@') && !self.bound.iter().any(|name| name == path.root) {
+                self.path(&path, usage);
+            }
+            return;
+        }
+        match &expr.expr {
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            Expr::List(list) => {
+                list.elements.iter().for_each(|element| self.expr(element, ReferenceUsage::Part))
+            }
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.expr(&entry.key, ReferenceUsage::Part);
+                        self.expr(&entry.value, ReferenceUsage::Part);
+                    }
+                }
+            }
+            Expr::Select(select) => self.expr(&select.operand, ReferenceUsage::Part),
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr) {
+        if call.func_name == operators::SUBSTRACT && call.target.is_none() && self.subtraction(call) {
+            return;
+        }
+        if call.func_name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            let namespace = call.target.as_deref().and_then(|target| match &target.expr {
+                Expr::Ident(name) => Some(format!("{name}.{}", call.func_name)),
+                _ => None,
+            });
+            if namespace.is_some_and(|name| FUNCTIONS.contains(&name.as_str())) {
+                call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
+                return;
+            }
+            if !FUNCTIONS.contains(&call.func_name.as_str()) {
+                self.unknown_function(&call.func_name);
+            } else if call.func_name == "secretRef" {
+                self.secret_ref(call);
+                return;
+            } else if call.func_name == "matches" {
+                self.pattern(call);
+            }
+        }
+        if let Some(target) = &call.target {
+            self.expr(target, ReferenceUsage::Part);
+        }
+        call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
+    }
+
+    /// Compiles the pattern of `matches`: it has to be a literal, so that its work is known before anything runs.
+    fn pattern(&mut self, call: &CallExpr) {
+        let message = match call.args.last().map(|pattern| &pattern.expr) {
+            Some(Expr::Literal(LiteralValue::String(pattern))) => {
+                match self.budget.pattern(pattern.inner()) {
+                    Ok(compiled) => {
+                        self.patterns.insert(pattern.inner().to_owned(), compiled);
+                        return;
+                    }
+                    Err(PatternError::Syntax(reason)) => {
+                        format!("the pattern of `matches` is not a regular expression: {reason}")
+                    }
+                    Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
+                }
+            }
+            Some(_) => "the pattern of `matches` is computed".to_owned(),
+            None => return,
+        };
+        let help = Some(format!("{PATTERN_HELP}; it is a literal, such as `\"^[a-z]+$\"`"));
+        let offset = self.offset_of("matches");
+        self.mistake(None, ExpressionIssue { code: "pattern", message, help, offset, length: 0 });
+    }
+
+    /// Notes a mistake. An expression with more than [`MAX_ISSUES`] is wrong, whatever the others are.
+    fn mistake(&mut self, root: Option<u64>, mistake: ExpressionIssue) {
+        if self.mistakes.len() < MAX_ISSUES {
+            self.mistakes.push((root, mistake));
+        }
+    }
+
+    /// The nearest name, unless the document has too many errors for suggestions.
+    fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+        if self.mistakes.len() < MAX_ISSUES { self.budget.nearest(name, candidates) } else { None }
+    }
+
+    fn secret_ref(&mut self, call: &CallExpr) {
+        match (call.target.as_deref(), call.args.as_slice()) {
+            (None, [arg]) if SelectionPath::of(arg).is_some() => self.expr(arg, ReferenceUsage::SecretRef),
+            _ => {
+                let offset = self.offset_of("secretRef");
+                let message = "`secretRef` takes one output or param".to_owned();
+                let help = Some("such as `secretRef(units.database.outputs.dsn)`".to_owned());
+                self.mistake(None, ExpressionIssue { code: "sensitive", message, help, offset, length: 0 });
+            }
+        }
+    }
+
+    fn comprehension(&mut self, comprehension: &ComprehensionExpr) {
+        self.expr(&comprehension.iter_range, ReferenceUsage::Part);
+        let outer = self.bound.len();
+        self.bound.push(comprehension.iter_var.clone());
+        self.bound.extend(comprehension.iter_var2.clone());
+        self.loops += 1;
+        if self.loops == MAX_NESTED_LOOPS + 1 {
+            let message =
+                format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
+            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            self.mistake(
+                None,
+                ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 },
+            );
+        }
+        let parts = [
+            &comprehension.accu_init,
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ];
+        parts.into_iter().for_each(|part| self.expr(part, ReferenceUsage::Part));
+        self.loops -= 1;
+        self.bound.truncate(outer);
+    }
+
+    fn path(&mut self, path: &SelectionPath<'_>, usage: ReferenceUsage) {
+        let Some(root) = RootVariable::named(path.root).filter(|root| self.scope.roots().contains(root))
+        else {
+            if !(TYPES.contains(&path.root) && path.steps.is_empty()) {
+                self.unknown_root(path);
+            }
+            return;
+        };
+        let steps = match root {
+            RootVariable::Params | RootVariable::Target | RootVariable::Resource => 1,
+            RootVariable::Units | RootVariable::Resources => 3,
+            RootVariable::Response | RootVariable::Object | RootVariable::Objects => 0,
+        };
+        let Some(source) = self.source(root, path) else { return };
+        let last = path.steps.len().checked_sub(1).and_then(|last| path.steps.get(last));
+        let presence = last.is_some_and(|step| step.access == StepAccess::Presence);
+        let usage = match usage {
+            _ if presence && path.steps.len() <= steps => ReferenceUsage::Presence,
+            usage if path.steps.len() <= steps || steps == 0 => usage,
+            _ => ReferenceUsage::Part,
+        };
+        let optional = path.optional(steps.max(1));
+        let reference = ValueReference { source, optional, usage, offset: 0, length: 0 };
+        self.found.push((path.root_id, reference));
+    }
+
+    /// What a path reads; reports what is wrong with it.
+    fn source(&mut self, root: RootVariable, path: &SelectionPath<'_>) -> Option<ReferenceSource> {
+        let at = path.root_id;
+        let name = root.as_str();
+        match root {
+            RootVariable::Object => Some(ReferenceSource::Object),
+            RootVariable::Objects => Some(ReferenceSource::Objects),
+            RootVariable::Response => {
+                let field = path.name(0)?;
+                if !RESPONSE_FIELDS.contains(&field) {
+                    self.unknown_field(at, name, field, &RESPONSE_FIELDS);
+                }
+                Some(ReferenceSource::Response)
+            }
+            RootVariable::Target => {
+                Some(ReferenceSource::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
+            }
+            RootVariable::Resource => Some(ReferenceSource::OwnResource(self.field(
+                path,
+                (at, name),
+                "resource.name",
+                &RESOURCE_FIELDS,
+            )?)),
+            RootVariable::Params => {
+                Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned()))
+            }
+            RootVariable::Units | RootVariable::Resources => {
+                let (singular, shape) = match root {
+                    RootVariable::Units => ("unit", "units.UNIT.outputs.OUTPUT"),
+                    _ => ("resource", "resources.RESOURCE.outputs.OUTPUT"),
+                };
+                let first = self.constant(path, 0, shape)?.to_owned();
+                let second = self.constant(path, 1, shape)?;
+                if second != "outputs" {
+                    let message = format!("a {singular} has only `outputs`, not `{second}`");
+                    let right = match self.near(second, ["outputs"]) {
+                        Some(_) => format!("{name}{}.outputs", step(&first)),
+                        None => format!("{name}{}.outputs{}", step(&first), step(second)),
+                    };
+                    self.report(at, "unknown-name", message, Some(format!("did you mean `{right}`?")));
+                    return None;
+                }
+                let output = self.constant(path, 2, shape)?.to_owned();
+                Some(match root {
+                    RootVariable::Units => ReferenceSource::Output { unit: first, output },
+                    _ => ReferenceSource::Resource { resource: first, output },
+                })
+            }
+        }
+    }
+
+    /// The name of a step that has to be constant.
+    fn constant<'a>(&mut self, path: &SelectionPath<'a>, step: usize, shape: &str) -> Option<&'a str> {
+        let name = path.name(step);
+        if name.is_none() {
+            let part = path.root;
+            let (code, message) = match path.steps.get(step) {
+                Some(_) => (
+                    "dynamic-index",
+                    format!("a name below `{part}` is computed, so nobody can tell what is read"),
+                ),
+                None => ("whole-map", format!("`{part}` cannot be used as a whole")),
+            };
+            self.report(path.root_id, code, message, Some(format!("write a constant name, as in `{shape}`")));
+        }
+        name
+    }
+
+    /// Returns the field of a root that has these `fields`, or reports that it has no such field.
+    fn field(
+        &mut self,
+        path: &SelectionPath<'_>,
+        (at, root): (u64, &str),
+        shape: &str,
+        fields: &[&str],
+    ) -> Option<String> {
+        let field = self.constant(path, 0, shape)?;
+        if !fields.contains(&field) {
+            self.unknown_field(at, root, field, fields);
+            return None;
+        }
+        Some(field.to_owned())
+    }
+
+    fn unknown_root(&mut self, path: &SelectionPath<'_>) {
+        let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
+        let here = allowed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let name = path.root;
+        let (message, help) = match RootVariable::named(name) {
+            Some(RootVariable::Resources) => (
+                "a plugin cannot name other resources".to_owned(),
+                "declare a param; the sandbox wires the other resource's output into it".to_owned(),
+            ),
+            Some(_) => (format!("`{name}` cannot be used here"), format!("here is {here}")),
+            None => match self.near(name, allowed.iter().copied()) {
+                Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),
+                None => (
+                    format!("`{name}` is not known"),
+                    format!("here is {here}; text needs quotes: \"{name}\""),
+                ),
+            },
+        };
+        self.report(path.root_id, "unknown-name", message, Some(help));
+    }
+
+    fn unknown_field(&mut self, at: u64, root: &str, field: &str, fields: &[&str]) {
+        let help = match self.near(field, fields.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                format!("there is {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
+            }
+        };
+        self.report(at, "unknown-name", format!("`{root}` has no `{field}`"), Some(help));
+    }
+
+    fn unknown_function(&mut self, name: &str) {
+        let plain = FUNCTIONS.iter().map(|function| function.rsplit('.').next().unwrap_or(function));
+        let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
+        let help = self.near(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
+        let message = match macros.contains(&name) {
+            true => format!("`{name}` is not called like this"),
+            false => format!("there is no function `{name}`"),
+        };
+        let offset = self.offset_of(name);
+        self.mistake(None, ExpressionIssue { code: "unknown-function", message, help, offset, length: 0 });
+    }
+
+    /// Whether this subtraction is a name with a dash in it; reports it if so.
+    fn subtraction(&mut self, call: &CallExpr) -> bool {
+        let [left, right] = call.args.as_slice() else { return false };
+        if let Expr::Call(inner) = &left.expr
+            && inner.func_name == operators::SUBSTRACT
+        {
+            return self.subtraction(inner);
+        }
+        let Some(path) = SelectionPath::of(left) else { return false };
+        let known =
+            RootVariable::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
+        let Some(PathKey::Name(last)) = path.steps.last().map(|step| &step.key) else { return false };
+        let Some(beginning) = leftmost(right) else { return false };
+        let other =
+            RootVariable::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
+        if !known || other {
+            return false;
+        }
+        let text = self.text;
+        let found =
+            self.names.iter().filter(|name| name.text == *last && name.position == NamePosition::AfterDot);
+        let found: Vec<(usize, &str)> =
+            found.filter_map(|name| Some((name.offset, tokens::dashed(text, name.offset)?))).collect();
+        let Some(&(offset, dashed)) = found.first() else { return false };
+        let before = match path.steps.len().checked_sub(2).and_then(|n| path.name(n)) {
+            Some(before) => before,
+            None => path.root,
+        };
+        let mistake = ExpressionIssue {
+            code: "dash",
+            message: format!("CEL reads `{before}.{dashed}` as a subtraction"),
+            help: Some(format!("write `{before}[\"{dashed}\"]`")),
+            offset,
+            length: dashed.chars().count(),
+        };
+        self.mistake(None, mistake);
+        true
+    }
+
+    fn report(&mut self, root: u64, code: &'static str, message: String, help: Option<String>) {
+        self.mistake(Some(root), ExpressionIssue { code, message, help, offset: 0, length: 0 });
+    }
+
+    fn offset_of(&self, name: &str) -> usize {
+        self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset)
+    }
+
+    /// References and mistakes with their offsets. Nodes are numbered in the order of the text, so the n-th path that
+    /// begins with a name is the n-th time that this name begins a path.
+    fn placed(mut self) -> (Vec<ValueReference>, Vec<ExpressionIssue>) {
+        self.roots.sort();
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let mut offsets: HashMap<u64, usize> = HashMap::new();
+        for (id, root) in &self.roots {
+            let nth = seen.entry(root).or_default();
+            let mut places =
+                self.names.iter().filter(|n| n.text == root && n.position == NamePosition::First);
+            if let Some(name) = places.nth(*nth) {
+                offsets.insert(*id, name.offset);
+            }
+            *nth += 1;
+        }
+        let offset = |id: u64| offsets.get(&id).copied().unwrap_or(0);
+        let guarded: Vec<ReferenceSource> = self
+            .found
+            .iter()
+            .filter(|(_, reference)| reference.usage == ReferenceUsage::Presence)
+            .map(|(_, reference)| reference.source.clone())
+            .collect();
+        let mut references: Vec<ValueReference> = Vec::with_capacity(self.found.len());
+        for (id, mut reference) in self.found {
+            reference.offset = offset(id);
+            reference.length = path_length(self.text, reference.offset);
+            reference.optional |= guarded.contains(&reference.source);
+            references.push(reference);
+        }
+        references.sort_by_key(|reference| reference.offset);
+        let mut mistakes: Vec<ExpressionIssue> = Vec::with_capacity(self.mistakes.len());
+        for (id, mut mistake) in self.mistakes {
+            if let Some(id) = id {
+                mistake.offset = offset(id);
+                mistake.length = path_length(self.text, mistake.offset);
+            }
+            mistakes.push(mistake);
+        }
+        mistakes.sort_by_key(|mistake| mistake.offset);
+        (references, mistakes)
+    }
+}
+
+/// The name at the beginning of an expression's text.
+fn leftmost(expr: &IdedExpr) -> Option<&str> {
+    let mut at = expr;
+    loop {
+        if let Some(path) = SelectionPath::of(at) {
+            return Some(path.root);
+        }
+        at = match &at.expr {
+            Expr::Call(call) => call.target.as_deref().or(call.args.first())?,
+            Expr::Select(select) => &select.operand,
+            _ => return None,
+        };
+    }
+}
+
+/// Characters of the path that begins at a byte.
+fn path_length(text: &str, offset: usize) -> usize {
+    let mut depth = 0_usize;
+    let mut quote = None;
+    let mut length = 0;
+    for c in text[offset..].chars() {
+        match (quote, c) {
+            (Some(open), c) => {
+                if c == open {
+                    quote = None;
+                }
+            }
+            (None, '"' | '\'') if depth > 0 => quote = Some(c),
+            (None, '[') => depth += 1,
+            (None, ']') if depth > 0 => depth -= 1,
+            (None, '.' | '?' | '_') => {}
+            (None, c) if c.is_ascii_alphanumeric() => {}
+            (None, _) => break,
+        }
+        length += 1;
+    }
+    length
+}

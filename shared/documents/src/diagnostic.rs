@@ -1,0 +1,437 @@
+//! What is wrong with a document: a stable code, a place, and what would be right.
+//!
+//! Every check of this crate makes [`Diagnostic`]s and collects them in [`Diagnostics`], so that one reading of a
+//! document tells everything that can be told. How they are shown is decided here; where they go is not.
+
+use std::fmt;
+use std::sync::Arc;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
+
+use crate::expr::nearest;
+use crate::model::{LineColumn, SourceText};
+
+/// Lines with more characters are drawn only in part.
+const MAX_DRAWN: usize = 240;
+
+/// The most characters of a message or a help.
+const MAX_MESSAGE: usize = 600;
+
+/// The most errors of a document that are told, and the most warnings: a document may have one in every line.
+pub const MAX_REPORTED: usize = 100;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    Error,
+    /// The document is taken, but does perhaps not what its author thinks.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// How a diagnostic with its snippet is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiagnosticStyle {
+    /// Unicode lines, no colour.
+    Plain,
+    Coloured,
+    /// ASCII only, no colour.
+    Ascii,
+}
+
+/// One thing that is wrong, or looks wrong, with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What kind of mistake, in kebab-case; never renamed once released.
+    pub code: &'static str,
+    pub severity: Severity,
+    /// What is wrong, as a sentence without a full stop.
+    pub message: String,
+    pub help: Option<String>,
+    /// The document that places refer to.
+    pub source: Arc<SourceText>,
+    /// Where; `None` if it concerns the document as a whole.
+    pub at: Option<LineColumn>,
+    /// Characters to underline from `at` on; never past the end of the line.
+    pub length: usize,
+    /// Other places of the same document that matter, each with what is there.
+    pub related: Vec<(LineColumn, String)>,
+}
+
+impl Diagnostic {
+    /// An error at a place. The length is that of the word which stands there.
+    pub fn error(
+        code: &'static str,
+        source: &Arc<SourceText>,
+        at: impl Into<Option<LineColumn>>,
+        message: impl Into<String>,
+    ) -> Self {
+        let at = at.into();
+        let length = at.map_or(0, |at| source.word_length(at));
+        Self {
+            code,
+            severity: Severity::Error,
+            message: capped(message.into()),
+            help: None,
+            source: Arc::clone(source),
+            at,
+            length,
+            related: Vec::new(),
+        }
+    }
+
+    /// A warning at a place.
+    pub fn warning(
+        code: &'static str,
+        source: &Arc<SourceText>,
+        at: impl Into<Option<LineColumn>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, source, at, message) }
+    }
+
+    /// Says what would be right.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(capped(help.into()));
+        self
+    }
+
+    /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most twelve.
+    #[must_use]
+    pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
+        self.suggest_by(name, candidates, |name, candidates| nearest(name, candidates.iter().copied()))
+    }
+
+    /// [`Self::suggest`] with another search for the near name.
+    #[must_use]
+    pub(crate) fn suggest_by<'a>(
+        self,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+        near: impl FnOnce(&str, &[&'a str]) -> Option<&'a str>,
+    ) -> Self {
+        let candidates: Vec<&str> = candidates.into_iter().collect();
+        if let Some(near) = near(name, &candidates) {
+            return self.help(format!("did you mean `{near}`?"));
+        }
+        if candidates.is_empty() {
+            return self;
+        }
+        let shown: Vec<String> = candidates.iter().take(12).map(|c| format!("`{c}`")).collect();
+        let rest = candidates.len().saturating_sub(12);
+        let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        self.help(format!("there is {}{more}", shown.join(", ")))
+    }
+
+    /// Underlines this many characters.
+    #[must_use]
+    pub fn length(mut self, length: usize) -> Self {
+        self.length = length;
+        self
+    }
+
+    /// Names another place that matters.
+    #[must_use]
+    pub fn related(mut self, at: LineColumn, what: impl Into<String>) -> Self {
+        self.related.push((at, what.into()));
+        self
+    }
+
+    /// `file:line:column: error[code]: message`, one line, without the help.
+    pub fn plain(&self) -> String {
+        let place = match self.at.map(|at| self.source.author(at)) {
+            Some(at) => format!("{}:{}:{}", self.source.name, at.line, at.column),
+            None => self.source.name.clone(),
+        };
+        format!("{place}: {}[{}]: {}", self.severity.as_str(), self.code, self.message.replace('\n', " "))
+    }
+
+    /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
+    /// long line is named without its line.
+    pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
+        if self.source.text.replace("\r\n", "").contains('\r') {
+            // What draws takes a carriage return alone for a line's end here and for none there.
+            let lines: Vec<&str> = self.source.lines().collect();
+            let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
+            return Self { source, ..self.clone() }.drawn(drawing);
+        }
+        let around = |at: LineColumn| at.line.saturating_sub(1)..=at.line.saturating_add(1);
+        let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
+        let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);
+        if !places.clone().flat_map(around).any(long) {
+            return self.rendered(drawing);
+        }
+        if places.clone().any(|at| at.column as usize > MAX_DRAWN / 2) {
+            let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
+            return format!("{}\n{help}", self.plain());
+        }
+        let cropped: Vec<String> =
+            self.source.lines().map(|line| line.chars().take(MAX_DRAWN).collect()).collect();
+        let source = SourceText::new(self.source.name.clone(), cropped.join("\n"));
+        Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
+    }
+
+    fn rendered(&self, drawing: DiagnosticStyle) -> String {
+        let theme = match drawing {
+            DiagnosticStyle::Plain => GraphicalTheme::unicode_nocolor(),
+            DiagnosticStyle::Coloured => GraphicalTheme::unicode(),
+            DiagnosticStyle::Ascii => GraphicalTheme::none(),
+        };
+        let mut text = String::new();
+        let drawn = GraphicalReportHandler::new_themed(theme)
+            .with_links(false)
+            .with_width(100)
+            .with_context_lines(1)
+            .render_report(&mut text, self);
+        if drawn.is_err() { self.plain() } else { text }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl miette::Diagnostic for Diagnostic {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(self.code))
+    }
+
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.at.map(|_| &*self.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let at = self.at?;
+        let (start, length) = self.source.bytes(at, self.length);
+        let own = LabeledSpan::new_primary_with_span(Some("here".to_owned()), (start, length));
+        let related = self.related.iter().map(|(at, what)| {
+            let (start, length) = self.source.bytes(*at, self.source.word_length(*at));
+            LabeledSpan::new_with_span(Some(what.clone()), (start, length))
+        });
+        Some(Box::new(std::iter::once(own).chain(related)))
+    }
+}
+
+/// Everything that is wrong with a document, in the order of its places; as an error, at least one of it is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Nothing wrong yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one. After [`MAX_REPORTED`] of a severity one more says so, and the others are left out.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        match self.0.iter().filter(|told| told.severity == diagnostic.severity).count() {
+            0..MAX_REPORTED => self.0.push(diagnostic),
+            MAX_REPORTED => {
+                let message = format!("there is more like this; the first {MAX_REPORTED} are told");
+                let more =
+                    Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
+                self.0.push(more.help("mend these and look again"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether further errors are left out.
+    pub fn is_full(&self) -> bool {
+        self.0.len() > MAX_REPORTED
+            && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_REPORTED
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of them is an error.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|d| d.severity == Severity::Error)
+    }
+
+    /// Puts them in the order of files and places.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.0.sort_by(|a, b| (&a.source.name, a.at).cmp(&(&b.source.name, b.at)));
+        self
+    }
+
+    /// The value with the warnings, or all as an error if one of them is one.
+    ///
+    /// # Errors
+    /// Itself, sorted, if it has an error.
+    pub fn or<T>(self, value: T) -> Result<(T, Self), Self> {
+        let sorted = self.sorted();
+        if sorted.has_errors() { Err(sorted) } else { Ok((value, sorted)) }
+    }
+
+    /// One line for each.
+    pub fn plain(&self) -> String {
+        self.0.iter().map(|d| d.plain() + "\n").collect()
+    }
+
+    /// Each drawn, one after the other.
+    pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
+        self.0.iter().map(|d| d.drawn(drawing)).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, diagnostic) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&diagnostic.plain())?;
+            if let Some(help) = &diagnostic.help {
+                write!(f, "\n  help: {help}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self(vec![diagnostic])
+    }
+}
+
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<I: IntoIterator<Item = Diagnostic>>(&mut self, diagnostics: I) {
+        diagnostics.into_iter().for_each(|diagnostic| self.push(diagnostic));
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// A text of at most [`MAX_MESSAGE`] characters: what a document says is quoted, however long it is.
+fn capped(text: String) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => text[..end].to_owned() + "…",
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_bytes_are_each_others_inverse() {
+        let source = SourceText::new("f", "a: é\r\n  bc: \"x y\"\n\nlast");
+        for (byte, character) in source.text.char_indices() {
+            if character != '\n' && character != '\r' {
+                assert_eq!(source.bytes(source.place(byte), 1), (byte, character.len_utf8()), "{byte}");
+            }
+        }
+        let at = |line, column| LineColumn { line, column };
+        assert_eq!(source.place(usize::MAX), at(4, 5));
+        assert_eq!(source.bytes(at(9, 9), 5), (source.text.len(), 0));
+        assert_eq!(source.bytes(at(1, 99), 5), (5, 0));
+        assert_eq!(source.word_length(at(2, 3)), 2, "a key without its colon");
+        assert_eq!(source.word_length(at(2, 7)), 5, "a quoted text");
+        assert_eq!(source.word_length(at(3, 1)), 0, "an empty line");
+    }
+
+    #[test]
+    fn the_first_hundred_of_each_severity_are_told() {
+        let source = SourceText::new("f", "a\n".repeat(300));
+        let mut told = Diagnostics::new();
+        for line in 1..=300 {
+            let at = LineColumn { line, column: 1 };
+            told.push(Diagnostic::warning("w", &source, at, "looks wrong"));
+            told.push(Diagnostic::error("e", &source, at, "wrong"));
+        }
+        assert!(told.has_errors());
+        assert_eq!(told.len(), 2 * (MAX_REPORTED + 1));
+        let last: Vec<String> = told.iter().rev().take(2).map(Diagnostic::plain).collect();
+        assert_eq!(
+            last,
+            [
+                "f:101:1: error[more]: there is more like this; the first 100 are told",
+                "f:101:1: warning[more]: there is more like this; the first 100 are told"
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_end_as_yaml_says() {
+        let source = SourceText::new("f", "a\rb\r\nc\n\rd");
+        assert_eq!(source.lines().collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
+        assert_eq!(source.starts, [0, 2, 5, 7, 8]);
+        assert_eq!(source.place(8), LineColumn { line: 5, column: 1 });
+        let wrong = Diagnostic::error("x", &source, LineColumn { line: 5, column: 1 }, "wrong");
+        assert!(
+            wrong.drawn(DiagnosticStyle::Plain).contains("5 │ d"),
+            "{}",
+            wrong.drawn(DiagnosticStyle::Plain)
+        );
+    }
+
+    #[test]
+    fn lines_that_are_too_long_are_cropped() {
+        let source = SourceText::new("f", format!("{} {}\n", "a".repeat(50), "b".repeat(5000)));
+        let near = Diagnostic::error("x", &source, LineColumn { line: 1, column: 52 }, "wrong");
+        assert!(near.drawn(DiagnosticStyle::Plain).lines().all(|line| line.chars().count() < 300));
+        let far =
+            Diagnostic::error("x", &source, LineColumn { line: 1, column: 4000 }, "wrong").help("right");
+        assert_eq!(far.drawn(DiagnosticStyle::Plain), "f:1:4000: error[x]: wrong\n  help: right\n");
+    }
+}

@@ -1,0 +1,21 @@
+//! Documents: loading with positions, checking, compiling to a frozen plan, rendering.
+//!
+//! Pure: text in, values out. It reads files only through the [`load::Files`] that it is given, and knows neither
+//! table nor network.
+pub mod compile;
+pub mod diagnostic;
+mod directives;
+mod ebb;
+pub mod load;
+pub mod model;
+pub mod plan;
+pub mod render;
+pub mod schema;
+mod signadot;
+mod source;
+pub mod template;
+
+pub use ebb_cel as expr;
+
+#[cfg(test)]
+mod tests;

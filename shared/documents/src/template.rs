@@ -1,0 +1,234 @@
+//! Text with `${…}` in it, taken apart.
+//!
+//! `$${` is a literal `${`. Whether a `}` ends an expression is decided by CEL's own tokens: one in a string, a
+//! comment or a map does not. What is inside is not looked at here; that is [`crate::expr`]'s.
+
+use crate::model::{At, LineColumn, SourceText};
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePiece {
+    /// Text as it will be, escapes resolved.
+    Literal(String),
+    Expression {
+        /// What is between `${` and `}`.
+        text: String,
+        /// The byte of the template where `text` begins.
+        offset: usize,
+    },
+}
+
+/// A `${` without its `}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`${{` is never closed")]
+pub struct UnclosedExpression {
+    /// The byte of the template where the `${` stands.
+    pub offset: usize,
+}
+
+/// Takes a template apart. Neighbouring literals are one piece; an empty text has no piece.
+///
+/// # Errors
+/// [`UnclosedExpression`] if an expression does not end.
+pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
+    let mut pieces = Vec::new();
+    let mut literal = String::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find('$') {
+        let dollar = at + found;
+        literal.push_str(&text[at..dollar]);
+        let rest = &text[dollar..];
+        if rest.starts_with("$${") {
+            literal.push_str("${");
+            at = dollar + 3;
+        } else if rest.starts_with("${") {
+            let start = dollar + 2;
+            let end =
+                start + expression_length(&text[start..]).ok_or(UnclosedExpression { offset: dollar })?;
+            if !literal.is_empty() {
+                pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
+            }
+            pieces.push(TemplatePiece::Expression { text: text[start..end].to_owned(), offset: start });
+            at = end + 1;
+        } else {
+            literal.push('$');
+            at = dollar + 1;
+        }
+    }
+    literal.push_str(&text[at..]);
+    if !literal.is_empty() {
+        pieces.push(TemplatePiece::Literal(literal));
+    }
+    Ok(pieces)
+}
+
+/// The template that stands for this text.
+pub fn escape(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+/// Bytes up to the `}` that ends an expression, or `None` if there is none.
+fn expression_length(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'{' => depth += 1,
+            b'}' if depth == 0 => return Some(at),
+            b'}' => depth -= 1,
+            b'/' if bytes.get(at + 1) == Some(&b'/') => {
+                // A comment ends with its line; without a line end it would swallow the rest of the template.
+                at += text[at..].find('\n').unwrap_or(1);
+            }
+            quote @ (b'"' | b'\'') => {
+                at = string_end(bytes, at, quote, raw(bytes, at));
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Whether the string that begins at `quote` has an `r` before it, alone or beside a `b`.
+fn raw(bytes: &[u8], quote: usize) -> EscapeMode {
+    let start = bytes[..quote].iter().rposition(|b| !b.is_ascii_alphanumeric() && *b != b'_');
+    let prefix = &bytes[start.map_or(0, |n| n + 1)..quote];
+    let known = !prefix.is_empty() && prefix.len() <= 2 && prefix.iter().all(|b| b"rRbB".contains(b));
+    if known && prefix.iter().any(|b| b"rR".contains(b)) { EscapeMode::Raw } else { EscapeMode::Backslash }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EscapeMode {
+    Backslash,
+    Raw,
+}
+
+/// The byte after a string literal. A short string that does not end in its line ends there: CEL will say so.
+fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: EscapeMode) -> usize {
+    let long = bytes[start..].starts_with(&[quote; 3]);
+    let width = if long { 3 } else { 1 };
+    let mut at = start + width;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if escapes == EscapeMode::Backslash => at += 1,
+            b'\n' if !long => return at,
+            b if b == quote && (!long || bytes[at..].starts_with(&[quote; 3])) => return at + width,
+            _ => {}
+        }
+        at += 1;
+    }
+    bytes.len()
+}
+
+/// The place in the document of a byte of a string that begins at `value.at`.
+///
+/// The string as it was read differs from the text of the document (quotes, escapes, indentation, what `@{…}` stood
+/// for), so the line of the string is looked up in the document; if it cannot be found, the place is where the string
+/// begins.
+pub fn place(source: &SourceText, value: &At<&str>, offset: usize) -> LineColumn {
+    let text = value.value;
+    let offset = text.floor_char_boundary(offset);
+    let (start, _) = source.bytes(value.at, 0);
+    let line_start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
+    let line_end = text[offset..].find('\n').map_or(text.len(), |n| offset + n);
+    let line = &text[line_start..line_end];
+    // Escapes of a quoted string change a line but seldom the words right of the offset.
+    let tries = [(line_start, line), (offset, text[offset..line_end].trim_end())];
+    for (from, needle) in tries {
+        if needle.trim().is_empty() {
+            continue;
+        }
+        let earlier = text[..from].matches(needle).count();
+        let window = &source.text[start..];
+        if let Some((found, _)) = window.match_indices(needle).nth(earlier) {
+            // Farther away than the string could reach, it is another one's text.
+            if window[..found].matches('\n').count() <= text.matches('\n').count() + 2 {
+                return source.place(start + found + (offset - from));
+            }
+        }
+    }
+    value.at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(text: &str) -> String {
+        match split(text) {
+            Ok(pieces) => pieces
+                .iter()
+                .map(|piece| match piece {
+                    TemplatePiece::Literal(text) => format!("[{text}]"),
+                    TemplatePiece::Expression { text, offset } => format!("<{text}@{offset}>"),
+                })
+                .collect(),
+            Err(UnclosedExpression { offset }) => format!("unclosed at {offset}"),
+        }
+    }
+
+    #[test]
+    fn pieces() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain $ text $", "[plain $ text $]"),
+            ("${a}", "<a@2>"),
+            ("x-${a}-${ b }.", "[x-]<a@4>[-]< b @9>[.]"),
+            ("$${a}", "[${a}]"),
+            ("$$${a}", "[$${a}]"),
+            ("$$x${a}", "[$$x]<a@5>"),
+            ("${ {'a': 1}['a'] }", "< {'a': 1}['a'] @2>"),
+            ("${'}'}", "<'}'@2>"),
+            (r#"${"\"}"}x"#, r#"<"\"}"@2>[x]"#),
+            (r"${r'\'}x", r"<r'\'@2>[x]"),
+            (r"${bar'\'}'}x", r"<bar'\'}'@2>[x]"),
+            (r"${rb'\'}x", r"<rb'\'@2>[x]"),
+            ("${'''a'}b'''}x", "<'''a'}b'''@2>[x]"),
+            ("${a // }\n}x", "<a // }\n@2>[x]"),
+            ("${'not closed}\n}x", "<'not closed}\n@2>[x]"),
+            ("a${b", "unclosed at 1"),
+            ("${'a}", "unclosed at 0"),
+            ("${{a}", "unclosed at 0"),
+            ("ü${ü}ü", "[ü]<ü@4>[ü]"),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn escaped_text_is_itself(text in "[$a{}ü\n]{0,12}") {
+            let pieces = split(&escape(&text)).unwrap();
+            let expected = if text.is_empty() { Vec::new() } else { vec![TemplatePiece::Literal(text)] };
+            prop_assert_eq!(pieces, expected);
+        }
+
+        #[test]
+        fn any_text_is_split(text in "[$a{}'\"\\\\r/ü\n]{0,24}") {
+            let _ = split(&text);
+        }
+    }
+
+    #[test]
+    fn places_in_documents() {
+        let source = SourceText::new(
+            "t.yaml",
+            "a: ${one}\nb: \"x-${two}\"\nc: |\n  first\n  ${three} and\n  ${four}\nd: '${one}'\n",
+        );
+        let check = |line, column, text: &str, word: &str, expected: (u32, u32)| {
+            let value = At { value: text, at: LineColumn { line, column } };
+            let at = place(&source, &value, text.find(word).unwrap());
+            assert_eq!((at.line, at.column), expected, "{word}");
+        };
+        check(1, 4, "${one}", "one", (1, 6));
+        check(2, 4, "x-${two}", "two", (2, 9));
+        check(3, 4, "first\n${three} and\n${four}\n", "three", (5, 5));
+        check(3, 4, "first\n${three} and\n${four}\n", "four", (6, 5));
+        check(7, 4, "${one}", "one", (7, 7));
+        check(7, 4, "${elsewhere}", "elsewhere", (7, 4));
+    }
+}

@@ -1,0 +1,86 @@
+//! `@{…}`, `--set` and files.
+
+use crate::load::{self, DocumentVars, FileError, FileSource, FolderFiles, VarError};
+
+struct One(&'static [u8]);
+
+impl FileSource for One {
+    fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
+        Ok(self.0.to_vec())
+    }
+}
+
+fn description(written: &str, files: &dyn FileSource, vars: &DocumentVars) -> String {
+    let text = format!(
+        "name: a\nspec:\n  runner: {{image: b}}\n  description: {written}\n  create: [{{name: c, script: '#!/bin/sh'}}]\n"
+    );
+    match load::plugins("f.yaml", &text, files, vars) {
+        Ok(plugins) => plugins[0].description.clone().unwrap_or_default(),
+        Err(wrong) => wrong.iter().next().unwrap().plain(),
+    }
+}
+
+#[test]
+fn values_are_put_in_once() {
+    let vars = DocumentVars::parse(["a=1", "b=@{a}", "sum=1+1=2", "empty="]).unwrap();
+    let file = One(b"file with @{a}\n");
+    for (written, expected) in [
+        ("\"@{a}\"", "1"),
+        ("'@{a}-@{ a }'", "1-1"),
+        ("x@{a}y", "x1y"),
+        ("\"@{b}\"", "@{a}"),
+        ("\"@{sum}\"", "1+1=2"),
+        ("\"<@{empty}>\"", "<>"),
+        ("\"@{a[raw]}\"", "1"),
+        ("\"@{a[binary]}\"", "MQ=="),
+        ("\"@{embed: x}\"", "file with @{a}\n"),
+        ("\"@{embed:x} and\"", "file with @{a}\n and"),
+        ("\"@{ embed [ raw ] : x }\"", "file with @{a}\n"),
+        ("\"@{embed[binary]: x}\"", "ZmlsZSB3aXRoIEB7YX0K"),
+        ("\"@{literal: @}{a}\"", "@{a}"),
+        ("\"@{} and @x and {a}\"", "@{} and @x and {a}"),
+        ("\"unfinished @{a\"", "unfinished @{a"),
+    ] {
+        assert_eq!(description(written, &file, &vars), expected, "{written}");
+    }
+}
+
+#[test]
+fn keys_are_left_alone() {
+    let text = "name: s\nspec:\n  cluster: c\n  labels: {\"@{x}\": v}\n";
+    let sandbox = load::sandbox("f", text, &load::NoFiles, &DocumentVars::none()).unwrap();
+    assert_eq!(sandbox.labels["@{x}"], "v");
+}
+
+#[test]
+fn sets_are_read() {
+    assert_eq!(DocumentVars::parse(["a=1", "a=1", "b=x=y"]).unwrap().get("b"), Some("x=y"));
+    assert_eq!(DocumentVars::parse(["a"]), Err(VarError::NoValue("a".into())));
+    assert_eq!(DocumentVars::parse(["1a=x"]), Err(VarError::Name("1a".into())));
+    let conflict = DocumentVars::parse(["a=1", "b=1", "a=2"]).unwrap_err();
+    assert_eq!(conflict.to_string(), "conflicting variable defs: `a` is set to `1` and to `2`");
+}
+
+#[test]
+fn a_folder_is_not_left() {
+    let root = std::env::temp_dir().join(format!("ebb-documents-folder-{}", std::process::id()));
+    let inner = root.join("inner");
+    std::fs::create_dir_all(inner.join("sub")).unwrap();
+    std::fs::write(root.join("secret"), "secret").unwrap();
+    std::fs::write(inner.join("sub/file"), "file").unwrap();
+    std::fs::write(inner.join("large"), vec![b'x'; (4 << 20) + 1]).unwrap();
+    std::os::unix::fs::symlink(root.join("secret"), inner.join("out")).unwrap();
+    std::os::unix::fs::symlink("sub/file", inner.join("in")).unwrap();
+    let folder = FolderFiles::new(&inner);
+    let read = |path: &str| folder.read(path).map(|bytes| String::from_utf8(bytes).unwrap());
+    for good in ["sub/file", "./sub/file", "/sub/file", "sub/../sub/./file", "in"] {
+        assert_eq!(read(good).unwrap(), "file", "{good}");
+    }
+    for outside in ["../secret", "sub/../../secret", "/../secret", "out", "..", "."] {
+        assert!(matches!(read(outside), Err(FileError::Outside(_))), "{outside}: {:?}", read(outside));
+    }
+    assert!(matches!(read("nothing"), Err(FileError::Missing(_))));
+    assert!(matches!(read("sub"), Err(FileError::NotAFile(_))));
+    assert!(matches!(read("large"), Err(FileError::TooLarge(_))));
+    std::fs::remove_dir_all(&root).unwrap();
+}

@@ -1,0 +1,275 @@
+use http::HeaderValue;
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_614_265_330_123);
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+fn keys(text: &str) -> WebhookKeys {
+    WebhookKeys::parse(text).unwrap()
+}
+
+fn id() -> MessageId {
+    MessageId::parse("msg_p5jXN8AQM9LWM0D4loKWxJek").unwrap()
+}
+
+fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        headers.append(*name, HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn signed(secret: &str, now: Timestamp, body: &[u8]) -> HeaderMap {
+    let signed = sign(keys(secret).first(), &id(), now, body);
+    headers(&signed.each_ref().map(|(name, value)| (*name, value.as_str())))
+}
+
+#[test]
+fn the_vector_of_the_reference_libraries() {
+    let made = sign(keys(SECRET).first(), &id(), NOW, br#"{"test": 2432232314}"#);
+    assert_eq!(made[0], (WEBHOOK_ID, "msg_p5jXN8AQM9LWM0D4loKWxJek".to_owned()));
+    assert_eq!(made[1], (WEBHOOK_TIMESTAMP, "1614265330".to_owned()));
+    assert_eq!(made[2], (WEBHOOK_SIGNATURE, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=".to_owned()));
+}
+
+#[test]
+fn a_signature_verifies_and_says_who_and_when() {
+    let headers = signed(SECRET, NOW, b"{}");
+    let verified = verify(&keys(SECRET), &headers, b"{}", NOW).unwrap();
+    assert_eq!(verified, VerifiedWebhook { id: id(), timestamp: Timestamp(1_614_265_330_000) });
+}
+
+#[test]
+fn a_body_need_not_be_text() {
+    let body = [0xff, 0, 0xfe, b'.', 0x80];
+    let headers = signed(SECRET, NOW, &body);
+    verify(&keys(SECRET), &headers, &body, NOW).unwrap();
+    assert_eq!(verify(&keys(SECRET), &headers, &body[..4], NOW), Err(SignatureError::NoMatch));
+}
+
+#[test]
+fn while_keys_rotate_the_first_signs_and_all_verify() {
+    let rotating = keys(&format!("{OTHER}, {SECRET}"));
+    verify(&rotating, &signed(SECRET, NOW, b"x"), b"x", NOW).unwrap();
+    verify(&rotating, &signed(OTHER, NOW, b"x"), b"x", NOW).unwrap();
+    let by_first = sign(rotating.first(), &id(), NOW, b"x");
+    assert_eq!(by_first, sign(&WebhookSecret::parse(OTHER).unwrap(), &id(), NOW, b"x"));
+    let only_old = verify(&keys(SECRET), &signed(OTHER, NOW, b"x"), b"x", NOW);
+    assert_eq!(only_old, Err(SignatureError::NoMatch));
+}
+
+#[test]
+fn one_of_several_signatures_is_enough() {
+    let right = sign(keys(SECRET).first(), &id(), NOW, b"x")[2].1.clone();
+    let wrong = sign(keys(OTHER).first(), &id(), NOW, b"x")[2].1.clone();
+    let taken = |signature: &str| {
+        let headers = headers(&[
+            (WEBHOOK_ID, id().as_str()),
+            (WEBHOOK_TIMESTAMP, "1614265330"),
+            (WEBHOOK_SIGNATURE, signature),
+        ]);
+        verify(&keys(SECRET), &headers, b"x", NOW).map(|_| ())
+    };
+    let malformed =
+        Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
+    let mac = right.strip_prefix("v1,").unwrap();
+    for (signature, expected) in [
+        (right.clone(), Ok(())),
+        (format!("{wrong} {right}"), Ok(())),
+        (format!("v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw== {right}"), Ok(())),
+        (format!("v9,anything  {right} rest"), Ok(())),
+        (format!("v1,%%% {right}"), Ok(())),
+        (wrong.clone(), Err(SignatureError::NoMatch)),
+        ("v1,".to_owned(), Err(SignatureError::NoMatch)),
+        (format!("v1,{}", &mac[..20]), Err(SignatureError::NoMatch)),
+        (format!("{right}{mac}"), Err(SignatureError::NoMatch)),
+        (format!("v1a,{mac}"), Err(SignatureError::NoVersion)),
+        (format!("v2,{mac}"), Err(SignatureError::NoVersion)),
+        (mac.to_owned(), Err(SignatureError::NoVersion)),
+        (String::new(), Err(SignatureError::NoVersion)),
+        ([wrong.as_str(); 8].join(" "), Err(SignatureError::NoMatch)),
+        ([right.as_str(); 9].join(" "), malformed),
+    ] {
+        assert_eq!(taken(&signature), expected, "{signature}");
+    }
+}
+
+#[test]
+fn the_tolerance_holds_on_both_sides() {
+    let second = Timestamp(NOW.0 / 1000 * 1000);
+    let headers = signed(SECRET, second, b"x");
+    let at = |seconds: i64| {
+        let now = Timestamp(second.0.checked_add_signed(seconds * 1000).unwrap());
+        verify(&keys(SECRET), &headers, b"x", now)
+    };
+    assert!(at(300).is_ok());
+    assert!(at(-300).is_ok());
+    assert_eq!(at(301), Err(SignatureError::TooOld { timestamp: 1_614_265_330, now: 1_614_265_631 }));
+    assert_eq!(at(-301), Err(SignatureError::InFuture { timestamp: 1_614_265_330, now: 1_614_265_029 }));
+}
+
+#[test]
+fn every_refusal_says_what_to_do() {
+    let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    let long = "x".repeat(129);
+    let id = (WEBHOOK_ID, "msg_1");
+    let time = (WEBHOOK_TIMESTAMP, "1614265330");
+    let signed = (WEBHOOK_SIGNATURE, signature);
+    let mut said = String::new();
+    for given in [
+        vec![],
+        vec![id],
+        vec![id, time],
+        vec![id, id, time, signed],
+        vec![id, time, time, signed],
+        vec![id, time, signed, signed],
+        vec![(WEBHOOK_ID, ""), time, signed],
+        vec![(WEBHOOK_ID, "msg.1"), time, signed],
+        vec![(WEBHOOK_ID, "msg 1"), time, signed],
+        vec![(WEBHOOK_ID, long.as_str()), time, signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "2021-02-25T15:02:10Z"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "-1"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "+1614265330"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "1614265330.5"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "99999999999999999999"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "1614265330000"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "999999999999"), signed],
+        vec![id, (WEBHOOK_TIMESTAMP, "1614260000"), signed],
+        vec![id, time, (WEBHOOK_SIGNATURE, "sha256=abc")],
+        vec![id, time, signed],
+    ] {
+        let error = verify(&keys(SECRET), &headers(&given), b"x", NOW).unwrap_err();
+        let given: Vec<String> = given.iter().map(|(name, value)| format!("{name}: {value:.40}")).collect();
+        said.push_str(&format!("{}\n  {error}\n", given.join("\n")));
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn header_values_that_are_no_text_are_refused() {
+    for name in [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE] {
+        let mut headers = signed(SECRET, NOW, b"x");
+        headers.insert(name, HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+        let error = verify(&keys(SECRET), &headers, b"x", NOW).unwrap_err();
+        assert!(matches!(error, SignatureError::Malformed { header, .. } if header == name), "{error}");
+    }
+}
+
+#[test]
+fn secrets_that_are_none_are_explained_and_never_shown() {
+    let mut said = String::new();
+    for text in [
+        "",
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS",
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZI",
+        "whsec_",
+    ] {
+        let error = WebhookSecret::parse(text).unwrap_err();
+        assert!(!error.to_string().contains("MfKQ9r8"));
+        said.push_str(&format!("{text:?}\n  {error}\n"));
+    }
+    said.push_str(&format!("65 bytes\n  {}\n", WebhookSecret::from_bytes(&[1; 65]).unwrap_err()));
+    said.push_str(&format!("9 secrets\n  {}\n", WebhookKeys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
+    insta::assert_snapshot!(said);
+    let shown = format!("{:?} {:?}", keys(SECRET), WebhookSecret::parse(SECRET).unwrap());
+    assert_eq!(shown, "WebhookKeys { first: Secret(…), others: [] } Secret(…)");
+}
+
+#[test]
+fn what_is_revealed_is_read_again() {
+    assert_eq!(WebhookSecret::parse(&format!(" {SECRET}\n")).unwrap().reveal().as_str(), SECRET);
+}
+
+proptest! {
+    #[test]
+    fn signs_as_the_reference_library_does(
+        secret in proptest::collection::vec(any::<u8>(), 24..=64),
+        id in "[!-\\-/-~]{1,128}",
+        seconds in 0u64..10_000_000_000,
+        body in ".{0,200}",
+    ) {
+        let ours = WebhookSecret::from_bytes(&secret).unwrap();
+        let theirs = standardwebhooks::Webhook::new(&ours.reveal()).unwrap();
+        let theirs = theirs.sign(&id, i64::try_from(seconds).unwrap(), body.as_bytes()).unwrap();
+        let id = MessageId::parse(&id).unwrap();
+        let now = Timestamp(seconds * 1000 + 999);
+        let ours_signed = sign(&ours, &id, now, body.as_bytes());
+        prop_assert_eq!(&ours_signed[2].1, &theirs);
+        let headers = headers(&ours_signed.each_ref().map(|(name, value)| (*name, value.as_str())));
+        prop_assert!(verify(&ours.into(), &headers, body.as_bytes(), now).is_ok());
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_in_the_body_is_seen(
+        body in proptest::collection::vec(any::<u8>(), 1..200),
+        at in any::<proptest::sample::Index>(),
+        bit in 0u8..8,
+    ) {
+        let headers = signed(SECRET, NOW, &body);
+        let mut changed = body;
+        let at = at.index(changed.len());
+        changed[at] ^= 1 << bit;
+        prop_assert_eq!(verify(&keys(SECRET), &headers, &changed, NOW), Err(SignatureError::NoMatch));
+    }
+
+    #[test]
+    fn no_bytes_in_headers_or_body_make_it_fall(
+        values in proptest::collection::vec((0usize..3, proptest::collection::vec(any::<u8>(), 0..300)), 0..6),
+        body in proptest::collection::vec(any::<u8>(), 0..300),
+        now in any::<u64>(),
+    ) {
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                headers.append([WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE][name], value);
+            }
+        }
+        prop_assert!(verify(&keys(SECRET), &headers, &body, Timestamp(now)).is_err());
+    }
+}
+
+/// Each plugin has a secret of its own: a receiver can forge requests to no other. Receivers keep these, so they never
+/// change.
+#[test]
+fn each_plugin_has_a_secret_of_its_own() {
+    let deployment = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+    let derived = |plugin: &str| deployment.for_plugin(plugin).reveal().to_string();
+    assert_eq!(derived("acme/db"), "whsec_aAbQyskdb5MSJcA26/XL5SPMXjOcC11y5sY1osVqNPY=");
+    let all: std::collections::BTreeSet<String> = ["acme/db", "acme/d", "acme", "", "b"]
+        .map(derived)
+        .into_iter()
+        .chain([deployment.reveal().to_string()])
+        .collect();
+    assert_eq!(all.len(), 6);
+    let id = MessageId::parse("m").unwrap();
+    let headers = sign_with(&WebhookKeys::from(deployment.clone()).for_plugin("a"), &id, NOW, b"body");
+    let headers: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    let by = |secret: WebhookSecret| verify(&secret.into(), &headers, b"body", NOW);
+    assert!(by(deployment.for_plugin("a")).is_ok());
+    for other in [deployment.for_plugin("b"), deployment.clone()] {
+        assert_eq!(by(other), Err(SignatureError::NoMatch));
+    }
+}
+
+/// While one secret replaces the other, receivers may know either.
+#[test]
+fn a_rotation_signs_with_each_secret() {
+    let [old, new] = [[1; 32], [2; 32]].map(|bytes| WebhookSecret::from_bytes(&bytes).unwrap());
+    let keys = WebhookKeys::new(new.clone(), vec![old.clone()]).unwrap().for_plugin("a");
+    let headers = sign_with(&keys, &MessageId::parse("m").unwrap(), NOW, b"body");
+    assert_eq!(headers[2].1.split(' ').filter(|part| part.starts_with("v1,")).count(), 2);
+    let map: HeaderMap =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    for secret in [old, new] {
+        let derived = secret.for_plugin("a");
+        assert!(verify(&derived.clone().into(), &map, b"body", NOW).is_ok());
+        assert!(keys.reveal().contains(&derived.reveal()));
+    }
+}

@@ -1,0 +1,54 @@
+//! The bytes of the answers to one batch.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::relay::RelayResponse;
+
+/// Bytes of [`Answers`](ebb_protocol::relay::Answers) beside those of its large answers.
+const ENVELOPE: usize = 16 << 10;
+
+/// The room for the answers to one batch: the sender reads no more than [`BATCH_RESPONSE_BODY`].
+#[derive(Default)]
+pub(crate) struct AnswerBudget(AtomicUsize);
+
+impl AnswerBudget {
+    /// Returns `answer`, or [`Answer::Alone`] if it does not fit beside those before it. The first one fits always.
+    pub(crate) fn fit(&self, answer: RelayResponse) -> RelayResponse {
+        // An answer that was made can be written. One byte separates it from the next one.
+        let bytes = serde_json::to_vec(&answer).map_or(0, |json| json.len() + 1);
+        let add = |taken: usize| {
+            let sum = taken.saturating_add(bytes);
+            (taken == 0 || sum <= BATCH_RESPONSE_BODY - ENVELOPE).then_some(sum)
+        };
+        match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => answer,
+            Err(_) => RelayResponse::Alone,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::relay::{BATCH, BatchResponse, TaskState, VERSION};
+
+    use super::*;
+
+    #[test]
+    fn answers_of_a_batch_stay_within_what_its_sender_reads() {
+        let room = AnswerBudget::default();
+        let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
+        let answers: Vec<RelayResponse> = (0..BATCH)
+            .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Failed("busy".to_owned()) }))
+            .collect();
+        let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
+        assert_eq!((count(&large()), count(&RelayResponse::Alone)), (5, BATCH / 2 - 5));
+        // Small answers fit all the same.
+        assert_eq!(count(&RelayResponse::Failed("busy".to_owned())), BATCH / 2);
+        let answers = BatchResponse { v: VERSION, cluster: "c".repeat(36), answers };
+        assert!(serde_json::to_vec(&answers).unwrap().len() <= BATCH_RESPONSE_BODY);
+        // A single answer is sent whatever its size.
+        let alone = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));
+        assert_eq!(AnswerBudget::default().fit(alone.clone()), alone);
+    }
+}

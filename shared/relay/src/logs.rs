@@ -1,0 +1,173 @@
+//! The tail of a container's log.
+
+use std::time::Duration;
+
+use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
+use ebb_protocol::script::end_of;
+use futures::{AsyncRead, AsyncReadExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, LogParams};
+
+use crate::error::ClusterError;
+use crate::names;
+use crate::record::TaskSpec;
+use crate::relay::Reconciler;
+
+/// How long the log of a container may take to arrive: less than a request for the state of a work has.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// The beginning of a line that the runner has printed, not the script.
+const RUNNER: &str = "ebb-entrypoint: ";
+
+impl Reconciler {
+    /// The pods of a work's Job, the newest last.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn pods(&self, work: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
+        let Some(job) = work.manifests().next() else { return Ok(Vec::new()) };
+        let namespace = job.place.namespace.as_ref().unwrap_or(&work.namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&ListParams::default().labels(&names::pod_selector(&job.uid))).await?.items;
+        pods.retain(|pod| is_pod_of(pod, &job.uid));
+        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        Ok(pods)
+    }
+
+    /// Returns the last of what a container has printed, as far as it arrives in [`LOG_TIMEOUT`]. Empty if it cannot be read.
+    /// Reports, kills and deadlines wait for this, so an API server or a kubelet that stalls must not hold them up.
+    pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // The API cuts at the front or by lines; of bytes at the end it knows nothing. So many lines have as many bytes
+        // or more, and what was printed before them nobody has to read.
+        let lines = i64::try_from(LOG_TAIL).ok();
+        let container = Some(container.to_owned());
+        let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
+        tail(api.log_stream(&pod.name_any(), &what)).await
+    }
+
+    /// The last of what a work has printed so far, as much as fits into an answer.
+    ///
+    /// # Errors
+    /// When its pods cannot be listed.
+    pub(crate) async fn task_log(&self, work: &TaskSpec) -> Result<String, ClusterError> {
+        let Some(container) = work.container() else { return Ok(String::new()) };
+        match self.pods(work).await?.last() {
+            Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
+            None => Ok(String::new()),
+        }
+    }
+}
+
+/// Returns the end of a log, as far as it arrives in [`LOG_TIMEOUT`].
+async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> String {
+    let mut tail = Vec::new();
+    let reading = async {
+        let Ok(stream) = open.await else { return };
+        futures::pin_mut!(stream);
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut piece).await {
+            tail.extend_from_slice(&piece[..count]);
+            if tail.len() > 4 * LOG_TAIL {
+                tail.drain(..tail.len() - LOG_TAIL);
+            }
+        }
+    };
+    if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
+        let limit = LOG_TIMEOUT.as_secs();
+        tail.extend_from_slice(
+            format!("\n{RUNNER}the rest of the log did not arrive within {limit} s\n").as_bytes(),
+        );
+    }
+    end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
+}
+
+/// The end of a log that can be read in an answer: a control character is six bytes in JSON.
+fn fit_response(mut log: String) -> String {
+    let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
+    while size(&log) > RESPONSE_BODY - 1024 {
+        let most = log.len() / 2;
+        log = end_of(log, most);
+    }
+    log
+}
+
+/// Whether a pod is of the Job with this uid, or was when somebody removed the Job and not its pods. Labels alone say
+/// little: many may give them.
+fn is_pod_of(pod: &Pod, job: &str) -> bool {
+    match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+        Some(owner) => owner.uid == job,
+        None => pod.labels().get(names::JOB).is_some_and(|uid| uid == job),
+    }
+}
+
+/// A log without what the runner itself has said at its end, as its report would have it.
+pub(crate) fn script_part(log: &str) -> &str {
+    let mut rest = log;
+    loop {
+        let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        if !rest[last..].starts_with(RUNNER) {
+            return rest;
+        }
+        rest = &rest[..last];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_others_are_not_looked_at() {
+        let owner = |uid: &str| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]);
+        let none = serde_json::json!([]);
+        for (label, owners, expected) in [
+            ("u", owner("u"), true),
+            ("x", owner("u"), true),
+            ("u", none.clone(), true),
+            ("u", owner("x"), false),
+            ("x", none, false),
+        ] {
+            let pod =
+                serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
+            assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stalls_is_cut_off() {
+        let begun = std::time::Instant::now();
+        let never = futures::stream::pending();
+        let piece = futures::stream::iter([Ok::<_, std::io::Error>("begun\n")]);
+        let stalls = futures::StreamExt::chain(piece, never);
+        let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
+        let cut = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
+        assert_eq!((log.as_str(), script_part(&log)), (cut, "begun\n\n"));
+        // Nor is it opened.
+        let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
+        assert_eq!(script_part(&tail(silent).await), "\n");
+        // The state of a work is answered before its sender gives up.
+        let answer = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
+        assert!(begun.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < answer);
+    }
+
+    #[test]
+    fn what_the_runner_says_is_left_out() {
+        for (log, expected) in [
+            ("a\nb\n", "a\nb\n"),
+            ("a\nebb-entrypoint: x\nebb-entrypoint: y\n", "a\n"),
+            ("ebb-entrypoint: x\na", "ebb-entrypoint: x\na"),
+            ("ebb-entrypoint: x\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(script_part(log), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn it_fits_into_an_answer() {
+        for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
+            assert_eq!(fit_response(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
+        }
+    }
+}

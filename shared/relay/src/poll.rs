@@ -1,0 +1,275 @@
+//! A relay that nobody reaches: it asks the control plane for its batches, and brings the answers.
+//!
+//! One poll waits for mail at a time; answers go by requests of their own, at once. What is under way is remembered here
+//! alone: mail that a relay was killed over is handed out again, for as long as somebody waits for its answer.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::limits::message;
+use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
+use ebb_protocol::pull::{
+    LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome,
+    SealedBatch, VERSION,
+};
+use ebb_protocol::seal;
+use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
+use tokio::sync::Notify;
+
+use crate::store::now_ms;
+use crate::{ClusterError, Relay, http};
+
+/// What a request may take beside the time that it waits for mail.
+const TRANSPORT: Duration = Duration::from_secs(10);
+/// Bytes of answers that go together; one alone may have more.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// Where a relay asks, and as whom.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneEndpoint {
+    /// The URL of the control plane's api, without `/v1`.
+    pub url: String,
+    /// The name that the control plane has for the cluster.
+    pub cluster: String,
+    /// The first one signs; batches may be sealed with any.
+    pub keys: WebhookKeys,
+}
+
+/// Asks for batches and answers them, for as long as it is awaited. Nothing ends it: what fails is tried again, less and less
+/// often.
+///
+/// # Errors
+/// At once, when no client of HTTP can be made.
+pub async fn poll(relay: Relay, office: ControlPlaneEndpoint) -> Result<(), ClusterError> {
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(TRANSPORT)
+        .build()
+        .map_err(|error| ClusterError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
+    let url = format!("{}/v1/clusters/{}/poll", office.url.trim_end_matches('/'), office.cluster);
+    let line = Arc::new(PollClient {
+        relay,
+        endpoint: office,
+        http,
+        url,
+        state: Mutex::default(),
+        reply_ready: Notify::new(),
+    });
+    tokio::join!(line.fetch_batches(), line.send_replies());
+    Ok(())
+}
+
+struct PollClient {
+    relay: Relay,
+    endpoint: ControlPlaneEndpoint,
+    http: reqwest::Client,
+    url: String,
+    state: Mutex<PollState>,
+    reply_ready: Notify,
+}
+
+#[derive(Default)]
+struct PollState {
+    /// Mail that is under way here, until its answer was taken.
+    in_flight: BTreeSet<String>,
+    replies: Vec<QueuedReply>,
+}
+
+impl PollClient {
+    fn state(&self) -> MutexGuard<'_, PollState> {
+        // Whole after every use of it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for mail again and again.
+    async fn fetch_batches(self: &Arc<Self>) {
+        let mut pauses = pauses().build();
+        loop {
+            let held: Vec<String> = self.state().in_flight.iter().cloned().collect();
+            if held.len() >= MAX_CONCURRENT_BATCHES {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            let poll = PollRequest { wait_ms: Some(LONGEST_WAIT_MS), held, ..self.empty_poll() };
+            let sent = Instant::now();
+            match self.send(&poll).await {
+                Ok(post) => {
+                    // Before the answer was on its way and after.
+                    let transit = sent.elapsed().saturating_sub(Duration::from_millis(post.waited_ms));
+                    post.mail.into_iter().for_each(|mail| self.handle_batch(mail, transit));
+                    pauses = self::pauses().build();
+                }
+                Err(why) => {
+                    tracing::warn!(why, "the control plane gives no mail");
+                    tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
+                }
+            }
+        }
+    }
+
+    /// Acts on mail, unless it is under way here already or nobody waits for it any more.
+    fn handle_batch(self: &Arc<Self>, mail: SealedBatch, transit: Duration) {
+        if transit >= Duration::from_millis(mail.left_ms) || !self.state().in_flight.insert(mail.id.clone()) {
+            return;
+        }
+        let line = Arc::clone(self);
+        tokio::spawn(async move {
+            let late = transit + Duration::from_millis(mail.age_ms);
+            let outcome = match line.unseal(&mail) {
+                Some(batch) => http::answer_batch(&line.relay, batch, late).await,
+                None => {
+                    metrics::counter!("ebb_relay_refused_batches_total").increment(1);
+                    ReplyOutcome::Status { status: 401, said: "it was not sealed for this relay".to_owned() }
+                }
+            };
+            line.state().replies.push(fit_event(QueuedReply { id: mail.id, outcome }));
+            line.reply_ready.notify_one();
+        });
+    }
+
+    fn unseal(&self, mail: &SealedBatch) -> Option<Vec<u8>> {
+        let sealed = STANDARD.decode(&mail.sealed).ok()?;
+        seal::open(
+            &self.endpoint.keys,
+            &SealedBatch::associated_data(&self.endpoint.cluster, &mail.id),
+            &sealed,
+        )
+    }
+
+    /// Brings answers as they come. What cannot be brought is forgotten: the mail comes again if somebody waits.
+    async fn send_replies(&self) {
+        loop {
+            self.reply_ready.notified().await;
+            loop {
+                let answers = next_replies(&mut self.state().replies);
+                if answers.is_empty() {
+                    break;
+                }
+                let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
+                let poll = PollRequest { answers, ..self.empty_poll() };
+                let told = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
+                if let Err(why) = told {
+                    tracing::warn!(why, "answers were not taken");
+                }
+                let mut under = self.state();
+                ids.iter().for_each(|id| {
+                    under.in_flight.remove(id);
+                });
+            }
+        }
+    }
+
+    fn empty_poll(&self) -> PollRequest {
+        let cluster = self.relay.cluster_uid().to_owned();
+        PollRequest { v: VERSION, cluster, wait_ms: None, held: Vec::new(), answers: Vec::new() }
+    }
+
+    async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
+        let posted = self.try_send(poll).await;
+        let answer = if posted.is_ok() { "taken" } else { "failed" };
+        metrics::counter!("ebb_relay_polls_total", "answer" => answer).increment(1);
+        posted
+    }
+
+    async fn try_send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
+        let body = serde_json::to_vec(poll).map_err(|error| error.to_string())?;
+        let id = MessageId::parse(&format!("poll-{:016x}", rand::random::<u64>()));
+        let id = id.map_err(|error| error.to_string())?;
+        let signed = sign(self.endpoint.keys.first(), &id, Timestamp(now_ms()), &body);
+        let patience = TRANSPORT + Duration::from_millis(poll.wait_ms.unwrap_or(0));
+        let mut request = self.http.post(&self.url).header("content-type", "application/json");
+        for (name, value) in signed {
+            request = request.header(name, value);
+        }
+        let answer = request.timeout(patience).body(body).send().await;
+        let answer = answer.map_err(|error| error.without_url().to_string())?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(|error| error.without_url().to_string())?;
+        if !status.is_success() {
+            return Err(format!("it answered {status}: {}", message(&String::from_utf8_lossy(&bytes))));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| format!("its answer cannot be read: {error}"))
+    }
+}
+
+/// From half a second to half a minute, with jitter, without an end.
+fn pauses() -> ExponentialBuilder {
+    let (least, most) = (Duration::from_millis(500), Duration::from_secs(30));
+    ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
+}
+
+/// Bytes of an answer, as the function gets it that it is for.
+fn reply_bytes(reply: &QueuedReply) -> usize {
+    // An answer that was made can be written.
+    serde_json::to_vec(reply).map_or(0, |json| lambda_event_size(&json))
+}
+
+/// What is around the answers of a poll: of these there may be as many as are asked for at one time.
+const ENVELOPE: usize = 32 << 10;
+
+/// The answer, if the control plane can take it.
+fn fit_event(reply: QueuedReply) -> QueuedReply {
+    match reply_bytes(&reply) {
+        bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
+            let said = format!("the answer has {bytes} bytes, which is more than one message holds");
+            QueuedReply { outcome: ReplyOutcome::Status { status: 507, said }, ..reply }
+        }
+        _ => reply,
+    }
+}
+
+/// Takes as many as go together, or one.
+fn next_replies(done: &mut Vec<QueuedReply>) -> Vec<QueuedReply> {
+    let mut room = MAX_REPLY_BYTES;
+    let fits = |reply: &&QueuedReply| {
+        let bytes = reply_bytes(reply);
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    };
+    let count = done.iter().take(MAX_CONCURRENT_BATCHES).take_while(fits).count().max(1).min(done.len());
+    done.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(bytes: usize) -> QueuedReply {
+        let said = "x".repeat(bytes);
+        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, said } }
+    }
+
+    #[test]
+    fn answers_go_together_as_far_as_they_fit() {
+        let large = MAX_REPLY_BYTES - 1000;
+        for (sizes, expected) in [
+            (vec![], 0),
+            (vec![1; MAX_CONCURRENT_BATCHES + 1], MAX_CONCURRENT_BATCHES),
+            (vec![large, 10, 10], 3),
+            (vec![large, large], 1),
+            (vec![4 * MAX_REPLY_BYTES, 1], 1),
+        ] {
+            let mut done: Vec<QueuedReply> = sizes.iter().map(|&bytes| reply(bytes)).collect();
+            let first = next_replies(&mut done);
+            assert_eq!((first.len(), done.len()), (expected, sizes.len() - expected));
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_says_so() {
+        for (bytes, expected) in [(LAMBDA_EVENT - ENVELOPE - 1000, 200), (LAMBDA_EVENT - ENVELOPE, 507)] {
+            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes))
+            else {
+                panic!()
+            };
+            assert_eq!((id, status), (bytes.to_string(), expected));
+        }
+    }
+}

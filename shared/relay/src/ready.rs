@@ -1,0 +1,213 @@
+//! Waiting for objects: each is judged as it is, and when all are ready their outputs are collected.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::limits::{OUTPUT, OUTPUTS};
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId};
+use ebb_readiness::ObjectReadiness;
+use serde_json::Value;
+
+use crate::documents;
+use crate::error::{ClusterError, error_message, is_final, status};
+use crate::reconcile::ReconcileAction;
+use crate::record::{ObjectRef, TaskSpec};
+use crate::relay::Reconciler;
+use crate::rules;
+use crate::store::{VersionedRecord, now_ms};
+use crate::wait_container;
+
+impl Reconciler {
+    /// One look at what the work waits for. What the API server has against looking ends the work with its time.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+    ) -> Result<ReconcileAction, ClusterError> {
+        let before = held.clone();
+        let error = match self.try_wait(held).await {
+            Err(ClusterError::Api(error)) => error,
+            done => return done,
+        };
+        let deadline = before.record.work.as_ref().map_or(u64::MAX, |work| work.deadline_ms);
+        if !is_final(&error, deadline) {
+            return Err(error.into());
+        }
+        // Whatever the look has noted and not written.
+        *held = before;
+        let result = wait_container::deadline_failure(held, &error_message(&error));
+        self.terminate_with_result(held, result).await
+    }
+
+    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
+        let Some(work) = held.record.work.clone() else { return Ok(ReconcileAction::Done) };
+        let name = held.record.name.clone();
+        let removing = match self.remove_units(&name, &work.objects.remove).await {
+            // Rights may be given until the deadline.
+            Err(ClusterError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
+            left => left?,
+        };
+        if work.container().is_some() {
+            return self.wait_for_container(held, removing).await;
+        }
+        let (objects, mut pending) = match self.judge(&work).await? {
+            Ok(seen) => seen,
+            Err(result) => return self.terminate_with_result(held, result).await,
+        };
+        pending = pending.or(removing);
+        self.registry.record_pending(&name, pending.as_deref());
+        let Some(why) = pending else {
+            let result = self.collect(&name, &work, &objects).await?;
+            return self.finish(held, result).await;
+        };
+        if now_ms() < work.deadline_ms {
+            return Ok(match ReconcileAction::requeue_at(work.deadline_ms) {
+                // Somebody else's objects are watched by their kinds, but their records are not.
+                ReconcileAction::Requeue(rest) if !work.objects.remove.is_empty() => {
+                    ReconcileAction::Requeue(rest.min(std::time::Duration::from_secs(1)))
+                }
+                next => next,
+            });
+        }
+        let result = wait_container::deadline_failure(held, &why);
+        self.terminate_with_result(held, result).await
+    }
+
+    /// The objects as they are and what is pending, or how the work has failed.
+    async fn judge(
+        self: &Arc<Self>,
+        work: &TaskSpec,
+    ) -> Result<Result<(Vec<Value>, Option<String>), Callback>, ClusterError> {
+        let own = match &work.objects.until {
+            TaskCompletion::Ready(rules) => rules.as_slice(),
+            TaskCompletion::Ended { .. } => &[],
+        };
+        let (mut objects, mut pending) = (Vec::new(), None);
+        for (number, applied) in work.manifests().enumerate() {
+            let place = &applied.place;
+            if let Some(kind) = self.discovery.find(&self.client, &place.api_version, &place.kind).await? {
+                self.watch(&kind, place.namespace.as_deref());
+            }
+            let object = self.read(place).await?;
+            let rules = match (own.get(number), &object) {
+                (Some(rules), Some(object)) => rules::judge(rules, object),
+                _ => Ok(ebb_readiness::DocumentRules::default()),
+            };
+            let rules = match rules {
+                Ok(rules) => rules,
+                Err(why) => {
+                    return Ok(Err(Callback::failed(ReasonCode::Failed, &format!("{place}: {why}"))));
+                }
+            };
+            match ebb_readiness::judge(object.as_ref(), Some(&applied.uid), rules) {
+                ObjectReadiness::Ready => {}
+                ObjectReadiness::Pending { reason: why } => {
+                    pending.get_or_insert(format!("{place}: {why}"));
+                }
+                ObjectReadiness::Failed { reason, message } => {
+                    let why = format!("{place}: {reason}: {message}");
+                    return Ok(Err(Callback::failed(ReasonCode::Failed, &why)));
+                }
+                ObjectReadiness::Gone => {
+                    let why = format!("{place} is not there any more, or another one in its place");
+                    return Ok(Err(Callback::failed(ReasonCode::Lost, &why)));
+                }
+            }
+            objects.extend(object);
+        }
+        Ok(Ok((objects, pending)))
+    }
+
+    /// The result with its outputs, or how one of them is missing.
+    async fn collect(
+        &self,
+        name: &TaskId,
+        work: &TaskSpec,
+        objects: &[Value],
+    ) -> Result<Callback, ClusterError> {
+        let mut result = Callback::new(CallbackStatus::Succeeded);
+        let mut total = 0;
+        for (number, output) in work.objects.outputs.iter().enumerate() {
+            let bytes = match self.read_output(work, output, objects).await? {
+                Ok(found) => found,
+                Err((code, why)) => {
+                    return Ok(Callback::failed(code, &format!("output {:?}: {why}", output.name)));
+                }
+            };
+            let size = bytes.size();
+            total += size;
+            if size > OUTPUT || total > OUTPUTS {
+                let why = format!("output {:?} has {size} bytes, all so far {total}", output.name);
+                return Ok(Callback::failed(ReasonCode::OutputTooLarge, &why));
+            }
+            match (output.sensitive, bytes) {
+                (true, found) => {
+                    let kept = self.store_output(name, work, number, found.bytes()).await?;
+                    result.secrets.insert(output.name.clone(), kept);
+                }
+                (false, CollectedOutput::Json(value)) => {
+                    drop(result.outputs.insert(output.name.clone(), value))
+                }
+                (false, CollectedOutput::Bytes(bytes)) => result.hold(&output.name, bytes),
+            }
+        }
+        Ok(result)
+    }
+
+    async fn read_output(
+        &self,
+        work: &TaskSpec,
+        output: &ObjectOutput,
+        objects: &[Value],
+    ) -> Result<Result<CollectedOutput, (ReasonCode, String)>, ClusterError> {
+        let (text, key) = match &output.from {
+            ObjectOutputFrom::Value(text) => (text, None),
+            ObjectOutputFrom::Secret { name, key } => (name, Some(key)),
+        };
+        let value = match rules::evaluate(text, objects) {
+            Ok(value) => value,
+            Err(why) => return Ok(Err((ReasonCode::OutputInvalid, why))),
+        };
+        let Some(key) = key else { return Ok(Ok(CollectedOutput::Json(value))) };
+        let Some(name) = value.as_str() else {
+            return Ok(Err((ReasonCode::OutputInvalid, "the Secret's name is no text".to_owned())));
+        };
+        let first = work.manifests().next().and_then(|it| it.place.namespace.as_ref());
+        let place = ObjectRef::secret(first.unwrap_or(&work.namespace), name);
+        let secret = self.read(&place).await?.unwrap_or_default();
+        if !documents::is_readable(&secret, &work.objects.life) {
+            return Ok(Err((ReasonCode::Denied, format!("{place}: it is not this life's"))));
+        }
+        let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
+        Ok(found
+            .map(CollectedOutput::Bytes)
+            .ok_or((ReasonCode::OutputMissing, format!("{place} has no key {key:?}"))))
+    }
+}
+
+/// The value of an output.
+enum CollectedOutput {
+    Json(Value),
+    Bytes(Vec<u8>),
+}
+
+impl CollectedOutput {
+    fn size(&self) -> usize {
+        match self {
+            Self::Json(value) => ebb_protocol::value::UnitValue::Json(value.clone()).size(),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// As a script would see it.
+    fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::Json(value) => ebb_protocol::value::UnitValue::Json(value).to_bytes().unwrap_or_default(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Removing what other works have applied.
+
+use std::sync::Arc;
+
+use ebb_protocol::relay::TaskId;
+
+use crate::error::{ClusterError, error_message};
+use crate::objects::DeleteOutcome;
+use crate::record::TaskPhase;
+use crate::relay::Reconciler;
+use crate::store::VersionedRecord;
+use crate::terminate::GRACE_MS;
+
+impl Reconciler {
+    /// Removes what all tries of these units have applied. `Some`: what is still there, and why.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn remove_units(
+        self: &Arc<Self>,
+        name: &TaskId,
+        units: &[String],
+    ) -> Result<Option<String>, ClusterError> {
+        self.registry.subscribe(name, units);
+        let mut left = None;
+        for unit in units {
+            for record in self.store.list(unit).await? {
+                if record.name == *name {
+                    continue;
+                }
+                if record.phase.is_open() {
+                    self.begin_stop(&record.name).await?;
+                    left = Some(format!("try {} of {unit} still ends", record.name.attempt));
+                } else if record.work.is_some_and(|work| !work.applied.is_empty())
+                    && let Some(mut held) = self.store.get(&record.name).await?
+                    && let Some(why) = self.remove_objects(&mut held).await?
+                {
+                    left = Some(why);
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Ends a work that nobody will ask for again, and removes what was applied for it. `Some`: what is still there, and why.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn delete_unmanaged_task(
+        self: &Arc<Self>,
+        name: &TaskId,
+    ) -> Result<Option<String>, ClusterError> {
+        let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
+        if held.record.phase.is_open() {
+            self.begin_stop(name).await?;
+            return Ok(Some("it still ends".to_owned()));
+        }
+        match held.record.work.as_ref().is_some_and(|work| !work.applied.is_empty()) {
+            true => self.remove_objects(&mut held).await,
+            false => Ok(None),
+        }
+    }
+
+    /// Ends a work that runs. No lock is held: the record is written on condition that it is as it was read.
+    ///
+    /// # Errors
+    /// When the record cannot be written.
+    pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ClusterError> {
+        let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
+        if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
+            self.begin_termination(&mut held, GRACE_MS, None).await?;
+            self.reconcile(name);
+        }
+        Ok(())
+    }
+
+    async fn remove_objects(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+    ) -> Result<Option<String>, ClusterError> {
+        let Some(work) = held.record.work.clone() else { return Ok(None) };
+        let mut left = None;
+        for applied in work.applied.iter().rev() {
+            if let Some(kind) =
+                self.discovery.find(&self.client, &applied.place.api_version, &applied.place.kind).await?
+            {
+                self.watch(&kind, applied.place.namespace.as_deref());
+            }
+            match self.delete(&held.record.name, applied).await {
+                Ok(DeleteOutcome::Gone) => {}
+                Ok(DeleteOutcome::Pending(why)) => left = Some(why),
+                // Rights may be given, and policies changed, until the deadline.
+                Err(ClusterError::Api(error @ kube::Error::Api(_))) => {
+                    left = Some(format!("{}: {}", applied.place, error_message(&error)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if left.is_none() {
+            if let Some(work) = &mut held.record.work {
+                work.applied.clear();
+            }
+            if held.record.phase.is_over() {
+                held.make_tombstone();
+            }
+            self.store.save(held).await?;
+        }
+        Ok(left)
+    }
+}

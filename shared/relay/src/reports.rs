@@ -1,0 +1,267 @@
+//! What runners report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
+use ebb_protocol::limits::{OUTPUT as OUTPUT_BYTES, OUTPUTS};
+use ebb_protocol::relay::TaskId;
+use ebb_protocol::value::SecretRef;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::error::ClusterError;
+use crate::names::{self, OUTPUT, PART};
+use crate::record::{ObjectRef, TaskPhase, TaskSpec};
+use crate::relay::{Reconciler, Relay};
+use crate::requests::CONFLICT_PAUSE;
+use crate::store::VersionedRecord;
+
+/// What became of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportOutcome {
+    /// It is known now, and stays known whatever happens to the relay: 204.
+    Accepted,
+    Gone,
+    /// The token is not this work's: 401.
+    Unauthorized,
+    /// It is no report: 400, and why.
+    Invalid(String),
+}
+
+/// How long it may take to write down a report: the runner tries again.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn timed_out() -> Result<ReportOutcome, ClusterError> {
+    Err(ClusterError::Internal("the API server takes too long".to_owned()))
+}
+
+impl Relay {
+    /// Takes the report of a runner with its bearer token.
+    ///
+    /// # Errors
+    /// When it cannot be written down: the runner has to try again.
+    pub async fn report(
+        &self,
+        name: &TaskId,
+        token: &str,
+        body: &[u8],
+    ) -> Result<ReportOutcome, ClusterError> {
+        if names::check_task(name).is_err() {
+            return Ok(ReportOutcome::Gone);
+        }
+        tokio::time::timeout(REPORT_TIMEOUT, self.retry_report(name, token, body))
+            .await
+            .unwrap_or_else(|_| timed_out())
+    }
+
+    async fn retry_report(
+        &self,
+        name: &TaskId,
+        token: &str,
+        body: &[u8],
+    ) -> Result<ReportOutcome, ClusterError> {
+        loop {
+            match self.inner.accept_report(name, token, body).await {
+                Err(ClusterError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
+                Ok(taken) => {
+                    if taken.1 {
+                        self.inner.reconcile(name);
+                    }
+                    return Ok(taken.0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What would become of a report with this token, before it is read: [`ReportOutcome::Accepted`] if it may be sent.
+    ///
+    /// # Errors
+    /// When that cannot be read: the runner has to try again.
+    pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
+        if names::check_task(name).is_err() {
+            return Ok(ReportOutcome::Gone);
+        }
+        tokio::time::timeout(REPORT_TIMEOUT, self.inner.expects(name, token))
+            .await
+            .unwrap_or_else(|_| timed_out())
+    }
+}
+
+/// Whether a token is that of a work. Digests are of equal length and give no hint at where they differ.
+fn token_matches(token: &str, work: &TaskSpec) -> bool {
+    Sha256::digest(token.as_bytes()) == Sha256::digest(work.token.as_bytes())
+}
+
+/// Outputs with their bytes.
+type DecodedOutputs = Vec<(String, Vec<u8>)>;
+
+/// Sensitive outputs as they are kept: only such as were asked for, and no larger than outputs may be.
+fn decode_outputs(
+    reported: BTreeMap<String, String>,
+    declared: &BTreeSet<String>,
+) -> Result<DecodedOutputs, (ReasonCode, String)> {
+    let (mut all, mut total) = (Vec::new(), 0);
+    for (name, text) in reported {
+        if !declared.contains(&name) {
+            let why = "it reports a sensitive output that nobody has asked for".to_owned();
+            return Err((ReasonCode::OutputInvalid, why));
+        }
+        let Ok(bytes) = STANDARD.decode(text) else {
+            return Err((ReasonCode::OutputInvalid, format!("output {name:?} is no base64")));
+        };
+        total += bytes.len();
+        if bytes.len() > OUTPUT_BYTES || total > OUTPUTS {
+            let why = format!("output {name:?} has {} bytes, all so far {total}", bytes.len());
+            return Err((ReasonCode::OutputTooLarge, why));
+        }
+        all.push((name, bytes));
+    }
+    Ok(all)
+}
+
+impl Reconciler {
+    /// Whether it is worth to read a report: its token is looked at before its body.
+    async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
+        let held = self.store.head(name).await?;
+        Ok(match held.and_then(|held| held.record.work) {
+            None => ReportOutcome::Gone,
+            Some(work) if token_matches(token, &work) => ReportOutcome::Accepted,
+            Some(_) => ReportOutcome::Unauthorized,
+        })
+    }
+
+    /// What became of it, and whether there is something to do now.
+    async fn accept_report(
+        &self,
+        name: &TaskId,
+        token: &str,
+        body: &[u8],
+    ) -> Result<(ReportOutcome, bool), ClusterError> {
+        let _lock = self.registry.lock(&name.unit).await;
+        let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
+        let Some(work) = held.record.work.clone() else { return Ok((ReportOutcome::Gone, false)) };
+        if !token_matches(token, &work) {
+            return Ok((ReportOutcome::Unauthorized, false));
+        }
+        let report: ScriptReport = match serde_json::from_slice(body) {
+            Ok(report) => report,
+            Err(error) => return Ok((ReportOutcome::Invalid(error.to_string()), false)),
+        };
+        if report.v != VERSION {
+            let why = format!("it has version {}, and this relay reads {VERSION}", report.v);
+            return Ok((ReportOutcome::Invalid(why), false));
+        }
+        match (&held.record.phase, report.state) {
+            // The first one counts.
+            (TaskPhase::Ended | TaskPhase::Taken, _) if work.reported => Ok((ReportOutcome::Accepted, false)),
+            (TaskPhase::Ended | TaskPhase::Taken | TaskPhase::Tombstone { .. }, _) => {
+                Ok((ReportOutcome::Gone, false))
+            }
+            (_, ReportState::Ended(_)) if work.reported => Ok((ReportOutcome::Accepted, false)),
+            (_, ReportState::Running) => {
+                self.registry.record_heartbeat(name);
+                Ok((ReportOutcome::Accepted, false))
+            }
+            (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &work, *ended).await,
+        }
+    }
+
+    async fn accept_end(
+        &self,
+        held: &mut VersionedRecord,
+        work: &TaskSpec,
+        ended: ScriptExit,
+    ) -> Result<(ReportOutcome, bool), ClusterError> {
+        let mut result = ended.result;
+        // Only a relay names Secrets.
+        result.secrets.clear();
+        match result.status {
+            CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &work.sensitive) {
+                Ok(all) => {
+                    for (number, (name, bytes)) in all.into_iter().enumerate() {
+                        let kept = self.store_output(&held.record.name, work, number, bytes).await?;
+                        result.secrets.insert(name, kept);
+                    }
+                }
+                Err((code, why)) => {
+                    let failed = Callback::failed(code, &why);
+                    result = Callback { log: result.log, took_ms: result.took_ms, ..failed };
+                }
+            },
+            CallbackStatus::Failed => {}
+            other => return Ok((ReportOutcome::Invalid(format!("nothing ends with {other:?}")), false)),
+        }
+        self.record_end(held, result.fit()).await?;
+        Ok((ReportOutcome::Accepted, true))
+    }
+
+    async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ClusterError> {
+        let is_success = result.status == CallbackStatus::Succeeded;
+        if let Some(work) = &mut held.record.work {
+            work.reported = true;
+            // Why a container has failed is known better outside of it; and what is being ended has to be gone.
+            if is_success && held.record.phase == TaskPhase::Running && work.objects.remove.is_empty() {
+                held.record.phase = TaskPhase::Ended;
+            }
+        }
+        // What is being ended may have a result already, which only a success replaces.
+        if is_success || !matches!(held.record.phase, TaskPhase::Ending { .. }) {
+            held.set_result(result);
+        }
+        self.store.save(held).await
+    }
+
+    /// Makes a Secret of a sensitive output. It belongs to the life and stays until that is released.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn store_output(
+        &self,
+        name: &TaskId,
+        work: &TaskSpec,
+        number: usize,
+        bytes: Vec<u8>,
+    ) -> Result<SecretRef, ClusterError> {
+        const KEY: &str = "value";
+        let place = ObjectRef::secret(&work.namespace, &names::output_name(name, number));
+        let mut labels = names::task_labels(name, &work.objects.life);
+        labels.insert(PART.to_owned(), OUTPUT.to_owned());
+        let manifest = json!({
+            "apiVersion": place.api_version,
+            "kind": place.kind,
+            "metadata": {"name": place.name, "namespace": place.namespace, "labels": labels},
+            "data": {KEY: STANDARD.encode(bytes)},
+        });
+        self.apply(&place, &manifest).await?;
+        Ok(SecretRef { cluster: None, namespace: place.namespace, name: place.name, key: KEY.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sensitive_outputs_are_those_that_were_asked_for() {
+        let large = STANDARD.encode(vec![0; OUTPUT_BYTES]);
+        let declared: BTreeSet<_> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+        for (reported, expected) in [
+            (vec![("a", "eA=="), ("b", "")], Ok(2)),
+            (vec![("a", "eA=="), ("x", "eA==")], Err(ReasonCode::OutputInvalid)),
+            (vec![("a", "!")], Err(ReasonCode::OutputInvalid)),
+            (vec![("a", &*format!("{large}AAAA"))], Err(ReasonCode::OutputInvalid)),
+            (["a", "b", "c", "d"].map(|name| (name, &*large)).to_vec(), Ok(4)),
+            (["a", "b", "c", "d", "e"].map(|name| (name, &*large)).to_vec(), Err(ReasonCode::OutputTooLarge)),
+        ] {
+            let reported =
+                reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+            let found = decode_outputs(reported, &declared);
+            assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
+        }
+    }
+}

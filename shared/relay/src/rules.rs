@@ -1,0 +1,41 @@
+//! Expressions of documents over objects: `object`, and `objects` where there are several.
+
+use ebb_cel::ObjectExpression;
+use ebb_protocol::relay::ReadyRules;
+use ebb_readiness::{DocumentRules, RuleState};
+use serde_json::Value;
+
+/// Whether an expression can be evaluated.
+///
+/// # Errors
+/// When it cannot; says why.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    ObjectExpression::new(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// What the rules of an object say of it as it is.
+///
+/// # Errors
+/// When one gives neither true nor false; says why.
+pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules, String> {
+    let rule = |text: &Option<String>| -> Result<RuleState, String> {
+        let Some(text) = text else { return Ok(RuleState::Absent) };
+        let holds = ObjectExpression::new(text).and_then(|program| program.holds(&[("object", object)]));
+        match holds.map_err(|error| format!("`{text}`: {error}"))? {
+            true => Ok(RuleState::Holds),
+            false => Ok(RuleState::DoesNotHold),
+        }
+    };
+    Ok(DocumentRules { ready: rule(&rules.ready)?, fail: rule(&rules.fail)? })
+}
+
+/// The value of an expression over the applied objects.
+///
+/// # Errors
+/// When it has none; says why.
+pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, String> {
+    let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
+    ObjectExpression::new(text)
+        .and_then(|program| program.evaluate(&[("object", first), ("objects", &all)]))
+        .map_err(|error| format!("`{text}`: {error}"))
+}

@@ -1,0 +1,258 @@
+//! Applying what a work consists of.
+//!
+//! Each object's uid is in the record before the next one is applied. One that is there already and carries the work's
+//! labels was applied by a relay that was killed before it could note so; it is noted, and not applied again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::relay::SecretDocument;
+use serde_json::{Value, json};
+
+use crate::admit::RequestError;
+use crate::error::{ApiRefusal, ClusterError, api_refusal, error_message, is_final, status};
+use crate::objects::{self, ObjectOwnership};
+use crate::other_attempts::AttemptConflict;
+use crate::reconcile::ReconcileAction;
+use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
+use crate::relay::Reconciler;
+use crate::store::{VersionedRecord, now_ms};
+
+/// Between two looks at lower tries that still end.
+const DYING: Duration = Duration::from_millis(200);
+
+/// What applying has come to.
+enum ApplyOutcome {
+    All,
+    /// It will not be done, and this is the result.
+    Failed(Callback),
+    /// What a lower try has made is being removed.
+    LowerTerminating,
+    /// The documents are not known any more: the request has to come again.
+    MissingDocuments,
+}
+
+impl Reconciler {
+    /// Applies what is missing. `documents` are those of the request, which no record holds.
+    ///
+    /// # Errors
+    /// When the API server does not answer: try again.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+        documents: &[SecretDocument],
+    ) -> Result<ReconcileAction, ClusterError> {
+        let name = held.record.name.clone();
+        held.confirmed |=
+            self.registry.take_confirmed(&name, &held.resource_version) || held.record.is_queued();
+        let done = self.try_start(held, documents).await;
+        if held.confirmed && held.record.phase == TaskPhase::Starting {
+            self.registry.mark_confirmed(&name, &held.resource_version);
+        }
+        match done {
+            Err(ClusterError::Conflict) => {
+                self.remove_unrecorded(held).await?;
+                Err(ClusterError::Conflict)
+            }
+            // As long as it may begin, rights may be given.
+            Err(ClusterError::Api(error))
+                if held.record.work.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
+            {
+                let result = Callback::failed(reason_code(&error), &error_message(&error));
+                self.terminate_with_result(held, result).await
+            }
+            done => done,
+        }
+    }
+
+    async fn try_start(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+        documents: &[SecretDocument],
+    ) -> Result<ReconcileAction, ClusterError> {
+        let is_new = held.record.work.as_ref().is_some_and(|work| work.applied.is_empty());
+        // Who waits for a turn is asked when it comes.
+        let is_new = is_new && self.queue.position(&held.record.name).is_none();
+        match if is_new { self.attempt_conflict(&held.record.name).await? } else { AttemptConflict::None } {
+            AttemptConflict::None => {}
+            AttemptConflict::Higher => {
+                held.make_tombstone();
+                self.store.save(held).await?;
+                return Ok(ReconcileAction::Done);
+            }
+            AttemptConflict::Lower => {
+                self.save_queued_documents(held, documents).await?;
+                return Ok(ReconcileAction::Requeue(DYING));
+            }
+        }
+        if !self.acquire_slot(held, documents).await? {
+            // Woken when its turn comes, or when it is asked for or cancelled. No other event concerns it.
+            return Ok(ReconcileAction::AwaitChange);
+        }
+        match self.apply_all(held, documents).await? {
+            ApplyOutcome::All => {
+                if let Some(work) = &mut held.record.work {
+                    work.objects.apply.clear();
+                }
+                held.record.phase = TaskPhase::Running;
+                self.store.save(held).await?;
+                Ok(ReconcileAction::RequeueNow)
+            }
+            ApplyOutcome::Failed(result) => {
+                let result = after_apply(held.record.work.as_ref(), result);
+                self.terminate_with_result(held, result).await
+            }
+            ApplyOutcome::LowerTerminating => {
+                self.save_queued_documents(held, documents).await?;
+                Ok(ReconcileAction::Requeue(DYING))
+            }
+            ApplyOutcome::MissingDocuments => {
+                let not_after = held.record.work.as_ref().map_or(0, |work| work.not_after_ms);
+                Ok(ReconcileAction::requeue_at(not_after))
+            }
+        }
+    }
+
+    async fn apply_all(
+        &self,
+        held: &mut VersionedRecord,
+        documents: &[SecretDocument],
+    ) -> Result<ApplyOutcome, ClusterError> {
+        let name = held.record.name.clone();
+        let Some(mut work) = held.record.work.clone() else { return Ok(ApplyOutcome::All) };
+        let (all, sure): (Vec<_>, _) = (work.object_refs().collect(), held.confirmed);
+        for (number, (place, document)) in all.iter().enumerate().skip(work.applied.len()) {
+            let there = self.read(place).await?;
+            let uid = match there.as_ref().map(|object| (objects::ownership(object, &name), object)) {
+                Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
+                Some((ObjectOwnership::Foreign, _)) => {
+                    let why = format!("{place} is there already, and was not made for this work");
+                    return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Denied, &why)));
+                }
+                _ if now_ms() > work.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
+                Some((ObjectOwnership::LowerAttempt, object))
+                    if !object["metadata"]["deletionTimestamp"].is_null() =>
+                {
+                    return Ok(ApplyOutcome::LowerTerminating);
+                }
+                lower => {
+                    let manifest = match self.manifest(&work, held, number, documents).await {
+                        Ok(Some(manifest)) => manifest,
+                        Ok(None) => return Ok(ApplyOutcome::MissingDocuments),
+                        Err(RequestError::Failed(error)) => return Err(error),
+                        Err(RequestError::Refused(why)) => {
+                            return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Render, &why)));
+                        }
+                    };
+                    held.confirmed = false;
+                    let made = match lower {
+                        Some((_, object)) => self.replace_lower(place, object, &manifest).await,
+                        None => self.create(place, &manifest).await,
+                    };
+                    match made {
+                        Ok(uid) => uid,
+                        Err(error) => {
+                            // What was answered so was not done.
+                            held.confirmed = sure && status(&error).is_some_and(|code| code < 500);
+                            return match (api_refusal(&error), status(&error)) {
+                                (Some(_), _) => Ok(ApplyOutcome::Failed(apply_failure(place, &error))),
+                                (None, Some(409)) => Err(ClusterError::Conflict),
+                                (None, _) => Err(error.into()),
+                            };
+                        }
+                    }
+                }
+            };
+            // Known, and not yet noted.
+            held.confirmed = false;
+            work.applied.push(AppliedObject { place: place.clone(), uid, document: *document });
+            held.record.work = Some(work.clone());
+            let is_last = number + 1 == all.len();
+            // The last one is noted with the next phase.
+            if !is_last {
+                self.store.save(held).await?;
+                held.confirmed = sure;
+            }
+        }
+        self.own_documents(&work).await?;
+        Ok(ApplyOutcome::All)
+    }
+
+    /// `None`: a document that is not known any more.
+    async fn manifest(
+        &self,
+        work: &TaskSpec,
+        held: &VersionedRecord,
+        number: usize,
+        documents: &[SecretDocument],
+    ) -> Result<Option<Value>, RequestError> {
+        if let Some(manifest) =
+            number.checked_sub(work.objects.secrets.len()).and_then(|number| work.objects.apply.get(number))
+        {
+            return Ok(Some(manifest.clone()));
+        }
+        let kept = match documents {
+            [] => self.store.documents(held).await?,
+            given => given.to_vec(),
+        };
+        let Some(document) = kept.get(number) else { return Ok(None) };
+        Ok(Some(self.render_document(&held.record.name, work, document).await?.1))
+    }
+
+    /// Lets the first object own the documents, so that they go with it whoever deletes it.
+    async fn own_documents(&self, work: &TaskSpec) -> Result<(), ClusterError> {
+        let Some(first) = work.manifests().next() else { return Ok(()) };
+        if first.place.namespace.as_ref().is_some_and(|namespace| *namespace != work.namespace) {
+            return Ok(());
+        }
+        for document in work.applied.iter().filter(|applied| applied.document) {
+            let Some(api) = self.discovery.api_for(&self.client, &document.place).await? else { continue };
+            let owner = json!({
+                "apiVersion": first.place.api_version,
+                "kind": first.place.kind,
+                "name": first.place.name,
+                "uid": first.uid,
+            });
+            let patch = json!({"metadata": {"uid": document.uid, "ownerReferences": [owner]}});
+            let how = kube::api::PatchParams::default();
+            match api.patch(&document.place.name, &how, &kube::api::Patch::Merge(&patch)).await {
+                Ok(_) => {}
+                // Gone or replaced: the pod will say what that means.
+                Err(error) if api_refusal(&error).is_some() || status(&error) == Some(409) => {
+                    tracing::warn!(document = %document.place, %error, "a document is not there any more");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What could not be started has made nothing; a work of which something was applied has, and only failed.
+fn after_apply(work: Option<&TaskSpec>, mut result: Callback) -> Callback {
+    if work.is_some_and(|work| work.manifests().next().is_some())
+        && let Some(reason) = &mut result.reason
+        && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
+    {
+        reason.code = ReasonCode::Failed;
+    }
+    result
+}
+
+fn too_late() -> Callback {
+    Callback::failed(ReasonCode::Lost, "the relay was away until it was too late to start")
+}
+
+fn apply_failure(place: &ObjectRef, error: &kube::Error) -> Callback {
+    Callback::failed(reason_code(error), &format!("{place}: {}", error_message(error)))
+}
+
+fn reason_code(error: &kube::Error) -> ReasonCode {
+    match api_refusal(error) {
+        Some(ApiRefusal::Quota) => ReasonCode::Quota,
+        Some(ApiRefusal::Denied) => ReasonCode::Denied,
+        Some(ApiRefusal::Invalid) => ReasonCode::NotStartable,
+        None => ReasonCode::Lost,
+    }
+}

@@ -1,0 +1,446 @@
+//! Records in the relay's namespace. Every write is conditional on what was read.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::{SecretDocument, TaskId};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Client, ResourceExt as _};
+
+use crate::error::{ClusterError, status};
+use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
+use crate::record::{AppliedObject, TaskPhase, TaskRecord};
+
+const OF_RECORD: &str = "record";
+const OF_RESULT: &str = "result";
+const OF_DOCUMENTS: &str = "documents";
+/// Bytes of a result in one Secret: Kubernetes takes 1 MiB of all values together.
+const PART_BYTES: usize = 700 << 10;
+/// Bytes of a record without its result.
+const MAX_RECORD: usize = 300 << 10;
+/// Bytes by which a record may grow beside what is applied: its phase, and why a pod goes.
+const RECORD_RESERVE: usize = 16 << 10;
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+/// Records in one page of a list.
+const PAGE: u32 = 50;
+
+/// Milliseconds since 1970 by our clock.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A record as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct VersionedRecord {
+    pub(crate) record: TaskRecord,
+    /// A [`Callback`] as JSON.
+    pub(crate) result: Option<Vec<u8>>,
+    /// Secrets that hold the rest of the result.
+    result_parts: usize,
+    /// Secrets that hold the documents of a work that waits for its turn.
+    pub(crate) document_parts: usize,
+    /// Whether this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
+    /// Secret.
+    pub(crate) confirmed: bool,
+    uid: String,
+    pub(crate) resource_version: String,
+}
+
+impl VersionedRecord {
+    /// The result.
+    ///
+    /// # Errors
+    /// [`ClusterError::Damaged`] if there is none, or none that can be read.
+    pub(crate) fn result(&self) -> Result<Callback, ClusterError> {
+        let bytes = self.result.as_deref().unwrap_or_default();
+        serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
+    }
+
+    /// Puts a result in, as the control plane always takes it.
+    pub(crate) fn set_result(&mut self, result: Callback) {
+        // Maps with names as keys can always be written.
+        self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
+    }
+
+    /// Forgets all but the name and what has to be taken away still.
+    pub(crate) fn make_tombstone(&mut self) {
+        self.result = None;
+        self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
+        if self.record.work.as_ref().is_some_and(|work| work.applied.is_empty()) {
+            self.record.work = None;
+        }
+    }
+}
+
+/// All records of a relay.
+#[derive(Clone)]
+pub(crate) struct RecordStore {
+    secrets: Api<Secret>,
+}
+
+impl RecordStore {
+    pub(crate) fn new(client: &Client, namespace: &str) -> Self {
+        Self { secrets: Api::namespaced(client.clone(), namespace) }
+    }
+
+    /// What is remembered of a name, with its result.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
+        let Some(mut held) = self.head(name).await? else { return Ok(None) };
+        self.read_rest(&mut held).await?;
+        Ok(Some(held))
+    }
+
+    /// What is remembered of a name, of a long result the beginning alone: not to be saved before its [`rest`](Self::rest)
+    /// was read.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
+        let secret = self.secrets.get_opt(&names::record(name)).await?;
+        secret.as_ref().map(decode).transpose()
+    }
+
+    /// Reads the rest of a result.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
+        for part in 1..=held.result_parts {
+            let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
+            let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
+            held.result.get_or_insert_default().extend(data.0);
+        }
+        Ok(())
+    }
+
+    /// The records of one unit, without their results.
+    ///
+    /// # Errors
+    /// When they cannot be listed; [`ClusterError::Damaged`] if one cannot be read: it may run.
+    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ClusterError> {
+        self.collect_of(Some(unit), Some).await
+    }
+
+    /// What `part` takes of each record. As many as there are would not fit into memory, so it takes little. What cannot
+    /// be read is told and left out.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn collect<T>(
+        &self,
+        part: impl FnMut(TaskRecord) -> Option<T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.collect_of(None, part).await
+    }
+
+    async fn collect_of<T>(
+        &self,
+        unit: Option<&str>,
+        mut part: impl FnMut(TaskRecord) -> Option<T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let (records, next) = self.page_of(unit, after.as_deref()).await?;
+            all.extend(records.into_iter().filter_map(&mut part));
+            match next {
+                Some(next) => after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// A page of all records, and where the next one begins.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub(crate) async fn page(
+        &self,
+        after: Option<&str>,
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
+        self.page_of(None, after).await
+    }
+
+    async fn page_of(
+        &self,
+        unit: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
+        let mut selector = format!("{PART}={RECORD}");
+        if let Some(unit) = unit {
+            selector += &format!(",{UNIT}={unit}");
+        }
+        let mut page = ListParams::default().labels(&selector).limit(PAGE);
+        if let Some(after) = after {
+            page = page.continue_token(after);
+        }
+        let list = self.secrets.list(&page).await?;
+        let mut records = Vec::new();
+        for secret in &list.items {
+            match decode(secret) {
+                Ok(held) => records.push(held.record),
+                Err(error) if unit.is_some() => return Err(error),
+                Err(error) => tracing::error!(%error, "a record is left alone"),
+            }
+        }
+        Ok((records, list.metadata.continue_.filter(|next| !next.is_empty())))
+    }
+
+    /// Makes a record, if there is room for what will be written into it.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`] if there is one; [`ClusterError::TooLarge`].
+    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ClusterError> {
+        let held = VersionedRecord {
+            record,
+            result: None,
+            result_parts: 0,
+            document_parts: 0,
+            confirmed: true,
+            uid: String::new(),
+            resource_version: String::new(),
+        };
+        has_room(&held)?;
+        let made = self.secrets.create(&PostParams::default(), &encode(&held)?).await;
+        let made = made.map_err(|error| match status(&error) {
+            // There is no such namespace: to look again would not help.
+            Some(404) => ClusterError::Api(error),
+            _ => write_error(error),
+        })?;
+        // Nothing was applied for what was not there.
+        Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
+    }
+
+    /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`]; [`ClusterError::TooLarge`].
+    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
+        let name = held.record.name.clone();
+        let before = held.result_parts;
+        let result = held.result.as_deref().unwrap_or_default();
+        held.result_parts = result.len().saturating_sub(1) / PART_BYTES;
+        for (part, piece) in result.chunks(PART_BYTES).enumerate().skip(1) {
+            self.write_part(held, names::continuation_name(&name, part), OF_RESULT, piece).await?;
+        }
+        if held.record.phase != TaskPhase::Starting {
+            // First: of a record that says less nobody would find them.
+            for part in 1..=std::mem::take(&mut held.document_parts) {
+                ignore_missing(
+                    self.secrets.delete(&names::documents_name(&name, part), &DeleteParams::default()).await,
+                )?;
+            }
+        }
+        let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &encode(held)?).await;
+        held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
+        for part in held.result_parts + 1..=before {
+            ignore_missing(
+                self.secrets.delete(&names::continuation_name(&name, part), &DeleteParams::default()).await,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes down the documents of a work that waits for its turn; they go when it has begun.
+    ///
+    /// # Errors
+    /// [`ClusterError::Conflict`].
+    pub(crate) async fn save_documents(
+        &self,
+        held: &mut VersionedRecord,
+        documents: &[SecretDocument],
+    ) -> Result<(), ClusterError> {
+        let name = held.record.name.clone();
+        let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
+        for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
+            self.write_part(held, names::documents_name(&name, part), OF_DOCUMENTS, piece).await?;
+        }
+        held.document_parts = bytes.len().div_ceil(PART_BYTES);
+        self.save(held).await
+    }
+
+    /// The documents that were written down; none if none were, or they are gone.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) async fn documents(
+        &self,
+        held: &VersionedRecord,
+    ) -> Result<Vec<SecretDocument>, ClusterError> {
+        let (name, mut bytes) = (&held.record.name, Vec::new());
+        for part in 1..=held.document_parts {
+            let Some(piece) = self.secrets.get_opt(&names::documents_name(name, part)).await? else {
+                return Ok(Vec::new());
+            };
+            bytes.extend(piece.data.unwrap_or_default().remove(OF_DOCUMENTS).unwrap_or_default().0);
+        }
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error))
+    }
+
+    async fn write_part(
+        &self,
+        held: &VersionedRecord,
+        name: String,
+        key: &str,
+        piece: &[u8],
+    ) -> Result<(), ClusterError> {
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            name: names::record(&held.record.name),
+            uid: held.uid.clone(),
+            ..OwnerReference::default()
+        };
+        let mut labels = names::task_labels(&held.record.name, "");
+        labels.remove(names::LIFE);
+        labels.insert(PART.to_owned(), CONTINUED.to_owned());
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        let data = Some(BTreeMap::from([(key.to_owned(), ByteString(piece.to_vec()))]));
+        let secret = Secret { metadata, data, ..Secret::default() };
+        match self.secrets.create(&PostParams::default(), &secret).await {
+            Err(error) if status(&error) == Some(409) => {
+                // Of a write that did not come to its end. Without a version: whatever is there.
+                self.secrets.replace(&name, &PostParams::default(), &secret).await?;
+                Ok(())
+            }
+            made => Ok(made.map(drop)?),
+        }
+    }
+
+    /// Removes a record, as it was read.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ClusterError> {
+        let unchanged = Preconditions {
+            uid: Some(held.uid.clone()),
+            resource_version: Some(held.resource_version.clone()),
+        };
+        let how = DeleteParams::default().preconditions(unchanged);
+        ignore_missing(self.secrets.delete(&names::record(&held.record.name), &how).await)
+    }
+}
+
+fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ClusterError> {
+    match answer {
+        Err(error) if status(&error) != Some(404) => Err(write_error(error)),
+        _ => Ok(()),
+    }
+}
+
+fn write_error(error: kube::Error) -> ClusterError {
+    match status(&error) {
+        Some(404 | 409) => ClusterError::Conflict,
+        Some(413 | 422) => ClusterError::TooLarge(format!("it does not fit into a record: {error}")),
+        _ => ClusterError::Api(error),
+    }
+}
+
+fn damaged(name: &TaskId, error: &serde_json::Error) -> ClusterError {
+    ClusterError::Damaged { name: names::record(name), why: position_of(error) }
+}
+
+/// Where something cannot be read, and no more: the text of an error may have a value in it.
+fn position_of(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct RecordJson {
+    #[serde(default)]
+    pieces: usize,
+    #[serde(default)]
+    documents: usize,
+    #[serde(flatten)]
+    record: TaskRecord,
+}
+
+fn decode(secret: &Secret) -> Result<VersionedRecord, ClusterError> {
+    let name = secret.name_any();
+    let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
+    let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
+    let RecordJson { pieces, documents, record } = serde_json::from_slice(record)
+        .map_err(|error| ClusterError::Damaged { name, why: position_of(&error) })?;
+    Ok(VersionedRecord {
+        record,
+        result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
+        result_parts: pieces,
+        document_parts: documents,
+        confirmed: false,
+        uid: secret.uid().unwrap_or_default(),
+        resource_version: secret.resource_version().unwrap_or_default(),
+    })
+}
+
+fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ClusterError> {
+    let VersionedRecord { record, result_parts: pieces, document_parts: documents, .. } = held;
+    let all = RecordJson { pieces: *pieces, documents: *documents, record: record.clone() };
+    serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
+}
+
+/// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
+fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
+    let mut grown = held.clone();
+    if let Some(work) = &mut grown.record.work {
+        work.applied = work
+            .object_refs()
+            .map(|(place, document)| AppliedObject { place, uid: UID.to_owned(), document })
+            .collect();
+    }
+    let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
+    if size > MAX_RECORD {
+        let why = format!(
+            "manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit"
+        );
+        return Err(ClusterError::TooLarge(why));
+    }
+    Ok(())
+}
+
+fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
+    let TaskRecord { name, phase, work } = &held.record;
+    let life = work.as_ref().map(|work| work.objects.life.as_str());
+    let mut labels = names::task_labels(name, life.unwrap_or_default());
+    if life.is_none() {
+        labels.remove(names::LIFE);
+    }
+    labels.insert(PART.to_owned(), RECORD.to_owned());
+    labels.insert(PHASE.to_owned(), phase.label().to_owned());
+    let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let metadata = ObjectMeta {
+        name: Some(names::record(name)),
+        labels: Some(labels),
+        finalizers: Some(finalizers),
+        resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),
+        ..ObjectMeta::default()
+    };
+    let record = bytes_of(held)?;
+    if record.len() > MAX_RECORD {
+        let size = record.len();
+        return Err(ClusterError::TooLarge(format!(
+            "its record has {size} bytes; {MAX_RECORD} is the limit"
+        )));
+    }
+    let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
+    if let Some(result) = &held.result {
+        let first = &result[..result.len().min(PART_BYTES)];
+        data.insert(OF_RESULT.to_owned(), ByteString(first.to_vec()));
+    }
+    Ok(Secret { metadata, data: Some(data), ..Secret::default() })
+}
