@@ -27,7 +27,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
     for ((run, unit, attempt), record) in &table.records {
         let setup = matches!(run.hook(), Hook::PreStart | Hook::PostStart);
         let success =
-            record.result.as_ref().is_some_and(|result| result.verdict == AttemptOutcome::Succeeded);
+            record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
         let (shard, slot) = Shard::of(*unit);
         let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
         let passed = head.head.attempt(slot) > *attempt || head.head.failed.contains(&slot);
@@ -53,7 +53,7 @@ fn never_sent(place: &ModelSimulation) -> Option<String> {
         let relayed = format!("{run}-{}.{}", unit.0, attempt.0);
         let posted = format!("{run}-{}-{}", unit.0, attempt.0);
         let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
-        if result.verdict == AttemptOutcome::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
+        if result.outcome == AttemptOutcome::Failed && code == Some(ReasonCode::Timeout) && !begun && !known {
             return Some(format!("unit {} of {run} ran out of time, and was never sent", unit.0));
         }
     }
@@ -76,11 +76,10 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
-        let awaited =
-            table.targets.values().filter(|target| target.moment == Some(run.hook())).any(|target| {
-                let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.hook()));
-                held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
-            });
+        let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
+            let held = target.notification.as_ref().is_some_and(|tell| tell.delivered_by == Some(run.hook()));
+            held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
+        });
         if awaited && open.is_empty() && wait > SOON_MS {
             return Some(format!("nothing of {run} moves any more, and it is closed in {wait} ms"));
         }

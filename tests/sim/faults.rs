@@ -52,7 +52,7 @@ mishaps! {
     SweepMissed = "sweep-missed", 400;
     /// A message of the queue is never delivered.
     MessageLost = "message-lost", 300;
-    MessageDoubled = "message-doubled", 300;
+    MessageDuplicated = "message-doubled", 300;
     /// It is delivered up to ten minutes late.
     MessageLate = "message-late", 200;
     /// A callback does not arrive; it is sent again.
@@ -60,7 +60,7 @@ mishaps! {
     /// A callback is taken and its sender does not get to know: it is sent again.
     CallbackAnswerLost = "callback-answer-lost", 200;
     /// A callback is sent once more, up to ten minutes later.
-    CallbackDoubled = "callback-doubled", 200;
+    CallbackDuplicated = "callback-doubled", 200;
     /// A callback is first sent up to two minutes late.
     CallbackLate = "callback-late", 100;
     /// The server of a webhook unit never calls back.
@@ -70,7 +70,7 @@ mishaps! {
     /// Its answer does not arrive; it is sent again.
     EventAnswerLost = "event-answer-lost", 200;
     /// It is sent once more, up to five minutes later.
-    EventDoubled = "event-doubled", 300;
+    EventDuplicated = "event-doubled", 300;
     /// It is first sent up to half a minute late, so that events overtake each other.
     EventLate = "event-late", 200;
     /// A relay is out of reach for one request.
@@ -80,7 +80,7 @@ mishaps! {
     /// A relay does what it is asked, and its answer is lost.
     RelayAnswerLost = "relay-answer-lost", 100;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
-    RelayRequestDoubled = "relay-request-doubled", 100;
+    RelayRequestDuplicated = "relay-request-doubled", 100;
     /// What ran a pod unit vanishes.
     PodLost = "pod-lost", 60;
     /// A request to a webhook unit's server does not arrive.
@@ -90,9 +90,9 @@ mishaps! {
     /// The server is busy and says for how long.
     ServerBusy = "server-busy", 80;
     /// A try of a unit fails.
-    TryFails = "try-fails", 150;
+    AttemptFails = "try-fails", 150;
     /// A try of a unit never ends.
-    TryHangs = "try-hangs", 25;
+    AttemptHangs = "try-hangs", 25;
     /// A unit of the setup fails until an operator mends it.
     SetupBroken = "setup-broken", 30;
     /// A unit of the teardown fails until an operator mends it.
@@ -112,11 +112,11 @@ mishaps! {
     /// A lifecycle webhook is captured and sent in binary mode, as an event of another type.
     EventBinary = "event-binary", 200;
     /// Targets wait for a cluster that gives no answer until all others have come to rest. One chance per world.
-    ClusterSilent = "cluster-silent", 1000;
+    ClusterUnreachable = "cluster-silent", 1000;
     /// The cluster runs few scripts at one time. One chance per world.
     SlotsScarce = "slots-scarce", 1000;
     /// An invocation sends few units. One chance per world.
-    SendsScarce = "sends-scarce", 1000;
+    DispatchesScarce = "sends-scarce", 1000;
 }
 
 impl fmt::Display for FaultKind {

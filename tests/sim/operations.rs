@@ -87,7 +87,7 @@ impl ReadRecords for SimTable {
         self.read(|state| {
             let mut records = records_of(state, run, |_| true);
             for (_, _, record) in &mut records {
-                for result in record.result.iter_mut().chain(&mut record.others) {
+                for result in record.result.iter_mut().chain(&mut record.further_results) {
                     result.outputs = OutputStorage::Nothing;
                     result.evidence = None;
                 }
@@ -133,22 +133,22 @@ impl UpdateAttemptRecord for SimTable {
                     AttemptUpdate::Started(at) => record.started = record.started.or(Some(at.0)),
                     AttemptUpdate::Accepted(at) => {
                         record.accepted = record.accepted.or(Some(at.0));
-                        record.again = None;
-                        record.leased = None;
+                        record.next_dispatch = None;
+                        record.leased_until = None;
                     }
                     AttemptUpdate::DispatchAgain(at) => {
-                        record.again = Some(at.0);
-                        record.leased = None;
+                        record.next_dispatch = Some(at.0);
+                        record.leased_until = None;
                     }
                     AttemptUpdate::Posted(at) => record.posted = record.posted.or(Some(at.0)),
-                    AttemptUpdate::Leased(until) => record.leased = Some(until.0),
+                    AttemptUpdate::Leased(until) => record.leased_until = Some(until.0),
                     AttemptUpdate::Postponed(at) => {
-                        record.again = Some(at.0);
+                        record.next_dispatch = Some(at.0);
                         record.started = None;
-                        record.leased = None;
+                        record.leased_until = None;
                     }
                     AttemptUpdate::Heartbeat(at, progress) => {
-                        record.beat = Some(at.0);
+                        record.heartbeat = Some(at.0);
                         record.progress = progress.clone().or(record.progress.take());
                     }
                     AttemptUpdate::Refused(reason) => {
@@ -191,7 +191,7 @@ impl PutAttemptResult for SimTable {
     ) -> StoreResult<PutOutcome> {
         self.write("UpdateItem", |state| {
             let record = state.records.entry((run.clone(), unit, attempt)).or_default();
-            let is_success = |result: &&AttemptResult| result.verdict == AttemptOutcome::Succeeded;
+            let is_success = |result: &&AttemptResult| result.outcome == AttemptOutcome::Succeeded;
             let put = match record.result.clone() {
                 None => {
                     record.result = Some(result.clone());
@@ -199,20 +199,20 @@ impl PutAttemptResult for SimTable {
                 }
                 Some(first) if first.digest == result.digest => PutOutcome::Duplicate(first),
                 Some(first) => {
-                    let known = record.others.iter().any(|other| other.digest == result.digest);
-                    let kept = record.others.iter().chain([&first]).filter(is_success).count();
+                    let known = record.further_results.iter().any(|other| other.digest == result.digest);
+                    let kept = record.further_results.iter().chain([&first]).filter(is_success).count();
                     if known {
                         PutOutcome::Conflict(first)
                     } else if is_success(&result) && kept >= limits::DISTINCT_RESULTS {
                         record.excess += 1;
                         PutOutcome::Excess(first)
                     } else {
-                        record.others.push(result.clone());
+                        record.further_results.push(result.clone());
                         PutOutcome::Conflict(first)
                     }
                 }
             };
-            let what = move || format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.verdict);
+            let what = move || format!("{run} u{}.{} result {:?}", unit.0, attempt.0, result.outcome);
             (put, what)
         })
         .await

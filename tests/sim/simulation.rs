@@ -216,7 +216,7 @@ impl ScenarioSimulation {
         let target = self.target();
         let moving = target.as_ref().is_some_and(|target| {
             matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
-                || target.tell.as_ref().is_some_and(|tell| tell.held_by.is_none())
+                || target.notification.as_ref().is_some_and(|tell| tell.delivered_by.is_none())
         });
         !moving && self.table.is_at_rest_without(Some(BYSTANDER)) && self.ledger.state().active == 0
     }

@@ -21,10 +21,10 @@ pub(crate) struct ClusterArgs {
     context: Option<String>,
     /// The address at which pods of the cluster reach this machine
     #[arg(long, value_name = "ADDRESS", requires = "kubeconfig")]
-    reach: Option<IpAddr>,
+    advertise_address: Option<IpAddr>,
     /// The port there
     #[arg(long, value_name = "PORT", default_value_t = 7880, requires = "kubeconfig")]
-    reach_port: u16,
+    advertise_port: u16,
     /// An image with the runner in it, as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", requires = "kubeconfig")]
     runner_image: Option<String>,
@@ -74,7 +74,7 @@ impl ClusterArgs {
     /// The cluster, if one is given.
     fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
         let (Some(kubeconfig), Some(reach), Some(runner_image)) =
-            (self.kubeconfig, self.reach, self.runner_image)
+            (self.kubeconfig, self.advertise_address, self.runner_image)
         else {
             return Ok(None);
         };
@@ -82,7 +82,7 @@ impl ClusterArgs {
             relay: relay(self.relay)?,
             kubeconfig,
             context: self.context,
-            advertise_address: SocketAddr::from((reach, self.reach_port)),
+            advertise_address: SocketAddr::from((reach, self.advertise_port)),
             runner_image,
             unit_namespace: self.units,
             policy: self.allowed,

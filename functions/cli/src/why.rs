@@ -25,9 +25,9 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         let _ =
             writeln!(text, "  {}, try {}: {}", failed.unit, failed.attempt, labels::reason(&failed.reason));
     }
-    if !why.exists.is_empty() {
+    if !why.remaining.is_empty() {
         text.push_str("\nwhat exists now\n");
-        for existing in &why.exists {
+        for existing in &why.remaining {
             let sure = match existing.certainty {
                 Certainty::Exists => "exists",
                 Certainty::Possible => "may exist",

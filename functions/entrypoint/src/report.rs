@@ -51,7 +51,7 @@ impl RelayReporter {
     ) -> Result<Self, String> {
         check(&address.url)?;
         let (end, inbox) = channel();
-        let patience = millis(address.patience_ms);
+        let patience = millis(address.report_retry_ms);
         let relay = ReportClient {
             agent: Agent::new_with_config(
                 // The image's environment may name a proxy: not for us.

@@ -32,7 +32,7 @@ pub(crate) struct RelayArgs {
     pub(crate) listen_reports: Option<SocketAddr>,
     /// Where pods reach it: http://ADDRESS:PORT, by IP address
     #[arg(long, env = "EBB_RELAY_REACH", value_parser = socket_url)]
-    reach: String,
+    advertise_url: String,
     /// The URL of the control plane's api, which is asked for batches; then none are taken from outside
     #[arg(long, env = "EBB_RELAY_POLL", value_name = "URL", value_parser = api_url)]
     poll: Option<ApiUrl>,
@@ -50,11 +50,11 @@ pub(crate) struct RelayArgs {
     namespace: String,
     /// The namespace of units that name none
     #[arg(long, env = "EBB_RELAY_UNITS", default_value = "ebb-units")]
-    units: String,
+    unit_namespace: String,
     /// What the operator allows, as YAML; with --attached it may be left out for what needs no rights outside of the
     /// namespace of units
     #[arg(long, env = "EBB_RELAY_ALLOWED", required_unless_present = "attached")]
-    allowed: Option<PathBuf>,
+    policy: Option<PathBuf>,
     /// The secrets that sign batches: whsec_…, one for each line
     #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
     secret: Option<PathBuf>,
@@ -63,22 +63,22 @@ pub(crate) struct RelayArgs {
     callback_hosts: Vec<String>,
     /// Works that may run containers at one time; the others wait, and lives take turns
     #[arg(long, env = "EBB_RELAY_AT_ONCE", default_value = "100")]
-    at_once: NonZeroUsize,
+    max_concurrent_tasks: NonZeroUsize,
     /// Seconds between two heartbeats of a runner
     #[arg(long, env = "EBB_RELAY_HEARTBEAT", default_value_t = 15)]
-    heartbeat: u64,
+    heartbeat_seconds: u64,
     /// Seconds that a runner reports its end again and again
     #[arg(long, env = "EBB_RELAY_PATIENCE", default_value_t = 600)]
-    patience: u64,
+    report_retry_seconds: u64,
     /// Seconds that what keeps a pod from starting may last, such as an image that cannot be pulled
     #[arg(long, env = "EBB_RELAY_TROUBLE", default_value_t = 60)]
-    trouble: u64,
+    pod_start_timeout_seconds: u64,
     /// Seconds that the API server may take to do what a relay has asked for that was killed meanwhile
     #[arg(long, env = "EBB_RELAY_LANDING", default_value_t = 60)]
-    landing: u64,
+    api_server_request_timeout_seconds: u64,
     /// Seconds that a node is waited for; without it, until the work's own deadline
     #[arg(long, env = "EBB_RELAY_UNSCHEDULABLE")]
-    unschedulable: Option<u64>,
+    scheduling_timeout_seconds: Option<u64>,
 }
 
 impl RelayArgs {
@@ -108,22 +108,22 @@ impl RelayArgs {
     /// # Errors
     /// When the list of what is allowed cannot be read.
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
-        let allowed: ClusterPolicy = match &self.allowed {
+        let allowed: ClusterPolicy = match &self.policy {
             // Its cause says once more what it says itself.
             Some(file) => serde_saphyr::from_str(&read(file)?)
                 .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
-            None => attached::default_policy(&self.units),
+            None => attached::default_policy(&self.unit_namespace),
         };
         Ok(RelaySettings {
             policy: allowed,
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
-            max_concurrent_tasks: self.at_once,
-            heartbeat: Duration::from_secs(self.heartbeat),
-            report_retry: Duration::from_secs(self.patience),
-            pod_start_timeout: Duration::from_secs(self.trouble),
-            max_in_flight: Duration::from_secs(self.landing),
-            unschedulable: self.unschedulable.map(Duration::from_secs),
-            ..RelaySettings::new(&self.namespace, &self.units, &self.reach)
+            max_concurrent_tasks: self.max_concurrent_tasks,
+            heartbeat: Duration::from_secs(self.heartbeat_seconds),
+            report_retry: Duration::from_secs(self.report_retry_seconds),
+            pod_start_timeout: Duration::from_secs(self.pod_start_timeout_seconds),
+            max_in_flight: Duration::from_secs(self.api_server_request_timeout_seconds),
+            unschedulable: self.scheduling_timeout_seconds.map(Duration::from_secs),
+            ..RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url)
         })
     }
 

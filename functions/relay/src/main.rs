@@ -47,9 +47,9 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
     let counted = relay.clone();
     let metrics = async move || {
-        let (running, waiting) = counted.turns();
+        let (running, waiting) = counted.slot_counts();
         for (name, count) in [
-            ("ebb_relay_works", counted.works()),
+            ("ebb_relay_works", counted.task_count()),
             ("ebb_relay_works_running", running),
             ("ebb_relay_works_waiting", waiting),
         ] {

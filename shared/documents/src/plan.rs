@@ -24,7 +24,7 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
     /// The events that have units, in the order of a life. An event without units is not listed.
-    pub events: Vec<HookPlan>,
+    pub hooks: Vec<HookPlan>,
 }
 
 /// What the target's document says beside its resources.
@@ -77,13 +77,13 @@ pub struct PublicOutput {
 #[serde(rename_all = "camelCase")]
 pub enum HookName {
     /// Before the target is ready; it waits.
-    BeforeReady,
+    PreStart,
     /// After it is ready; nothing waits.
-    AfterReady,
+    PostStart,
     /// Before it stops, while it is still alive; the stop waits.
-    BeforeStop,
+    PreStop,
     /// After it stopped; the removal waits.
-    AfterStop,
+    PostStop,
 }
 
 /// The units of one event.
@@ -92,7 +92,7 @@ pub enum HookName {
 pub struct HookPlan {
     /// `preStart`, `postStart`, `preStop`, `postStop`.
     pub event: String,
-    pub moment: HookName,
+    pub hook: HookName,
     /// In the order of the documents; [`Unit`] is the position here.
     pub units: Vec<UnitPlan>,
 }
@@ -103,7 +103,7 @@ pub struct HookPlan {
 pub struct UnitPlan {
     /// `resource/unit`; unique in the plan over all events.
     pub key: String,
-    pub work: Action,
+    pub action: Action,
     /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
@@ -136,7 +136,7 @@ pub struct UnitPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
-    pub moment: HookName,
+    pub hook: HookName,
     pub unit: u32,
 }
 
@@ -358,7 +358,7 @@ impl Plan {
             target: TargetSpec::default(),
             resources: BTreeMap::new(),
             env: BTreeMap::new(),
-            events: Vec::new(),
+            hooks: Vec::new(),
         }
     }
 
@@ -370,9 +370,9 @@ impl Plan {
 
     /// The clusters that hold values which units of it have made.
     pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
-        let units = self.events.iter().flat_map(|event| &event.units);
+        let units = self.hooks.iter().flat_map(|event| &event.units);
         let keepers = units
-            .filter(|unit| unit.work.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
+            .filter(|unit| unit.action.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
         keepers.map(|unit| self.cluster(unit)).collect()
     }
 
@@ -389,12 +389,12 @@ impl Plan {
 
     /// The units of a moment, if it has any.
     pub fn hook_plan(&self, moment: HookName) -> Option<&HookPlan> {
-        self.events.iter().find(|event| event.moment == moment)
+        self.hooks.iter().find(|event| event.hook == moment)
     }
 
     /// One unit, if it is there.
     pub fn unit(&self, at: UnitRef) -> Option<&UnitPlan> {
-        self.hook_plan(at.moment)?.units.get(at.unit as usize)
+        self.hook_plan(at.hook)?.units.get(at.unit as usize)
     }
 }
 
@@ -406,10 +406,10 @@ pub fn cluster_name(cluster: Option<&str>) -> &str {
 impl From<HookName> for ebb_engine::Hook {
     fn from(moment: HookName) -> Self {
         match moment {
-            HookName::BeforeReady => Self::PreStart,
-            HookName::AfterReady => Self::PostStart,
-            HookName::BeforeStop => Self::PreStop,
-            HookName::AfterStop => Self::PostStop,
+            HookName::PreStart => Self::PreStart,
+            HookName::PostStart => Self::PostStart,
+            HookName::PreStop => Self::PreStop,
+            HookName::PostStop => Self::PostStop,
         }
     }
 }
@@ -417,10 +417,10 @@ impl From<HookName> for ebb_engine::Hook {
 impl From<ebb_engine::Hook> for HookName {
     fn from(moment: ebb_engine::Hook) -> Self {
         match moment {
-            ebb_engine::Hook::PreStart => Self::BeforeReady,
-            ebb_engine::Hook::PostStart => Self::AfterReady,
-            ebb_engine::Hook::PreStop => Self::BeforeStop,
-            ebb_engine::Hook::PostStop => Self::AfterStop,
+            ebb_engine::Hook::PreStart => Self::PreStart,
+            ebb_engine::Hook::PostStart => Self::PostStart,
+            ebb_engine::Hook::PreStop => Self::PreStop,
+            ebb_engine::Hook::PostStop => Self::PostStop,
         }
     }
 }

@@ -66,7 +66,7 @@ impl AttemptFailure {
     /// The number of tries counts from the last time that an operator or a late success reopened the unit.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let tries = unit.retry.attempts.max(1);
-        let unknown = unit.work.posts_once() && self.is_unanswered();
+        let unknown = unit.action.posts_once() && self.is_unanswered();
         attempts_used(attempt, tries) < tries && !unknown && self.is_worth_retrying(&unit.retry.on)
     }
 

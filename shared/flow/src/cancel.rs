@@ -88,7 +88,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Optio
     let mut relayed: BTreeMap<Option<&str>, Vec<(Unit, Attempt)>> = BTreeMap::new();
     for (unit, attempt) in open.into_iter().filter(|one| !has_result(one)) {
         let Some(plan) = run.unit(unit) else { continue };
-        match plan.work {
+        match plan.action {
             Kind::Webhook(_) => {
                 let accepted = found.get(&(unit, attempt)).and_then(|record| record.accepted);
                 settled &= cancel_webhook(env, run, (unit, attempt), accepted.is_some(), stopped).await?;
@@ -235,7 +235,7 @@ async fn dequeue(
 
 /// Kills what runs of a try. Gives whether it is settled.
 async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<bool, FlowError> {
-    if run.unit(unit).is_some_and(|plan| matches!(plan.work, Kind::Pod(_))) {
+    if run.unit(unit).is_some_and(|plan| matches!(plan.action, Kind::Pod(_))) {
         save_log(env, run, unit, attempt).await?;
     }
     let name = dispatch::task_id(run, unit, attempt);

@@ -64,7 +64,7 @@ async fn of(env: &Env, run: &Run, tries: &BTreeMap<Unit, Attempt>) -> Result<Vec
     let mut found = Vec::new();
     for (unit, attempt, record) in env.store.read_records(&run.id, &units).await? {
         let Some(result) = record.result else { continue };
-        let counts = result.verdict == AttemptOutcome::Failed && tries.get(&unit) == Some(&attempt);
+        let counts = result.outcome == AttemptOutcome::Failed && tries.get(&unit) == Some(&attempt);
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }

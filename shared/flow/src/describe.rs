@@ -59,7 +59,7 @@ pub(crate) async fn describe_attempt(
     }
     let posted = record.posted.map_or(env.now(), Timestamp);
     let open_for = posted.plus(env.settings.response_window()).since(env.now()).0;
-    if record.posted.is_some() && record.again.is_none() && open_for > 0 {
+    if record.posted.is_some() && record.next_dispatch.is_none() && open_for > 0 {
         // Another invocation may still wait for the answer. One that got none has noted when to ask.
         return describe_later(env, run, this, open_for.div_ceil(1000)).await;
     }

@@ -128,7 +128,7 @@ pub async fn send(
             }
         }
     }
-    let at = ebb_documents::plan::UnitRef { moment: run.hook().into(), unit: this.unit.0 };
+    let at = ebb_documents::plan::UnitRef { hook: run.hook().into(), unit: this.unit.0 };
     let rendered = render::unit(&run.loaded.plan, &run.loaded.compiled, at, &run.target_facts(), &known);
     // Many requests may be under way at a time, and each may take long.
     drop(known);
@@ -147,7 +147,7 @@ pub async fn send(
         },
     };
     if sender == DispatchReason::SweepStart
-        && unit.work.is_relayed()
+        && unit.action.is_relayed()
         && matches!(sent.end, Some(AttemptEnd::Failed(_)))
     {
         // An earlier sender may have reached the relay.
@@ -219,7 +219,7 @@ fn ensure(
             token,
             installation: env.settings.installation.clone(),
         },
-        work,
+        body: work,
     }
 }
 
@@ -230,7 +230,7 @@ fn task_body(
     unit: &UnitPlan,
     rendered: RenderedUnit,
 ) -> Option<relay::TaskBody> {
-    Some(match (rendered, &unit.work) {
+    Some(match (rendered, &unit.action) {
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
             relay::TaskBody::Script(script(run, this, unit, pod, inputs))
         }
@@ -468,7 +468,7 @@ async fn post_webhook(
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
     let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
-    if let Action::Webhook(webhook) = &unit.work
+    if let Action::Webhook(webhook) = &unit.action
         && webhook.posts_once
         && switch::holds(ProtocolRule::PostOnce)
     {
@@ -503,7 +503,7 @@ async fn post_webhook(
         Err(error) => failed(call_failure(error), None),
         Ok(response) => match judge_response(run, unit, &sent, response, now) {
             // Without a describe URL there is nothing that may be sent again.
-            ResponseVerdict::Repeat(_) if unit.work.posts_once() && describe_url.is_none() => {
+            ResponseVerdict::Repeat(_) if unit.action.posts_once() && describe_url.is_none() => {
                 return handle_accepted(env, run, this, unit, sender).await;
             }
             ResponseVerdict::Accepted => return handle_accepted(env, run, this, unit, sender).await,
@@ -526,7 +526,7 @@ async fn post_webhook(
         },
     };
     match ended {
-        AttemptEnd::Failed(failure) if unit.work.posts_once() && failure.is_unanswered() => {
+        AttemptEnd::Failed(failure) if unit.action.posts_once() && failure.is_unanswered() => {
             describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
         }
         ended => Ok(DispatchOutcome::ended(ended)),
@@ -543,7 +543,7 @@ async fn handle_accepted(
 ) -> Result<DispatchOutcome, FlowError> {
     // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
     // the intent to post it.
-    if sender == DispatchReason::Result && !unit.work.posts_once() {
+    if sender == DispatchReason::Result && !unit.action.posts_once() {
         return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
     }
     record_acceptance(env, run, this, unit).await?;

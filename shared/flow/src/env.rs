@@ -157,8 +157,8 @@ impl CompiledPlan {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
-        for event in &plan.events {
-            graphs.insert(event.moment.into(), event.graph().map_err(|error| broken(error.to_string()))?);
+        for event in &plan.hooks {
+            graphs.insert(event.hook.into(), event.graph().map_err(|error| broken(error.to_string()))?);
         }
         Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
     }
@@ -166,10 +166,10 @@ impl CompiledPlan {
     /// Which moments have units.
     pub fn hooks(&self) -> HookSet {
         self.plan
-            .events
+            .hooks
             .iter()
             .filter(|event| !event.units.is_empty())
-            .map(|event| event.moment.into())
+            .map(|event| event.hook.into())
             .collect()
     }
 
@@ -313,7 +313,7 @@ impl Env {
 
     /// Keeps a plan in memory.
     pub fn remember_plan(&self, loaded: &Arc<CompiledPlan>) {
-        let units: usize = loaded.plan.events.iter().map(|event| event.units.len()).sum();
+        let units: usize = loaded.plan.hooks.iter().map(|event| event.units.len()).sum();
         lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }

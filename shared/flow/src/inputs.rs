@@ -26,7 +26,7 @@ pub struct InvocationCache {
 impl InvocationCache {
     /// Keeps what a unit of `run` has just made, without outputs that no unit of `run` reads.
     pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
-        let at = UnitRef { moment: run.hook().into(), unit: unit.0 };
+        let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
         if let ProducerState::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
         {
@@ -130,7 +130,7 @@ async fn read(
             Some(produced) => {
                 known.insert(at, produced);
             }
-            None => missing.entry(at.moment.into()).or_default().push(Unit(at.unit)),
+            None => missing.entry(at.hook.into()).or_default().push(Unit(at.unit)),
         }
     }
     for (moment, units) in missing {
@@ -152,7 +152,7 @@ async fn read(
             found
         };
         for (unit, produced) in found {
-            let at = UnitRef { moment: moment.into(), unit: unit.0 };
+            let at = UnitRef { hook: moment.into(), unit: unit.0 };
             if produced != ProducerState::Absent {
                 memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
             }
@@ -174,7 +174,7 @@ async fn current(
     let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
     for (unit, attempt, record) in found {
         let Some(result) = &record.result else { continue };
-        let is_done = matches!(result.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
+        let is_done = matches!(result.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
         if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
             counts.insert(*unit, (*attempt, result));
         }
@@ -183,7 +183,7 @@ async fn current(
     let mut made = Vec::new();
     for &unit in units {
         match counts.get(&unit) {
-            Some((_, result)) if result.verdict == AttemptOutcome::Skipped => {
+            Some((_, result)) if result.outcome == AttemptOutcome::Skipped => {
                 produced.insert(unit, ProducerState::Skipped);
             }
             Some((_, result)) => made.push((unit, result.outputs.clone())),
@@ -194,7 +194,7 @@ async fn current(
     }
     let read: ReadOutputs = reads(run).collect();
     let keep = |unit: &Unit, mut outputs: Outputs| {
-        read.retain(UnitRef { moment: moment.into(), unit: unit.0 }, &mut outputs);
+        read.retain(UnitRef { hook: moment.into(), unit: unit.0 }, &mut outputs);
         records::produced(outputs)
     };
     produced.extend(records::read_all_outputs(env, made, keep).await?);
@@ -226,11 +226,11 @@ fn reads(run: &Run) -> impl Iterator<Item = &OutputRead> {
 /// comes later does not change the places of the others.
 pub fn successes(tries: &[&AttemptRecord]) -> Vec<OutputStorage> {
     let mut results: Vec<&AttemptResult> =
-        tries.iter().flat_map(|record| record.result.iter().chain(&record.others)).collect();
+        tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results)).collect();
     results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
     // The digest of a success is that of its outputs.
     let mut digests = HashSet::new();
-    let successes = results.into_iter().filter(|result| result.verdict == AttemptOutcome::Succeeded);
+    let successes = results.into_iter().filter(|result| result.outcome == AttemptOutcome::Succeeded);
     let distinct = successes.filter(|result| digests.insert(&result.digest));
     distinct.map(|result| result.outputs.clone()).collect()
 }

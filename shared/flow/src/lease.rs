@@ -78,7 +78,9 @@ pub async fn lease(env: &Env, run: &Run, this: AttemptRef, seen: &AttemptRecord)
     let until = env.now().plus(env.settings.response_window());
     let before =
         env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Leased(until)).await?;
-    Ok(before.result.is_none() && before.leased == seen.leased && before.again == seen.again)
+    Ok(before.result.is_none()
+        && before.leased_until == seen.leased_until
+        && before.next_dispatch == seen.next_dispatch)
 }
 
 /// Returns true if one delivery of a message posts the webhooks among `units`, which the message passed on at `passed`. The
@@ -105,14 +107,14 @@ pub(crate) async fn lease_delivery(
     // The answer to its request may have ended the lease.
     let is_answered = before.result.is_some()
         || before.accepted.is_some()
-        || before.again.is_some_and(|again| again > passed.0);
+        || before.next_dispatch.is_some_and(|again| again > passed.0);
     let of_a_look = passed.plus(env.settings.response_window());
-    let is_leased = before.leased.map(Timestamp).is_some_and(|until| until > of_a_look && until > now);
+    let is_leased = before.leased_until.map(Timestamp).is_some_and(|until| until > of_a_look && until > now);
     Ok(!is_answered && !is_leased)
 }
 
 fn is_webhook(run: &Run, unit: Unit) -> bool {
-    run.unit(unit).is_some_and(|unit| matches!(unit.work, Action::Webhook(_)))
+    run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)))
 }
 
 /// Notes the start of the webhooks among `units`. Returns those whose start was not noted before, and the units of
@@ -168,14 +170,14 @@ pub async fn unsent(
     let records = records::read_open(env, run, &positions).await?;
     let now = env.now();
     let is_unsent = |record: &AttemptRecord| {
-        let put_off = record.again.is_some_and(|at| at > now.0);
+        let put_off = record.next_dispatch.is_some_and(|at| at > now.0);
         record.result.is_none() && record.accepted.is_none() && !put_off
     };
     let unsent = units.into_iter().filter_map(|try_of| {
         let record = records.get(&try_of);
         let is_posted = is_webhook(run, try_of.0);
         let is_started = record.is_some_and(|record| record.started.is_some());
-        let is_put_off = record.is_some_and(|record| record.again.is_some());
+        let is_put_off = record.is_some_and(|record| record.next_dispatch.is_some());
         record.is_none_or(is_unsent).then_some(UnsentAttempt {
             unit_attempt: try_of,
             is_webhook: is_posted,

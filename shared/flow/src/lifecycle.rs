@@ -644,7 +644,7 @@ async fn bump_version(
 /// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
 async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
     let setup = [ebb_engine::Hook::PreStart, ebb_engine::Hook::PostStart];
-    let Some(moment) = target.moment.filter(|moment| setup.contains(moment)) else {
+    let Some(moment) = target.hook.filter(|moment| setup.contains(moment)) else {
         return Ok(FollowUp::default());
     };
     if target.phase != TargetPhase::Stopping {

@@ -61,20 +61,20 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
     let PendingNotification { notification: tell, holder } = untold;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
-    let data = outcome_data(env, target, tell.what).await?;
+    let data = outcome_data(env, target, tell.notification).await?;
     let subject = format!("{kind}/{name}");
     let life = id::instance_key(kind, name, &target.uid);
-    let event = tell.what.name();
+    let event = tell.notification.name();
     // One outcome, one id: whoever gets it twice can tell. A target that fails again after a retry is news.
     let message = format!("{life}-{}-{event}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
     let (content_type, body) = ebb_protocol::cloudevents::outcome(
         message.as_str(),
         &env.settings.source,
-        transition::event_type(if data.reason.is_some() && tell.what == Notification::Ready {
+        transition::event_type(if data.reason.is_some() && tell.notification == Notification::Ready {
             Notification::Failed
         } else {
-            tell.what
+            tell.notification
         }),
         &subject,
         target.since,
@@ -106,8 +106,8 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
         }
         DeliveryOutcome::Retry { after, reason } => {
             tracing::warn!(kind, name, reason, "the platform did not accept the outcome; it is sent again");
-            let backoff = if tell.tries < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
-            let wait = backoff.wait(tell.tries.saturating_add(1), env.random.next()).0.max(250);
+            let backoff = if tell.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
+            let wait = backoff.wait(tell.attempts.saturating_add(1), env.random.next()).0.max(250);
             let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
             Some(Millis(wait.max(asked.min(SLOW_BACKOFF.max.0))))
         }
@@ -118,16 +118,21 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
         return Ok(());
     }
     // From now on the target reminds of it: the run that ended is not to wait for a platform that is down.
-    let tries = tell.tries.saturating_add(1);
+    let tries = tell.attempts.saturating_add(1);
     let mut after = target.clone();
     after.version += 1;
-    after.tell = wait.map(|_| NotificationState { what: tell.what, tries, held_by: None, reason });
+    after.notification = wait.map(|_| NotificationState {
+        notification: tell.notification,
+        attempts: tries,
+        delivered_by: None,
+        reason,
+    });
     after.due = transition::next_due(env, &after);
     if let Some(wait) = wait {
         // The hint comes first; who finds the target due as well would tell it at the same time.
         let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
         after.due = Some(
-            transition::next_due(env, &TargetHead { tell: None, ..after.clone() })
+            transition::next_due(env, &TargetHead { notification: None, ..after.clone() })
                 .map_or(at, |due| due.min(at)),
         );
     }
@@ -166,8 +171,8 @@ pub async fn pending_notification(
     env: &Env,
     target: &TargetHead,
 ) -> Result<Option<PendingNotification>, FlowError> {
-    let Some(tell) = target.tell.clone() else { return Ok(None) };
-    let Some(moment) = tell.held_by else {
+    let Some(tell) = target.notification.clone() else { return Ok(None) };
+    let Some(moment) = tell.delivered_by else {
         return Ok(Some(PendingNotification { notification: tell, holder: None }));
     };
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
@@ -188,12 +193,12 @@ async fn outcome_data(env: &Env, target: &TargetHead, what: Notification) -> Res
         unit: None,
         reason: None,
         stop_cause: None,
-        waived: false,
+        overridden: false,
     };
     match what {
         Notification::Gone => {
             data.stop_cause = Some(target.stop_cause);
-            data.waived = target.is_waived;
+            data.overridden = target.is_overridden;
         }
         Notification::Ready => {
             let loaded = env.plan_of(target).await?;
@@ -273,7 +278,7 @@ async fn shown_outputs(
 ) -> Result<Option<KnownOutputs>, FlowError> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
     for (at, names) in loaded.plan.visible_outputs() {
-        wanted.entry(at.moment.into()).or_default().insert(Unit(at.unit), names);
+        wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
     }
     let mut known = KnownOutputs::new();
     let mut left = limits::SHOWN_OUTPUTS;
@@ -286,7 +291,7 @@ async fn shown_outputs(
             let successes: BTreeMap<Unit, OutputStorage> = records
                 .into_iter()
                 .filter_map(|(unit, _, record)| Some((unit, record.result?)))
-                .filter(|(_, result)| result.verdict == AttemptOutcome::Succeeded)
+                .filter(|(_, result)| result.outcome == AttemptOutcome::Succeeded)
                 .map(|(unit, result)| (unit, result.outputs))
                 .collect();
             let keep = |unit: &Unit, outputs: Outputs| -> Outputs {
@@ -297,7 +302,7 @@ async fn shown_outputs(
                 let bytes = outputs.values().map(UnitValue::size).sum();
                 let Some(rest) = left.checked_sub(bytes) else { return Ok(None) };
                 left = rest;
-                known.insert(UnitRef { moment: moment.into(), unit: unit.0 }, records::produced(outputs));
+                known.insert(UnitRef { hook: moment.into(), unit: unit.0 }, records::produced(outputs));
             }
         }
     }
@@ -328,7 +333,7 @@ pub async fn first_cause(
     env: &Env,
     target: &TargetHead,
 ) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
-    let Some(moment) = target.moment else { return Ok(None) };
+    let Some(moment) = target.hook else { return Ok(None) };
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
     let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
         return Ok(None);

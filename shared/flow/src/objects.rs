@@ -36,12 +36,12 @@ pub(crate) fn applied(
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive })
     });
     ObjectTask {
-        life: run.instance_key(),
+        instance: run.instance_key(),
         namespace: run.loaded.plan.target.namespace.clone(),
         apply: manifests,
         until: TaskCompletion::Ready(rules),
         outputs: outputs.collect(),
-        keep: HookName::from(run.hook()) <= HookName::AfterReady,
+        keep: HookName::from(run.hook()) <= HookName::PostStart,
         ..ObjectTask::default()
     }
 }
@@ -49,8 +49,8 @@ pub(crate) fn applied(
 /// The removal of what `unit` undoes: all objects of all tries, in one go.
 pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
     let names = unit.undoes.iter().map(|at| {
-        let earlier = run.id.sibling(at.moment.into());
+        let earlier = run.id.sibling(at.hook.into());
         TaskId::unit_of(&earlier, Unit(at.unit))
     });
-    ObjectTask { life: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }
+    ObjectTask { instance: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }
 }

@@ -74,8 +74,9 @@ pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
     for (cluster, found) in clusters.iter().zip(futures::future::join_all(looks).await) {
         let ClusterOrphans { tasks: works, unmanaged: strangers, errors: unseen } = found?;
         list.orphans.extend(works.into_iter().flat_map(|work| work.objects).chain(strangers));
-        let unseen = unseen.into_iter().map(|why| RelayProblem { cluster: cluster.name.clone(), why });
-        list.unseen.extend(unseen);
+        let unseen =
+            unseen.into_iter().map(|why| RelayProblem { cluster: cluster.name.clone(), reason: why });
+        list.errors.extend(unseen);
     }
     Ok(list)
 }
@@ -91,16 +92,16 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<OrphansDeleted, FlowEr
     for cluster in env.relay.clusters() {
         let found = scan_cluster(env, &cluster.name, end).await?;
         for why in found.errors {
-            done.left.push(RelayProblem { cluster: cluster.name.clone(), why });
+            done.remaining.push(RelayProblem { cluster: cluster.name.clone(), reason: why });
         }
         for work in found.tasks {
-            let is_meant = work.objects.iter().any(|orphan| orphan.proven && uids.contains(&orphan.uid));
+            let is_meant = work.objects.iter().any(|orphan| orphan.owned && uids.contains(&orphan.uid));
             if !is_meant {
                 continue;
             }
             match discard(env, &cluster.name, &work, end).await? {
-                Ok(()) => done.deleted.extend(work.objects.into_iter().filter(|orphan| orphan.proven)),
-                Err(why) => done.left.push(RelayProblem { cluster: cluster.name.clone(), why }),
+                Ok(()) => done.deleted.extend(work.objects.into_iter().filter(|orphan| orphan.owned)),
+                Err(why) => done.remaining.push(RelayProblem { cluster: cluster.name.clone(), reason: why }),
             }
         }
     }
@@ -132,7 +133,7 @@ pub async fn scan(env: &Env, rounds: &dyn OrphanScans) -> Result<usize, FlowErro
         tracing::info!(cluster = cluster.name, why, "not everything was looked at for orphans");
     }
     for orphan in strangers {
-        let Orphan { cluster, kind, namespace, name, uid, why, .. } = orphan;
+        let Orphan { cluster, kind, namespace, name, uid, reason: why, .. } = orphan;
         tracing::info!(cluster, kind, namespace, name, uid, why, "may be an orphan; it is left alone");
     }
     let mut dealt = 0;
@@ -142,8 +143,8 @@ pub async fn scan(env: &Env, rounds: &dyn OrphanScans) -> Result<usize, FlowErro
         }
         dealt += 1;
         let outcome = discard(env, &cluster.name, work, Instant::now()).await?;
-        for orphan in work.objects.iter().filter(|orphan| orphan.proven) {
-            let Orphan { cluster, kind, namespace, name, uid, why, .. } = orphan;
+        for orphan in work.objects.iter().filter(|orphan| orphan.owned) {
+            let Orphan { cluster, kind, namespace, name, uid, reason: why, .. } = orphan;
             match &outcome {
                 Ok(()) => tracing::warn!(cluster, kind, namespace, name, uid, why, "an orphan was deleted"),
                 Err(later) => {
@@ -169,7 +170,7 @@ impl OrphanTask {
     fn is_deletable(&self, now: Timestamp) -> bool {
         let OwnerState::Ended(_, since) = &self.owner else { return false };
         let over = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);
-        over && self.age_ms >= MIN_AGE_MS && self.objects.iter().any(|orphan| orphan.proven)
+        over && self.age_ms >= MIN_AGE_MS && self.objects.iter().any(|orphan| orphan.owned)
     }
 }
 
@@ -186,8 +187,8 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterO
                 return Ok(found);
             }
         };
-        found.errors.extend(listing.unseen.iter().map(|why| message(why)));
-        for work in listing.works {
+        found.errors.extend(listing.errors.iter().map(|why| message(why)));
+        for work in listing.tasks {
             if !is_ours(env, &work) || work.objects.is_empty() {
                 continue;
             }
@@ -198,7 +199,7 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterO
                 found.tasks.push(OrphanTask { age_ms: work.age_ms, name: work.name, owner: life, objects });
             }
         }
-        for stranger in listing.strangers {
+        for stranger in listing.unmanaged {
             let life = cached_owner(env, &mut lives, &stranger.unit).await?;
             if let Some(why) = orphan_reason(&life, &stranger.unit) {
                 found.unmanaged.push(unmanaged_orphan(cluster, stranger, &why));
@@ -272,26 +273,31 @@ fn orphan(cluster: &str, object: &ObjectSummary) -> Orphan {
         namespace: object.namespace.as_deref().map(message),
         name: message(&object.name),
         uid: message(&object.uid),
-        life: String::new(),
+        instance: String::new(),
         age_seconds: 0,
-        why: String::new(),
-        proven: false,
+        reason: String::new(),
+        owned: false,
     }
 }
 
 fn owned_orphan(cluster: &str, work: &TaskSummary, object: &ObjectSummary, why: &str) -> Orphan {
-    let (life, age_seconds) = (message(&work.life), work.age_ms / 1000);
+    let (life, age_seconds) = (message(&work.instance), work.age_ms / 1000);
     let why = match object.labelled {
         true => why.to_owned(),
         false => format!("{why}; its labels name another work"),
     };
-    Orphan { life, age_seconds, why, proven: object.labelled, ..orphan(cluster, object) }
+    Orphan { instance: life, age_seconds, reason: why, owned: object.labelled, ..orphan(cluster, object) }
 }
 
 fn unmanaged_orphan(cluster: &str, stranger: UnmanagedObject, why: &str) -> Orphan {
     let life = TaskId { unit: message(&stranger.unit), attempt: 1 }.instance().to_owned();
     let why = format!("{why}; no record of the relay has its uid");
-    Orphan { life, age_seconds: stranger.age_ms / 1000, why, ..orphan(cluster, &stranger.object) }
+    Orphan {
+        instance: life,
+        age_seconds: stranger.age_ms / 1000,
+        reason: why,
+        ..orphan(cluster, &stranger.object)
+    }
 }
 
 /// Has the relay delete what is left of a work, and waits until `end` for that. A life that goes on again keeps it.

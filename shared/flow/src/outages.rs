@@ -57,7 +57,7 @@ pub async fn find_outage(
     runs: &[RunDetail],
 ) -> Result<Option<RelayOutage>, FlowError> {
     let units: HashMap<&str, &UnitPlan> =
-        plan.events.iter().flat_map(|event| &event.units).map(|unit| (unit.key.as_str(), unit)).collect();
+        plan.hooks.iter().flat_map(|event| &event.units).map(|unit| (unit.key.as_str(), unit)).collect();
     let mut waits: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for key in runs.iter().flat_map(waiting_units) {
         let cluster = units.get(key.as_str()).and_then(|unit| plan.cluster(unit));
@@ -71,7 +71,7 @@ pub async fn find_outage(
     let mut known = store.read_outages().await?;
     Ok(waits.into_iter().find_map(|(cluster, units)| {
         let noted = known.remove(&cluster)?;
-        Some(RelayOutage { cluster, since: rfc3339(noted.since), why: noted.reason, units })
+        Some(RelayOutage { cluster, since: rfc3339(noted.since), reason: noted.reason, units })
     }))
 }
 

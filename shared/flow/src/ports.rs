@@ -124,10 +124,10 @@ pub enum QueueMessage {
         units: Vec<(u32, u32)>,
         /// When the look that passes them on looks at the run again; `None`: no look does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        again: Option<u64>,
+        next_sweep: Option<u64>,
         /// When they were passed on. `None`: by a version that did not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        passed: Option<u64>,
+        forwarded_at: Option<u64>,
     },
     /// `sweep` is to look at a run, if it is due.
     Run(RunId),
@@ -151,8 +151,8 @@ impl QueueMessage {
         passed: Timestamp,
     ) -> Self {
         let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
-        let again = again.map(|at| at.0);
-        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, again, passed: Some(passed.0) }
+        let next_sweep = again.map(|at| at.0);
+        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, next_sweep, forwarded_at: Some(passed.0) }
     }
 
     /// The message that looks at one try.

@@ -46,7 +46,8 @@ pub async fn with_accepted(
 ) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
-    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.work, Action::Webhook(_)));
+    let is_webhook =
+        |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
     let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
     if webhooks.is_empty() {
         return Ok(records);
@@ -55,7 +56,7 @@ pub async fn with_accepted(
         let record = records.entry((unit, attempt)).or_default();
         record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
         // As a note in the record does: an acceptance ends what was put off until then.
-        record.again = record.again.filter(|&again| again > at.0);
+        record.next_dispatch = record.next_dispatch.filter(|&again| again > at.0);
     }
     Ok(records)
 }
@@ -134,7 +135,7 @@ pub async fn build_result<'a>(
     let has_log = log.is_some();
     let outputs = kept.0;
     let result = AttemptResult {
-        verdict,
+        outcome: verdict,
         at,
         took_ms,
         outputs,

@@ -196,18 +196,18 @@ async fn restore_phase(env: &Env, run: &Run, waives: WithOverride) -> Result<Run
         }
         let phase = match (seen.phase, run.hook()) {
             (TargetPhase::Stuck | TargetPhase::Gone, Hook::PreStop | Hook::PostStop)
-                if seen.moment == Some(run.hook()) =>
+                if seen.hook == Some(run.hook()) =>
             {
                 TargetPhase::Stopping
             }
-            (TargetPhase::Failed, Hook::PreStart) if seen.moment == Some(Hook::PreStart) => {
+            (TargetPhase::Failed, Hook::PreStart) if seen.hook == Some(Hook::PreStart) => {
                 TargetPhase::Starting
             }
-            (TargetPhase::Failed, Hook::PostStart) if seen.moment == Some(Hook::PostStart) => {
+            (TargetPhase::Failed, Hook::PostStart) if seen.hook == Some(Hook::PostStart) => {
                 TargetPhase::Ready
             }
             (TargetPhase::Starting, Hook::PreStart) | (TargetPhase::Ready, Hook::PostStart) => {
-                return Ok(if seen.moment == Some(run.hook()) {
+                return Ok(if seen.hook == Some(run.hook()) {
                     RunEligibility::Yes
                 } else {
                     RunEligibility::No
@@ -218,14 +218,14 @@ async fn restore_phase(env: &Env, run: &Run, waives: WithOverride) -> Result<Run
         // What was told of it does not hold any more: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
         let tell = ready.then_some(NotificationState {
-            what: Notification::Ready,
-            tries: 0,
-            held_by: None,
+            notification: Notification::Ready,
+            attempts: 0,
+            delivered_by: None,
             reason: None,
         });
         let version = seen.version + 1;
-        let mut target = TargetHead { phase, since: env.now(), tell, version, ..seen.clone() };
-        target.is_waived |= waives == WithOverride::Yes;
+        let mut target = TargetHead { phase, since: env.now(), notification: tell, version, ..seen.clone() };
+        target.is_overridden |= waives == WithOverride::Yes;
         target.due = transition::next_due(env, &target);
         let transition =
             TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };

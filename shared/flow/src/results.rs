@@ -133,7 +133,7 @@ async fn record_success(
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         PutOutcome::Conflict(first)
-            if matches!(first.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) =>
+            if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) =>
         {
             let counts = switch::holds(ProtocolRule::EveryResultCounts);
             if counts && record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
@@ -144,7 +144,7 @@ async fn record_success(
         // The try was given up before its success arrived. The failure decides; the success is late.
         PutOutcome::Conflict(first) => {
             let covered = record_late_success(env, run, this, &result.digest).await?;
-            if first.verdict == AttemptOutcome::Failed {
+            if first.outcome == AttemptOutcome::Failed {
                 Box::pin(resume(env, run, this, &first, memory)).await?;
             }
             Ok(Some(late_progress(run, this, covered)))
@@ -286,7 +286,7 @@ const TEARDOWN: [Hook; 2] = [Hook::PreStop, Hook::PostStop];
 
 /// Returns the units of `moment` that undo a unit of this run.
 fn undos(run: &Run, moment: Hook, unit: Unit) -> Vec<Unit> {
-    undo::undo_units(run, moment, UnitRef { moment: run.hook().into(), unit: unit.0 })
+    undo::undo_units(run, moment, UnitRef { hook: run.hook().into(), unit: unit.0 })
 }
 
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
@@ -359,7 +359,7 @@ pub async fn resume(
     result: &AttemptResult,
     memory: &InvocationCache,
 ) -> Result<RunProgress, FlowError> {
-    match result.verdict {
+    match result.outcome {
         AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
         verdict if result.has_more() => start_next_undo(env, run, this, verdict).await,
         AttemptOutcome::Skipped => {

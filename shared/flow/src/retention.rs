@@ -291,7 +291,7 @@ async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> 
 
 fn has_scripts(plan: &CompiledPlan, moment: Hook) -> bool {
     let mut units = plan.hook_plan(moment).into_iter().flat_map(|(event, _)| &event.units);
-    units.any(|unit| !matches!(unit.work, Action::Webhook(_)))
+    units.any(|unit| !matches!(unit.action, Action::Webhook(_)))
 }
 
 async fn remove(

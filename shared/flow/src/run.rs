@@ -75,7 +75,7 @@ impl Run {
 
     /// Returns whether a relay runs the unit.
     pub fn is_relayed(&self, unit: Unit) -> bool {
-        self.unit(unit).is_some_and(|unit| unit.work.is_relayed())
+        self.unit(unit).is_some_and(|unit| unit.action.is_relayed())
     }
 
     /// The name of the plugin that a unit is of, without its version; `None` for a plan that lacks the unit's resource.

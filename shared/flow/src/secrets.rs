@@ -22,7 +22,7 @@ pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
 
 fn add(target: &mut TargetHead, plan: &Plan, life: &str) {
     for cluster in plan.secret_clusters() {
-        let release = SecretRelease { life: life.to_owned(), cluster: cluster.map(str::to_owned) };
+        let release = SecretRelease { instance: life.to_owned(), cluster: cluster.map(str::to_owned) };
         if !target.release.contains(&release) {
             target.release.push(release);
         }
@@ -69,20 +69,20 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
     let own = instance_key(target);
     let mut left = Vec::new();
     for one in &target.release {
-        if one.life == own && target.phase != TargetPhase::Gone {
+        if one.instance == own && target.phase != TargetPhase::Gone {
             // A late success has brought it back.
             left.push(one.clone());
             continue;
         }
-        match relay.release(one.cluster.as_deref(), &one.life).await {
+        match relay.release(one.cluster.as_deref(), &one.instance).await {
             Ok(()) => {}
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
-                tracing::info!(life = one.life, reason, "its sensitive outputs are let go of later");
+                tracing::info!(life = one.instance, reason, "its sensitive outputs are let go of later");
                 left.push(one.clone());
             }
             // Such as that of a cluster which is not connected any more.
             Err(RelayError::Refused(reason)) => {
-                tracing::warn!(life = one.life, reason, "its sensitive outputs stay in their cluster");
+                tracing::warn!(life = one.instance, reason, "its sensitive outputs stay in their cluster");
             }
         }
     }
@@ -138,7 +138,7 @@ mod tests {
         let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
         let own = instance_key(&target);
         let of = |life: &str, cluster: Option<&str>| SecretRelease {
-            life: life.to_owned(),
+            instance: life.to_owned(),
             cluster: cluster.map(str::to_owned),
         };
         target.release =
@@ -173,10 +173,10 @@ mod tests {
             elsewhere["cluster"] = "eu".into();
             let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
             let event = serde_json::json!({
-                "event": "preStart", "moment": PlanMoment::BeforeReady, "units": units,
+                "event": "preStart", "moment": PlanMoment::PreStart, "units": units,
             });
             let event: HookPlan = serde_json::from_value(event).unwrap();
-            let plan = Plan { events: vec![event], ..Plan::empty() };
+            let plan = Plan { hooks: vec![event], ..Plan::empty() };
             let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
             schedule_release(&mut target, &plan);
             schedule_release(&mut target, &plan);

@@ -43,13 +43,13 @@ pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
-    pub looked: usize,
+    pub processed: usize,
     /// Things that could not be dealt with; they are due again.
     pub failed: usize,
     /// Things that were not dealt with to the end.
-    pub given_up: usize,
+    pub unfinished: usize,
     /// Milliseconds that the most urgent one was due for when it was found.
-    pub late_ms: u64,
+    pub lag_ms: u64,
 }
 
 /// The condition under which a look acts on a run.
@@ -83,7 +83,7 @@ pub async fn sweep_until(
     if is_reversed(now) {
         due.reverse();
     }
-    let mut swept = SweepSummary { late_ms, ..SweepSummary::default() };
+    let mut swept = SweepSummary { lag_ms: late_ms, ..SweepSummary::default() };
     // Reported at once: a look that hangs must not hide the delay.
     telemetry::sweep_ended(0, late_ms);
     let places = SweepPermits::new(now);
@@ -115,7 +115,7 @@ pub async fn sweep_until(
         loop {
             match select(looks.next(), end.as_mut()).await {
                 Either::Left((Some(Some(well)), _)) => {
-                    swept.looked += 1;
+                    swept.processed += 1;
                     swept.failed += usize::from(!well);
                 }
                 Either::Left((Some(None), _)) => {}
@@ -124,10 +124,10 @@ pub async fn sweep_until(
         }
     }
     let given_up = begun.into_inner().unwrap_or_else(PoisonError::into_inner);
-    swept.given_up = given_up.len();
+    swept.unfinished = given_up.len();
     let put_off = given_up.into_iter().map(|due| async move { postpone(env, &due).await });
     futures::stream::iter(put_off).buffer_unordered(MAX_POSTPONES).collect::<()>().await;
-    telemetry::sweep_ended(swept.looked, late_ms);
+    telemetry::sweep_ended(swept.processed, late_ms);
     Ok(swept)
 }
 
@@ -179,7 +179,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
         }
         QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
-        QueueMessage::Dispatch { run, epoch, units, again, passed } => {
+        QueueMessage::Dispatch { run, epoch, units, next_sweep: again, forwarded_at: passed } => {
             let units: Vec<(Unit, Attempt)> =
                 units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
             let passed = passed.map_or(env.now(), Timestamp);

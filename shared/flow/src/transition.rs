@@ -87,7 +87,7 @@ async fn holds_notification(
 ) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
-        let held = target.tell.as_ref().is_some_and(|tell| tell.held_by == Some(run.hook()));
+        let held = target.notification.as_ref().is_some_and(|tell| tell.delivered_by == Some(run.hook()));
         held && target.uid == facts.uid && target.generation == facts.generation
     };
     if let Some(moved) = moved {
@@ -192,7 +192,7 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
         uid: head.uid.clone(),
         generation: head.generation,
         phase: head.phase,
-        hook: head.moment,
+        hook: head.hook,
         waiting: head.waiting.as_ref().map(|waiting| waiting.uid.clone()),
     }
 }
@@ -212,7 +212,7 @@ pub fn transition(
     target.since = now;
     target.version = seen.version + 1;
     let begun = step.start.map(|moment| {
-        target.moment = Some(moment);
+        target.hook = Some(moment);
         let life = id::instance_key(&seen.kind, &seen.name, &seen.uid);
         let facts = RunFacts {
             kind: seen.kind.clone(),
@@ -227,11 +227,11 @@ pub fn transition(
     });
     if let Some(what) = step.notification {
         let held_by = ending.filter(|_| begun.is_none());
-        let tell = NotificationState { what, tries: 0, held_by, reason: None };
-        target.tell = env.settings.platform_url.is_some().then_some(tell);
+        let tell = NotificationState { notification: what, attempts: 0, delivered_by: held_by, reason: None };
+        target.notification = env.settings.platform_url.is_some().then_some(tell);
     } else if step.phase == TargetPhase::Stopping {
         // What was not told of its setup is of no interest any more.
-        target.tell = None;
+        target.notification = None;
     }
     if step.phase == TargetPhase::Gone {
         secrets::schedule_release(&mut target, &loaded.plan);
@@ -249,11 +249,11 @@ pub fn transition(
 /// through, something waits for its name, or a cluster has to let go of what an earlier life has left.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
-    let tell = target.tell.as_ref().filter(|tell| tell.held_by.is_none()).map(|_| soon);
+    let tell = target.notification.as_ref().filter(|tell| tell.delivered_by.is_none()).map(|_| soon);
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| alive);
     let stopping = target.phase == TargetPhase::Stopping
-        && matches!(target.moment, Some(Hook::PreStart | Hook::PostStart));
+        && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
     // The run has wake-ups of its own, and a cluster may be out of reach for days.
     let patient = env.now().plus(backoff(env, target));
     let stopping = stopping.then_some(patient);
@@ -323,7 +323,7 @@ pub async fn after_transition(
     teller: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     let is_gone = begun.is_none() && target.phase == TargetPhase::Gone;
-    if target.tell.is_some() {
+    if target.notification.is_some() {
         // The run or the target is due, should this be lost.
         send_notification(env, target, teller).await;
     }
@@ -374,13 +374,13 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let fresh = TargetHead {
             uid: waiting.uid.clone(),
             generation: waiting.generation,
-            moment: None,
+            hook: None,
             plan: waiting.plan.clone(),
             routing_key: waiting.routing_key.clone(),
             plugins: waiting.plugins.clone(),
             created: now,
             expires: waiting.ttl_ms.map(|ttl| now.plus(ebb_engine::Millis(ttl))),
-            tell: None,
+            notification: None,
             waiting: None,
             ..seen.clone()
         };

@@ -52,8 +52,8 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in memory.mark_sealed(undone) {
         let (shard, slot) = Shard::of(Unit(at.unit));
-        patches.entry((at.moment.into(), shard)).or_default().push(PatchChange::AddSealed(slot));
-        sealed.entry(at.moment.into()).or_default().push(Unit(at.unit));
+        patches.entry((at.hook.into(), shard)).or_default().push(PatchChange::AddSealed(slot));
+        sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     for ((moment, shard), changes) in patches {
         let earlier = memory.earlier_run(env, run, moment).await?;
@@ -68,7 +68,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache
             continue;
         }
         for (unit, tries) in read_attempts(env, &earlier.id, &units).await? {
-            memory.put_undone(UnitRef { moment: moment.into(), unit: unit.0 }, tries);
+            memory.put_undone(UnitRef { hook: moment.into(), unit: unit.0 }, tries);
         }
     }
     Ok(())
@@ -105,7 +105,7 @@ pub async fn decide(
 ) -> Result<UndoDecision, FlowError> {
     let mut by_moment: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
-        by_moment.entry(at.moment.into()).or_default().push(Unit(at.unit));
+        by_moment.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     let mut started = false;
     let mut landed = Timestamp(0);
@@ -116,7 +116,7 @@ pub async fn decide(
         if earlier.view.is_none() {
             continue;
         }
-        let place = |undone: Unit| UnitRef { moment: moment.into(), unit: undone.0 };
+        let place = |undone: Unit| UnitRef { hook: moment.into(), unit: undone.0 };
         let mut found: BTreeMap<Unit, Vec<AttemptRecord>> =
             units.iter().filter_map(|&unit| Some((unit, memory.take_undone(place(unit))?))).collect();
         let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
@@ -143,7 +143,7 @@ pub async fn decide(
                 );
             }
             // A relay lets nothing of a superseded try begin.
-            if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.work.is_relayed()) {
+            if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.action.is_relayed()) {
                 landed =
                     tries.iter().filter_map(|record| in_flight_until(env, record)).fold(landed, Ord::max);
                 let acts = tries.iter().filter_map(|record| acts_until(env, undone, record));
@@ -162,7 +162,7 @@ pub async fn decide(
     if landed > env.now() && switch::holds(ProtocolRule::WaitForInFlight) {
         return Ok(UndoDecision::Later(landed));
     }
-    let count = match unit.work {
+    let count = match unit.action {
         // The objects of all tries go together.
         Action::Removal => 1,
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
@@ -209,29 +209,29 @@ pub async fn undo_inputs(
 pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     let unsent = |result: &AttemptResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
-        result.verdict == AttemptOutcome::Failed
+        result.outcome == AttemptOutcome::Failed
             && record.started.is_none()
             && matches!(code, Some(ReasonCode::Render | ReasonCode::NotStartable))
     };
-    let nothing = |result: &AttemptResult| result.verdict == AttemptOutcome::Skipped || unsent(result);
-    record.others.is_empty() && record.result.as_ref().is_some_and(nothing)
+    let nothing = |result: &AttemptResult| result.outcome == AttemptOutcome::Skipped || unsent(result);
+    record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
 /// Until when the request of a failed try may still arrive: nobody took it back when its answer did not come.
 fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
-    let failed = record.result.as_ref().filter(|result| result.verdict == AttemptOutcome::Failed)?;
+    let failed = record.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Failed)?;
     failed.unanswered.then(|| Timestamp(failed.at).plus(env.settings.max_in_flight))
 }
 
 /// Until when the receiver of a webhook may act on the request of a try that has no answer: failed, or cancelled. A success
 /// that came later is an answer.
 fn acts_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
-    let Action::Webhook(webhook) = &unit.work else { return None };
-    if !record.others.is_empty() {
+    let Action::Webhook(webhook) = &unit.action else { return None };
+    if !record.further_results.is_empty() {
         return None;
     }
     let result = record.result.as_ref()?;
-    let landed = match result.verdict {
+    let landed = match result.outcome {
         // The run was settled only after the landing time of its requests.
         AttemptOutcome::Cancelled => Timestamp(result.at),
         _ => in_flight_until(env, record)?,

@@ -77,7 +77,7 @@ impl EmfLine<'_> {
 
 impl Entry for EmfLine<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let InvocationMetrics { at, function, request, run, unit, .. } = self.figures;
+        let InvocationMetrics { at, function, request_id: request, run, unit, .. } = self.figures;
         writer.timestamp(*at);
         writer.value("function", *function);
         for (name, about) in [("request", request), ("run", run), ("unit", unit)] {
@@ -116,7 +116,7 @@ mod tests {
         InvocationMetrics {
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             function: "complete",
-            request: None,
+            request_id: None,
             run: Some("k-1-pre-start".to_owned()),
             unit: Some("r/make".to_owned()),
             counts: counts.to_vec(),
@@ -159,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(line[name], expected, "{name}");
         }
-        figures.request = Some("r-1".to_owned());
+        figures.request_id = Some("r-1".to_owned());
         assert_eq!(parsed(&figures)[0]["request"], "r-1");
     }
 

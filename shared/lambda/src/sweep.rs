@@ -80,7 +80,7 @@ impl FunctionContext {
         if let Err(error) = ebb_flow::outages::record_outages(env, store).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
         }
-        let SweepSummary { looked, failed, given_up, late_ms } = swept?;
+        let SweepSummary { processed: looked, failed, unfinished: given_up, lag_ms: late_ms } = swept?;
         tracing::debug!(looked, failed, given_up, late_ms, "swept");
         Ok(json!({ "looked": looked, "failed": failed, "givenUp": given_up, "lateMs": late_ms }))
     }

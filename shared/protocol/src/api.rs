@@ -152,7 +152,7 @@ pub struct TargetInfo {
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator skipped or abandoned units of its teardown. What they remove may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waived: bool,
+    pub overridden: bool,
     /// Exact plugin versions that it holds.
     pub plugins: Vec<String>,
     /// The reason why it, or the next life of its name, waits; for people.
@@ -214,7 +214,7 @@ pub struct TargetDetail {
     pub runs: Vec<RunDetail>,
     /// The outcome that the platform has not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub telling: Option<String>,
+    pub pending_notification: Option<String>,
     /// How the delivery of that outcome goes, once the platform has not accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NotificationDelivery>,
@@ -223,7 +223,7 @@ pub struct TargetDetail {
     pub waiting: Option<String>,
     /// The cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silence: Option<RelayOutage>,
+    pub outage: Option<RelayOutage>,
 }
 
 /// An outcome that the platform has not accepted.
@@ -233,7 +233,7 @@ pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
     pub outcome: String,
     /// How often it was sent.
-    pub tries: u32,
+    pub attempts: u32,
     /// Why the platform did not accept it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -263,7 +263,7 @@ pub struct RunDetail {
     /// Its id.
     pub id: String,
     /// `preStart`, …
-    pub event: String,
+    pub hook: String,
     /// Where it stands.
     pub state: RunState,
     /// When it began.
@@ -304,9 +304,9 @@ pub struct UnitDetail {
     /// The try that it is at, from 1.
     pub attempt: u32,
     /// How many tries it may have before it fails.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// The number of this try among these, from 1: a retry by an operator begins with the first one again.
-    pub attempt_of_series: u32,
+    pub attempt_in_series: u32,
     /// Keys of the units of this event that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
@@ -392,7 +392,7 @@ pub struct TargetDiagnosis {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedUnit>,
     /// Units that may have left something which is not undone yet.
-    pub exists: Vec<RemainingEffect>,
+    pub remaining: Vec<RemainingEffect>,
     /// Unusual reports of units that an operator should check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -480,7 +480,7 @@ pub struct PlanPreview {
     /// Its digest.
     pub digest: String,
     /// The events in the order of a life.
-    pub events: Vec<HookPreview>,
+    pub hooks: Vec<HookPreview>,
     /// Warnings of the documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentError>,
@@ -491,7 +491,7 @@ pub struct PlanPreview {
 #[serde(rename_all = "camelCase")]
 pub struct HookPreview {
     /// `preStart`, …
-    pub event: String,
+    pub hook: String,
     /// The units in an order in which they could run.
     pub units: Vec<UnitPreview>,
 }
@@ -520,7 +520,7 @@ pub struct EdgePreview {
     /// The key of the unit that comes first.
     pub key: String,
     /// `reads NAME`, `after`, `teardown order`.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The answer to an operator's request.

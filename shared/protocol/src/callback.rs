@@ -115,7 +115,7 @@ pub enum ReasonCode {
     /// Nothing was to be done.
     Skipped,
     /// An operator has decided that it counts as over.
-    Waived,
+    Overridden,
 }
 
 impl ReasonCode {
@@ -142,7 +142,7 @@ impl ReasonCode {
             | Self::Denied
             | Self::Cancelled
             | Self::Skipped
-            | Self::Waived => false,
+            | Self::Overridden => false,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::relay::{ScriptInput, ScriptOutput};
 /// Version of every message in this module.
 pub const VERSION: u32 = 1;
 /// The file below the folder of `install` that is the runner.
-pub const PROGRAM: &str = "ebb-entrypoint";
+pub const PROGRAM_NAME: &str = "ebb-entrypoint";
 /// Bytes of a termination message that Kubernetes keeps.
 pub const TERMINATION: usize = 4096;
 /// Bytes of a report: a callback, and sensitive outputs in base64 with their names.
@@ -79,7 +79,7 @@ pub struct RelayAddress {
     pub heartbeat_ms: u64,
     /// Milliseconds during which the end is reported again and again until it is acknowledged. After a `SIGTERM` at most
     /// the grace period is left.
-    pub patience_ms: u64,
+    pub report_retry_ms: u64,
 }
 
 /// The body of a request to the relay. Every status from 200 to 299 acknowledges it; 410 says that nobody wants to know;

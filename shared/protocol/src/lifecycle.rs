@@ -80,7 +80,7 @@ pub struct OutcomeData {
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator skipped or abandoned units of its teardown: what they remove may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waived: bool,
+    pub overridden: bool,
 }
 
 /// The reason why a target stops.

@@ -11,7 +11,7 @@ pub struct RelayInfo {
     pub version: String,
     /// Milliseconds since it was started.
     pub up_ms: u64,
-    pub works: u64,
+    pub tasks: u64,
 }
 
 /// A page of what there is: first works by their records, then what has none.
@@ -20,14 +20,14 @@ pub struct RelayInfo {
 pub struct ClusterListing {
     /// Works of which something may be left. Names that are only remembered are not among them.
     #[serde(default)]
-    pub works: Vec<TaskSummary>,
+    pub tasks: Vec<TaskSummary>,
     /// Objects with our labels that no record of this relay knows by their uid, and that no other object owns. They may be
     /// another relay's. At most [`MAX_UNMANAGED`].
     #[serde(default)]
-    pub strangers: Vec<UnmanagedObject>,
+    pub unmanaged: Vec<UnmanagedObject>,
     /// What could not be listed, and why. For people.
     #[serde(default)]
-    pub unseen: Vec<String>,
+    pub errors: Vec<String>,
     /// For the next page; `None`: this is the last one.
     #[serde(default)]
     pub next: Option<String>,
@@ -44,7 +44,7 @@ pub struct TaskSummary {
     /// `starting`, `running`, `ending`, `ended`, `taken` or `tombstone`.
     pub phase: String,
     /// As in [`ObjectTask::life`](crate::relay::Objects::life).
-    pub life: String,
+    pub instance: String,
     /// Where its result goes: which control plane has asked for it.
     pub callback: String,
     /// As in [`CallbackEndpoint::installation`](crate::relay::Destination::installation).

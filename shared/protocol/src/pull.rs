@@ -35,7 +35,7 @@ pub struct PollRequest {
     pub held: Vec<String>,
     /// At most [`MAX_CONCURRENT_BATCHES`]; those that nobody waits for any more are dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<QueuedReply>,
+    pub replies: Vec<QueuedReply>,
 }
 
 /// What a relay answers to one mail.
@@ -51,12 +51,12 @@ pub struct QueuedReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReplyOutcome {
-    Answers(BatchResponse),
+    Response(BatchResponse),
     /// Another status; nothing was done.
     #[serde(rename_all = "camelCase")]
     Status {
         status: u16,
-        said: String,
+        message: String,
     },
 }
 
@@ -69,7 +69,7 @@ pub struct PollResponse {
     /// Milliseconds that the poll was kept waiting. What it took longer, the mail was under way.
     pub waited_ms: u64,
     #[serde(default)]
-    pub mail: Vec<SealedBatch>,
+    pub batches: Vec<SealedBatch>,
 }
 
 /// A batch for a relay.

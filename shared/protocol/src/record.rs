@@ -18,23 +18,23 @@ pub struct AttemptRecord {
     pub accepted: Option<u64>,
     /// When it is to be asked again; of one that has not begun, when it is to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub again: Option<u64>,
+    pub next_dispatch: Option<u64>,
     /// When its request was posted, if that may happen only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<u64>,
     /// Until when a sender that has posted it again may be waiting for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leased: Option<u64>,
+    pub leased_until: Option<u64>,
     /// When it last said that it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beat: Option<u64>,
+    pub heartbeat: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
     /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<AttemptResult>,
+    pub further_results: Vec<AttemptResult>,
     /// How many callbacks reported a further distinct success after [`crate::limits::DISTINCT_RESULTS`] were kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
@@ -60,7 +60,7 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
-    pub verdict: AttemptOutcome,
+    pub outcome: AttemptOutcome,
     pub at: u64,
     /// Milliseconds that it took, by the clock of whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub struct AttemptResult {
 impl AttemptResult {
     /// Returns whether it ended the try of an undo that has more results to undo. The next try begins at once.
     pub fn has_more(&self) -> bool {
-        self.next.is_some() && matches!(self.verdict, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)
+        self.next.is_some() && matches!(self.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)
     }
 }
 

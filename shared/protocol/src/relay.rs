@@ -84,9 +84,9 @@ pub enum RelayRequest {
     #[serde(rename_all = "camelCase")]
     Release {
         /// As in [`ObjectTask::life`].
-        life: String,
+        instance: String,
     },
-    About,
+    Info,
     /// What there is of works, and what carries their labels and is none of them; a page. Answered by a listing.
     List {
         /// [`ClusterListing::next`](crate::listing::Listing::next) of the page before.
@@ -95,21 +95,19 @@ pub enum RelayRequest {
     },
     /// Nobody will ever ask for the work again: it is ended if it runs, and what was applied for it is deleted, by the uids
     /// that were recorded. A result that nobody has taken stays. Done once all of it is gone.
-    Discard(TaskId),
+    Delete(TaskId),
 }
 
 impl RelayRequest {
     /// Returns how long the control plane waits for the answer.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => {
-                SHORT_RESPONSE_TIMEOUT
-            }
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::Info => SHORT_RESPONSE_TIMEOUT,
             Self::Ensure(_)
             | Self::Cancel { .. }
             | Self::Dequeue(_)
             | Self::List { .. }
-            | Self::Discard(_) => RESPONSE_TIMEOUT,
+            | Self::Delete(_) => RESPONSE_TIMEOUT,
         }
     }
 }
@@ -123,7 +121,7 @@ pub struct BatchResponse {
     /// The uid of the namespace `kube-system` of its cluster.
     pub cluster: String,
     /// One for each request, in their order.
-    pub answers: Vec<RelayResponse>,
+    pub responses: Vec<RelayResponse>,
 }
 
 /// What a relay answers to one request.
@@ -132,7 +130,7 @@ pub struct BatchResponse {
 pub enum RelayResponse {
     State(TaskState),
     Done,
-    About(RelayInfo),
+    Info(RelayInfo),
     /// A page of what there is.
     Listing(ClusterListing),
     /// It will never be done as it is written: not allowed, or not what the cluster takes. For people.
@@ -140,7 +138,7 @@ pub enum RelayResponse {
     /// Not now: ask again. For people.
     Failed(String),
     /// The answers to the batch are larger than what its sender reads: ask for this one in a batch by itself.
-    Alone,
+    TooLarge,
 }
 
 /// Starts work under a name, or finds it there. Idempotent: the name decides, and a second request changes nothing.
@@ -156,13 +154,13 @@ pub struct EnsureTask<W = TaskBody> {
     /// Milliseconds that the work may take from when it may begin.
     pub timeout_ms: u64,
     pub callback: CallbackEndpoint,
-    pub work: W,
+    pub body: W,
 }
 
 impl EnsureTask {
     /// The script that is asked for, if it is one.
     pub fn script(&self) -> Option<&ScriptTask> {
-        match &self.work {
+        match &self.body {
             TaskBody::Script(script) => Some(script),
             TaskBody::Objects(_) => None,
         }
@@ -170,16 +168,16 @@ impl EnsureTask {
 
     /// The request if it is for a script, for whoever runs scripts without a cluster.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
-        let Self { v, name, not_after_ms, timeout_ms, callback, work } = self;
+        let Self { v, name, not_after_ms, timeout_ms, callback, body: work } = self;
         let TaskBody::Script(work) = work else { return None };
-        Some(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work })
+        Some(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work })
     }
 }
 
 impl From<EnsureTask<ScriptTask>> for EnsureTask {
     fn from(request: EnsureTask<ScriptTask>) -> Self {
-        let EnsureTask { v, name, not_after_ms, timeout_ms, callback, work } = request;
-        Self { v, name, not_after_ms, timeout_ms, callback, work: TaskBody::Script(work) }
+        let EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work } = request;
+        Self { v, name, not_after_ms, timeout_ms, callback, body: TaskBody::Script(work) }
     }
 }
 
@@ -196,7 +194,7 @@ pub enum TaskBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectTask {
     /// Whose they are: the key of the target's life; a label value.
-    pub life: String,
+    pub instance: String,
     /// The namespace of what names none; `None`: the relay's default for units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,

@@ -43,18 +43,18 @@ impl Reconciler {
             return refuse(format!("version {} of the request is not known here", request.v));
         }
         names::check_task(&request.name).map_err(RequestError::Refused)?;
-        names::check_instance(&request.work.life).map_err(RequestError::Refused)?;
+        names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
         self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
-        let namespace = self.namespace(&request.work);
+        let namespace = self.namespace(&request.body);
         let is_ours = namespace == self.settings.own_namespace;
         if is_ours || !self.settings.policy.namespaces.contains_key(&namespace) {
             return refuse(format!("the namespace `{namespace}` is not allowed"));
         }
-        check_expressions(&request.work).map_err(RequestError::Refused)?;
-        let allowed = self.effective_policy(&request.work).await?;
-        let labels = json!(names::task_labels(&request.name, &request.work.life));
-        let until = request.work.until.clone();
-        for (number, manifest) in request.work.apply.iter_mut().enumerate() {
+        check_expressions(&request.body).map_err(RequestError::Refused)?;
+        let allowed = self.effective_policy(&request.body).await?;
+        let labels = json!(names::task_labels(&request.name, &request.body.instance));
+        let until = request.body.until.clone();
+        for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
             self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
             add_labels(manifest, "", &labels).map_err(RequestError::Refused)?;
@@ -66,8 +66,8 @@ impl Reconciler {
                 add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
             }
         }
-        let documents = request.work.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
-        let places: Vec<_> = documents.chain(request.work.apply.iter().map(ObjectRef::of)).collect();
+        let documents = request.body.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
+        let places: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
         for place in &places {
             if let Some(object) = self.read(place).await.map_err(|error| read_error(place, error))?
                 && objects::ownership(&object, &request.name) == ObjectOwnership::Foreign
@@ -89,7 +89,7 @@ impl Reconciler {
         allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
-            let (found, unread) = self.output_secrets(&work.life).await;
+            let (found, unread) = self.output_secrets(&work.instance).await;
             if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
                 return Err(error.into());
             }

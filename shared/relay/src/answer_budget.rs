@@ -23,7 +23,7 @@ impl AnswerBudget {
         };
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => answer,
-            Err(_) => RelayResponse::Alone,
+            Err(_) => RelayResponse::TooLarge,
         }
     }
 }
@@ -42,10 +42,10 @@ mod tests {
             .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Failed("busy".to_owned()) }))
             .collect();
         let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
-        assert_eq!((count(&large()), count(&RelayResponse::Alone)), (5, BATCH / 2 - 5));
+        assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));
         // Small answers fit all the same.
         assert_eq!(count(&RelayResponse::Failed("busy".to_owned())), BATCH / 2);
-        let answers = BatchResponse { v: VERSION, cluster: "c".repeat(36), answers };
+        let answers = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses: answers };
         assert!(serde_json::to_vec(&answers).unwrap().len() <= BATCH_RESPONSE_BODY);
         // A single answer is sent whatever its size.
         let alone = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));

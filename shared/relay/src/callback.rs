@@ -20,7 +20,7 @@ impl Reconciler {
         &self,
         held: &VersionedRecord,
     ) -> Result<CallbackDelivery, ClusterError> {
-        let Some(work) = &held.record.work else { return Ok(CallbackDelivery::Accepted) };
+        let Some(work) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
         let to = &work.callback;
         if let Err(why) = self.may_call(&to.url) {

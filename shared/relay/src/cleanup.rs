@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 
 use crate::error::{ClusterError, error_message, status};
-use crate::names::{LIFE, OUTPUT, PART};
+use crate::names::{INSTANCE, OUTPUT, PART};
 use crate::objects::DeleteOutcome;
 use crate::reconcile::ReconcileAction;
 use crate::record::{TaskPhase, TaskRecord};
@@ -30,7 +30,7 @@ impl Reconciler {
     /// # Errors
     /// When the API server does not answer: try again.
     pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
-        let Some(work) = held.record.work.clone() else { return Ok(ReconcileAction::Done) };
+        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if work.objects.keep && !work.applied.is_empty() {
             return Ok(ReconcileAction::Done);
         }
@@ -41,7 +41,7 @@ impl Reconciler {
         if !is_gone {
             return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
         }
-        if let Some(work) = &mut held.record.work {
+        if let Some(work) = &mut held.record.spec {
             work.applied.clear();
         }
         held.make_tombstone();
@@ -54,7 +54,7 @@ impl Reconciler {
         &self,
         life: &str,
     ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
-        let selector = format!("{LIFE}={life},{PART}={OUTPUT}");
+        let selector = format!("{INSTANCE}={life},{PART}={OUTPUT}");
         let default = std::iter::once(&self.settings.default_namespace);
         let namespaces: BTreeSet<_> = self.settings.policy.namespaces.keys().chain(default).collect();
         let (mut all, mut errors) = (Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ impl Reconciler {
         // Without a work nothing is left that somebody could have to remove.
         let is_old = |record: &TaskRecord| {
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest)
-                && record.work.is_none()
+                && record.spec.is_none()
         };
         let old = self.store.collect(|record| is_old(&record).then_some(record.name)).await?;
         for name in old {

@@ -10,7 +10,7 @@ use ebb_protocol::value::{SecretRef, UnitValue as OutputValue};
 use serde_json::{Value, json};
 
 use crate::admit::RequestError;
-use crate::names::{self, LIFE, OUTPUT, PART};
+use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::record::{ObjectRef, TaskSpec};
 use crate::relay::Reconciler;
 use crate::settings::millis;
@@ -25,7 +25,7 @@ const OURS: &str = ebb_podspec::RESERVED_PREFIX;
 pub(crate) fn is_readable(secret: &Value, life: &str) -> bool {
     let label = |key: &str| secret["metadata"]["labels"][key].as_str();
     let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
-    !is_ours || (label(PART) == Some(OUTPUT) && label(LIFE) == Some(life))
+    !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(life))
 }
 
 /// Names of the sensitive outputs of a script, whose document is told where to report.
@@ -65,7 +65,7 @@ impl Reconciler {
             return Err(RequestError::Refused(why));
         }
         let place = ObjectRef::secret(&work.namespace, &document.name);
-        let labels = names::task_labels(name, &work.objects.life);
+        let labels = names::task_labels(name, &work.objects.instance);
         let manifest = json!({
             "apiVersion": place.api_version,
             "kind": place.kind,
@@ -81,7 +81,7 @@ impl Reconciler {
             url: format!("{}/v1/reports/{}/{}", self.settings.advertise_address, name.unit, name.attempt),
             token: work.token.clone(),
             heartbeat_ms: millis(self.settings.heartbeat),
-            patience_ms: millis(self.settings.report_retry),
+            report_retry_ms: millis(self.settings.report_retry),
         }
     }
 
@@ -95,7 +95,7 @@ impl Reconciler {
             return never("the namespace is not allowed");
         }
         let Some(secret) = self.read(&place).await? else { return never("there is no such Secret") };
-        if !is_readable(&secret, &work.objects.life) {
+        if !is_readable(&secret, &work.objects.instance) {
             return never("it is not this life's");
         }
         let value = secret["data"][&from.key].as_str().and_then(|text| STANDARD.decode(text).ok());

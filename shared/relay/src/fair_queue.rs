@@ -158,8 +158,8 @@ impl Reconciler {
         if !held.record.is_queued() {
             return Ok(true);
         }
-        let Some(work) = &mut held.record.work else { return Ok(true) };
-        if self.queue.acquire(&held.record.name, &work.objects.life) == SlotGrant::Queued {
+        let Some(work) = &mut held.record.spec else { return Ok(true) };
+        if self.queue.acquire(&held.record.name, &work.objects.instance) == SlotGrant::Queued {
             self.save_queued_documents(held, documents).await?;
             return Ok(false);
         }
@@ -199,10 +199,10 @@ impl Reconciler {
         held: &VersionedRecord,
     ) -> Result<(), ClusterError> {
         let name = &held.record.name;
-        let Some(work) = held.record.work.as_ref().filter(|_| self.queue.has_slot(name)) else {
+        let Some(work) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
             return Ok(());
         };
-        let namespace = work.manifests().next().and_then(|job| job.place.namespace.as_deref());
+        let namespace = work.manifests().next().and_then(|job| job.object_ref.namespace.as_deref());
         if let Some(kind) = self.discovery.find(&self.client, "v1", "Pod").await? {
             self.watch(&kind, Some(namespace.unwrap_or(&work.namespace)));
         }

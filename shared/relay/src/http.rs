@@ -92,8 +92,8 @@ async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body:
         return refused(error);
     }
     match answer_batch(&served.relay, body, came.elapsed()).await {
-        ReplyOutcome::Answers(answers) => Json(answers).into_response(),
-        ReplyOutcome::Status { status, said } => {
+        ReplyOutcome::Response(answers) => Json(answers).into_response(),
+        ReplyOutcome::Status { status, message: said } => {
             (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), said).into_response()
         }
     }
@@ -101,7 +101,8 @@ async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body:
 
 /// Answers a batch, however it came, that was under way for some time.
 pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> ReplyOutcome {
-    let not = |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), said };
+    let not =
+        |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), message: said };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
@@ -110,12 +111,12 @@ pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Du
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
     match relay.batch(batch, late).await {
         Ok(answers) => {
-            for (verb, answer) in verbs.into_iter().zip(&answers.answers) {
+            for (verb, answer) in verbs.into_iter().zip(&answers.responses) {
                 let answer = answer_label(answer);
                 metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
                     .increment(1);
             }
-            ReplyOutcome::Answers(answers)
+            ReplyOutcome::Response(answers)
         }
         Err(other) => not(StatusCode::CONFLICT, other.to_string()),
     }
@@ -172,9 +173,9 @@ fn verb(request: &RelayRequest) -> &'static str {
         RelayRequest::Dequeue(_) => "dequeue",
         RelayRequest::Acknowledge(_) => "acknowledge",
         RelayRequest::Release { .. } => "release",
-        RelayRequest::About => "about",
+        RelayRequest::Info => "about",
         RelayRequest::List { .. } => "list",
-        RelayRequest::Discard(_) => "discard",
+        RelayRequest::Delete(_) => "discard",
     }
 }
 
@@ -185,9 +186,9 @@ fn answer_label(answer: &RelayResponse) -> &'static str {
         RelayResponse::State(TaskState::Waiting { .. }) => "waiting",
         RelayResponse::State(TaskState::Ended(_)) => "ended",
         RelayResponse::State(TaskState::Tombstoned) => "tombstoned",
-        RelayResponse::Done | RelayResponse::About(_) | RelayResponse::Listing(_) => "done",
+        RelayResponse::Done | RelayResponse::Info(_) | RelayResponse::Listing(_) => "done",
         RelayResponse::Refused(_) => "refused",
         RelayResponse::Failed(_) => "failed",
-        RelayResponse::Alone => "alone",
+        RelayResponse::TooLarge => "alone",
     }
 }

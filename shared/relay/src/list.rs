@@ -17,7 +17,7 @@ use crate::relay::Reconciler;
 use crate::store::now_ms;
 
 /// The page after the last one of records.
-const LAST: &str = "strangers";
+const UNMANAGED_PAGE: &str = "strangers";
 /// What begins the place of a page of records.
 const PAGE: &str = "records:";
 /// Records of one page whose objects are looked at at once.
@@ -31,7 +31,7 @@ impl Reconciler {
     /// # Errors
     /// When the API server does not answer, or the page before is too old to go on from.
     pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ClusterError> {
-        if after == Some(LAST) {
+        if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;
         }
         let place = after.and_then(|after| after.strip_prefix(PAGE));
@@ -41,10 +41,10 @@ impl Reconciler {
         let mut listing = ClusterListing::default();
         for look in looks {
             let (work, unseen) = look?;
-            listing.works.extend(work);
-            listing.unseen.extend(unseen);
+            listing.tasks.extend(work);
+            listing.errors.extend(unseen);
         }
-        listing.next = Some(next.map_or_else(|| LAST.to_owned(), |next| format!("{PAGE}{next}")));
+        listing.next = Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
         Ok(listing)
     }
 
@@ -53,30 +53,30 @@ impl Reconciler {
         record: TaskRecord,
     ) -> Result<(Option<TaskSummary>, Vec<String>), ClusterError> {
         let mut unseen = Vec::new();
-        let Some(work) = record.work else { return Ok((None, unseen)) };
+        let Some(work) = record.spec else { return Ok((None, unseen)) };
         let mut objects = Vec::new();
         for applied in &work.applied {
-            let object = match self.read(&applied.place).await {
+            let object = match self.read(&applied.object_ref).await {
                 Ok(Some(object)) if objects::uid(&object) == applied.uid => object,
                 Ok(_) => continue,
                 Err(error @ kube::Error::Api(_)) => {
-                    unseen.push(format!("{}: {}", applied.place, error_message(&error)));
+                    unseen.push(format!("{}: {}", applied.object_ref, error_message(&error)));
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
             objects.push(ObjectSummary {
-                api_version: applied.place.api_version.clone(),
-                kind: applied.place.kind.clone(),
-                namespace: applied.place.namespace.clone(),
-                name: applied.place.name.clone(),
+                api_version: applied.object_ref.api_version.clone(),
+                kind: applied.object_ref.kind.clone(),
+                namespace: applied.object_ref.namespace.clone(),
+                name: applied.object_ref.name.clone(),
                 uid: applied.uid.clone(),
                 labelled: objects::owner(&object).as_ref() == Some(&record.name),
             });
         }
         let listed = TaskSummary {
             phase: record.phase.label().to_owned(),
-            life: work.objects.life,
+            instance: work.objects.instance,
             callback: work.callback.url,
             installation: work.callback.installation,
             age_ms: now_ms().saturating_sub(work.received_ms),
@@ -89,14 +89,14 @@ impl Reconciler {
     async fn list_unmanaged(&self) -> Result<ClusterListing, ClusterError> {
         let mut listing = ClusterListing::default();
         let mut found = Vec::new();
-        for kind in self.managed_kinds(&mut listing.unseen).await? {
+        for kind in self.managed_kinds(&mut listing.errors).await? {
             for namespace in self.namespaces_of(&kind) {
                 let ours = ListParams::default().labels(UNIT);
                 match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
                     Err(error @ kube::Error::Api(_)) => {
                         let place = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
-                        listing.unseen.push(format!(
+                        listing.errors.push(format!(
                             "{}{place}: {}",
                             kind.resource.kind,
                             error_message(&error)
@@ -107,10 +107,10 @@ impl Reconciler {
             }
         }
         // After the objects: whatever was recorded before them is known, and what is being started is young.
-        let applied = self.store.collect(|record| record.work.map(|work| work.applied)).await?;
+        let applied = self.store.collect(|record| record.spec.map(|work| work.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
         let strangers = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
-        listing.strangers =
+        listing.unmanaged =
             strangers.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
         Ok(listing)
     }

@@ -17,7 +17,7 @@ use crate::relay::Reconciler;
 /// How long the log of a container may take to arrive: less than a request for the state of a work has.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// The beginning of a line that the runner has printed, not the script.
-const RUNNER: &str = "ebb-entrypoint: ";
+const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
     /// The pods of a work's Job, the newest last.
@@ -26,7 +26,7 @@ impl Reconciler {
     /// When they cannot be listed.
     pub(crate) async fn pods(&self, work: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
         let Some(job) = work.manifests().next() else { return Ok(Vec::new()) };
-        let namespace = job.place.namespace.as_ref().unwrap_or(&work.namespace);
+        let namespace = job.object_ref.namespace.as_ref().unwrap_or(&work.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut pods = api.list(&ListParams::default().labels(&names::pod_selector(&job.uid))).await?.items;
         pods.retain(|pod| is_pod_of(pod, &job.uid));
@@ -76,7 +76,7 @@ async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> Stri
     if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
         let limit = LOG_TIMEOUT.as_secs();
         tail.extend_from_slice(
-            format!("\n{RUNNER}the rest of the log did not arrive within {limit} s\n").as_bytes(),
+            format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n").as_bytes(),
         );
     }
     end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
@@ -106,7 +106,7 @@ pub(crate) fn script_part(log: &str) -> &str {
     let mut rest = log;
     loop {
         let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
-        if !rest[last..].starts_with(RUNNER) {
+        if !rest[last..].starts_with(ENTRYPOINT_PREFIX) {
             return rest;
         }
         rest = &rest[..last];

@@ -8,7 +8,7 @@ use ebb_protocol::relay::TaskId;
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 /// The label with the life that a work belongs to.
-pub(crate) const LIFE: &str = "ebb.dev/life";
+pub(crate) const INSTANCE: &str = "ebb.dev/life";
 /// The label that says what a Secret is for.
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The label with the phase of a record, for people.
@@ -29,7 +29,8 @@ const LONGEST: usize = 63;
 
 /// The labels of all that is made for a work.
 pub(crate) fn task_labels(name: &TaskId, life: &str) -> BTreeMap<String, String> {
-    let labels = [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (LIFE, life.to_owned())];
+    let labels =
+        [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, life.to_owned())];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId
 }
 
 /// The Secret that holds the record. A full stop separates, which no unit has: two names never meet.
-pub(crate) fn record(name: &TaskId) -> String {
+pub(crate) fn record_name(name: &TaskId) -> String {
     format!("ebb-work.{}.{}", name.unit, name.attempt)
 }
 
@@ -134,6 +135,6 @@ mod tests {
         }
         let name = TaskId { unit: "run-1".to_owned(), attempt: 2 };
         assert_eq!(task_of_labels(&task_labels(&name, "l")), Some(name.clone()));
-        assert_eq!(record(&name), "ebb-work.run-1.2");
+        assert_eq!(record_name(&name), "ebb-work.run-1.2");
     }
 }

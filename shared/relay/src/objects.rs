@@ -108,7 +108,7 @@ impl Reconciler {
         name: &TaskId,
         applied: &AppliedObject,
     ) -> Result<DeleteOutcome, ClusterError> {
-        let Some(object) = self.read(&applied.place).await? else { return Ok(DeleteOutcome::Gone) };
+        let Some(object) = self.read(&applied.object_ref).await? else { return Ok(DeleteOutcome::Gone) };
         if uid(&object) != applied.uid || owner(&object).as_ref() != Some(name) {
             return Ok(DeleteOutcome::Gone);
         }
@@ -118,18 +118,18 @@ impl Reconciler {
             _ => String::new(),
         };
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(DeleteOutcome::Pending(format!("{}: {why}", applied.place)));
+            return Ok(DeleteOutcome::Pending(format!("{}: {why}", applied.object_ref)));
         }
-        let Some(api) = self.discovery.api_for(&self.client, &applied.place).await? else {
+        let Some(api) = self.discovery.api_for(&self.client, &applied.object_ref).await? else {
             return Ok(DeleteOutcome::Gone);
         };
         let same = Preconditions { uid: Some(applied.uid.clone()), resource_version: None };
         let how = DeleteParams::foreground().preconditions(same);
-        match api.delete(&applied.place.name, &how).await {
-            Ok(_) => Ok(DeleteOutcome::Pending(format!("{}: it was just deleted", applied.place))),
+        match api.delete(&applied.object_ref.name, &how).await {
+            Ok(_) => Ok(DeleteOutcome::Pending(format!("{}: it was just deleted", applied.object_ref))),
             // Gone, or another object by now: the next look tells.
             Err(error) if matches!(status(&error), Some(404 | 409)) => {
-                Ok(DeleteOutcome::Pending(format!("{}: {error}", applied.place)))
+                Ok(DeleteOutcome::Pending(format!("{}: {error}", applied.object_ref)))
             }
             Err(error) => Err(error.into()),
         }

@@ -50,15 +50,15 @@ impl Reconciler {
     pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ClusterError> {
         let name = &seen.record.name;
         let now = self.store.get(name).await?;
-        let (phase, work) = now.map_or((None, None), |held| (Some(held.record.phase), held.record.work));
+        let (phase, work) = now.map_or((None, None), |held| (Some(held.record.phase), held.record.spec));
         // Whoever goes on finds it by its labels.
         if phase == Some(TaskPhase::Starting) {
             return Ok(());
         }
         let known = work.map(|work| work.applied).unwrap_or_default();
-        let applied = seen.record.work.iter().flat_map(|work| &work.applied);
+        let applied = seen.record.spec.iter().flat_map(|work| &work.applied);
         for unknown in applied.filter(|applied| !known.contains(applied)) {
-            tracing::warn!(unit = name.unit, attempt = name.attempt, object = %unknown.place, "ended meanwhile");
+            tracing::warn!(unit = name.unit, attempt = name.attempt, object = %unknown.object_ref, "ended meanwhile");
             self.delete(name, unknown).await?;
         }
         Ok(())

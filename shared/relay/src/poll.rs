@@ -102,7 +102,7 @@ impl PollClient {
                 Ok(post) => {
                     // Before the answer was on its way and after.
                     let transit = sent.elapsed().saturating_sub(Duration::from_millis(post.waited_ms));
-                    post.mail.into_iter().for_each(|mail| self.handle_batch(mail, transit));
+                    post.batches.into_iter().for_each(|mail| self.handle_batch(mail, transit));
                     pauses = self::pauses().build();
                 }
                 Err(why) => {
@@ -125,7 +125,10 @@ impl PollClient {
                 Some(batch) => http::answer_batch(&line.relay, batch, late).await,
                 None => {
                     metrics::counter!("ebb_relay_refused_batches_total").increment(1);
-                    ReplyOutcome::Status { status: 401, said: "it was not sealed for this relay".to_owned() }
+                    ReplyOutcome::Status {
+                        status: 401,
+                        message: "it was not sealed for this relay".to_owned(),
+                    }
                 }
             };
             line.state().replies.push(fit_event(QueuedReply { id: mail.id, outcome }));
@@ -152,7 +155,7 @@ impl PollClient {
                     break;
                 }
                 let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
-                let poll = PollRequest { answers, ..self.empty_poll() };
+                let poll = PollRequest { replies: answers, ..self.empty_poll() };
                 let told = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
                 if let Err(why) = told {
                     tracing::warn!(why, "answers were not taken");
@@ -167,7 +170,7 @@ impl PollClient {
 
     fn empty_poll(&self) -> PollRequest {
         let cluster = self.relay.cluster_uid().to_owned();
-        PollRequest { v: VERSION, cluster, wait_ms: None, held: Vec::new(), answers: Vec::new() }
+        PollRequest { v: VERSION, cluster, wait_ms: None, held: Vec::new(), replies: Vec::new() }
     }
 
     async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
@@ -218,7 +221,7 @@ fn fit_event(reply: QueuedReply) -> QueuedReply {
     match reply_bytes(&reply) {
         bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
             let said = format!("the answer has {bytes} bytes, which is more than one message holds");
-            QueuedReply { outcome: ReplyOutcome::Status { status: 507, said }, ..reply }
+            QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: said }, ..reply }
         }
         _ => reply,
     }
@@ -243,7 +246,7 @@ mod tests {
 
     fn reply(bytes: usize) -> QueuedReply {
         let said = "x".repeat(bytes);
-        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, said } }
+        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, message: said } }
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Reconciler {
             Err(ClusterError::Api(error)) => error,
             done => return done,
         };
-        let deadline = before.record.work.as_ref().map_or(u64::MAX, |work| work.deadline_ms);
+        let deadline = before.record.spec.as_ref().map_or(u64::MAX, |work| work.deadline_ms);
         if !is_final(&error, deadline) {
             return Err(error.into());
         }
@@ -44,7 +44,7 @@ impl Reconciler {
     }
 
     async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
-        let Some(work) = held.record.work.clone() else { return Ok(ReconcileAction::Done) };
+        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &work.objects.remove).await {
             // Rights may be given until the deadline.
@@ -88,7 +88,7 @@ impl Reconciler {
         };
         let (mut objects, mut pending) = (Vec::new(), None);
         for (number, applied) in work.manifests().enumerate() {
-            let place = &applied.place;
+            let place = &applied.object_ref;
             if let Some(kind) = self.discovery.find(&self.client, &place.api_version, &place.kind).await? {
                 self.watch(&kind, place.namespace.as_deref());
             }
@@ -176,10 +176,10 @@ impl Reconciler {
         let Some(name) = value.as_str() else {
             return Ok(Err((ReasonCode::OutputInvalid, "the Secret's name is no text".to_owned())));
         };
-        let first = work.manifests().next().and_then(|it| it.place.namespace.as_ref());
+        let first = work.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
         let place = ObjectRef::secret(first.unwrap_or(&work.namespace), name);
         let secret = self.read(&place).await?.unwrap_or_default();
-        if !documents::is_readable(&secret, &work.objects.life) {
+        if !documents::is_readable(&secret, &work.objects.instance) {
             return Ok(Err((ReasonCode::Denied, format!("{place}: it is not this life's"))));
         }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());

@@ -43,9 +43,9 @@ impl ReconcileAction {
 /// Whether somebody has to look after a work.
 pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
     match record.phase {
-        TaskPhase::Starting | TaskPhase::Running | TaskPhase::Ending { .. } | TaskPhase::Ended => true,
-        TaskPhase::Taken => {
-            record.work.as_ref().is_some_and(|work| !work.objects.keep || work.applied.is_empty())
+        TaskPhase::Starting | TaskPhase::Running | TaskPhase::Terminating { .. } | TaskPhase::Ended => true,
+        TaskPhase::Acknowledged => {
+            record.spec.as_ref().is_some_and(|work| !work.objects.keep || work.applied.is_empty())
         }
         TaskPhase::Tombstone { .. } => false,
     }
@@ -86,12 +86,12 @@ impl Reconciler {
         let next = match held.record.phase {
             TaskPhase::Starting => self.start(&mut held, &[]).await,
             TaskPhase::Running => self.wait(&mut held).await,
-            TaskPhase::Ending { .. } => self.terminate(&mut held).await,
+            TaskPhase::Terminating { .. } => self.terminate(&mut held).await,
             TaskPhase::Ended => {
                 self.release_slot_once_over(&held).await?;
                 return Ok(None);
             }
-            TaskPhase::Taken => {
+            TaskPhase::Acknowledged => {
                 self.release_slot_once_over(&held).await?;
                 self.cleanup(&mut held).await
             }
@@ -138,7 +138,7 @@ impl Reconciler {
         if held.record.phase != TaskPhase::Ended {
             return Ok(false);
         }
-        held.record.phase = TaskPhase::Taken;
+        held.record.phase = TaskPhase::Acknowledged;
         self.store.save(&mut held).await?;
         Ok(true)
     }

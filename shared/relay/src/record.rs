@@ -14,24 +14,24 @@ pub(crate) struct TaskRecord {
     pub(crate) name: TaskId,
     pub(crate) phase: TaskPhase,
     /// `None`: the name was cancelled before it came.
-    pub(crate) work: Option<TaskSpec>,
+    pub(crate) spec: Option<TaskSpec>,
 }
 
 impl TaskRecord {
     /// Whether it waits for its turn: nothing of it was applied.
     pub(crate) fn is_queued(&self) -> bool {
-        let waits = |work: &TaskSpec| work.container().is_some() && !work.turn && work.applied.is_empty();
-        self.phase == TaskPhase::Starting && self.work.as_ref().is_some_and(waits)
+        let waits = |work: &TaskSpec| work.container().is_some() && !work.has_slot && work.applied.is_empty();
+        self.phase == TaskPhase::Starting && self.spec.as_ref().is_some_and(waits)
     }
 
     /// Whether anybody may remove the record: nobody waits for its result, and it names nothing that is to be removed.
     pub(crate) fn is_removable(&self) -> bool {
-        self.phase.is_over() && self.work.as_ref().is_none_or(|work| work.applied.is_empty())
+        self.phase.is_over() && self.spec.as_ref().is_none_or(|work| work.applied.is_empty())
     }
 
     /// Whether something of it may run in a container now.
     pub(crate) fn may_run(&self) -> bool {
-        let container = self.work.as_ref().is_some_and(|work| work.container().is_some());
+        let container = self.spec.as_ref().is_some_and(|work| work.container().is_some());
         container && self.phase.is_open() && !self.is_queued()
     }
 }
@@ -45,19 +45,19 @@ pub(crate) enum TaskPhase {
     Running,
     /// What runs is being ended. Times are milliseconds since 1970 by the relay's clock.
     #[serde(rename_all = "camelCase")]
-    Ending {
+    Terminating {
         grace_ms: u64,
         since_ms: u64,
         /// Whether it then has the result that is held; otherwise it is a tombstone.
-        concluded: bool,
+        has_result: bool,
         /// Where an object may still come to be: whether a request for it is under way nobody knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        unsure: Option<UnconfirmedObject>,
+        unconfirmed: Option<UnconfirmedObject>,
     },
     /// There is a result, which nobody has taken yet.
     Ended,
     /// The result was taken. What may go goes.
-    Taken,
+    Acknowledged,
     /// It does not run and never will. Times as before.
     #[serde(rename_all = "camelCase")]
     Tombstone {
@@ -71,21 +71,21 @@ impl TaskPhase {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
-            Self::Ending { .. } => "ending",
+            Self::Terminating { .. } => "ending",
             Self::Ended => "ended",
-            Self::Taken => "taken",
+            Self::Acknowledged => "taken",
             Self::Tombstone { .. } => "tombstone",
         }
     }
 
     /// Whether something of it runs, or may.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Self::Starting | Self::Running | Self::Ending { .. })
+        matches!(self, Self::Starting | Self::Running | Self::Terminating { .. })
     }
 
     /// Whether nobody waits for its result.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self, Self::Taken | Self::Tombstone { .. })
+        matches!(self, Self::Acknowledged | Self::Tombstone { .. })
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct TaskSpec {
     pub(crate) deadline_ms: u64,
     /// Whether it has, or had, its turn. Asked of works with a container alone.
     #[serde(default)]
-    pub(crate) turn: bool,
+    pub(crate) has_slot: bool,
     /// Names of the sensitive outputs that its runner may report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
@@ -115,7 +115,7 @@ pub(crate) struct TaskSpec {
     pub(crate) reported: bool,
     /// What was seen of a pod that is about to end, should nobody see it again.
     #[serde(default)]
-    pub(crate) foreboding: Option<FailureReason>,
+    pub(crate) early_failure: Option<FailureReason>,
 }
 
 impl TaskSpec {
@@ -125,7 +125,7 @@ impl TaskSpec {
         for time in [&mut self.received_ms, &mut self.not_after_ms, &mut self.deadline_ms] {
             *time = time.saturating_add(waited);
         }
-        self.turn = true;
+        self.has_slot = true;
     }
 
     /// The container whose end is waited for.
@@ -153,7 +153,7 @@ impl TaskSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AppliedObject {
-    pub(crate) place: ObjectRef,
+    pub(crate) object_ref: ObjectRef,
     pub(crate) uid: String,
     /// Whether it is a Secret with a document.
     #[serde(default)]
@@ -164,7 +164,7 @@ pub(crate) struct AppliedObject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UnconfirmedObject {
-    pub(crate) place: ObjectRef,
+    pub(crate) object_ref: ObjectRef,
     pub(crate) document: bool,
 }
 

@@ -107,12 +107,12 @@ impl Relay {
     }
 
     /// How many works are looked after.
-    pub fn works(&self) -> usize {
+    pub fn task_count(&self) -> usize {
         self.inner.registry.count()
     }
 
     /// How many works have containers that may run, and how many wait for that.
-    pub fn turns(&self) -> (usize, usize) {
+    pub fn slot_counts(&self) -> (usize, usize) {
         self.inner.queue.count()
     }
 
@@ -147,9 +147,9 @@ enum SlotState {
 impl RecoveredTask {
     fn of(record: TaskRecord) -> Self {
         let waits = record.is_queued();
-        let received_ms = record.work.as_ref().map(|work| work.received_ms);
-        let container = match record.work {
-            Some(work) if waits => SlotState::Queued { life: work.objects.life },
+        let received_ms = record.spec.as_ref().map(|work| work.received_ms);
+        let container = match record.spec {
+            Some(work) if waits => SlotState::Queued { life: work.objects.instance },
             Some(work) if work.container().is_some() => SlotState::Assigned,
             _ => SlotState::NotNeeded,
         };

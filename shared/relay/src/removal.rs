@@ -31,7 +31,7 @@ impl Reconciler {
                 if record.phase.is_open() {
                     self.begin_stop(&record.name).await?;
                     left = Some(format!("try {} of {unit} still ends", record.name.attempt));
-                } else if record.work.is_some_and(|work| !work.applied.is_empty())
+                } else if record.spec.is_some_and(|work| !work.applied.is_empty())
                     && let Some(mut held) = self.store.get(&record.name).await?
                     && let Some(why) = self.remove_objects(&mut held).await?
                 {
@@ -55,7 +55,7 @@ impl Reconciler {
             self.begin_stop(name).await?;
             return Ok(Some("it still ends".to_owned()));
         }
-        match held.record.work.as_ref().is_some_and(|work| !work.applied.is_empty()) {
+        match held.record.spec.as_ref().is_some_and(|work| !work.applied.is_empty()) {
             true => self.remove_objects(&mut held).await,
             false => Ok(None),
         }
@@ -78,26 +78,28 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
     ) -> Result<Option<String>, ClusterError> {
-        let Some(work) = held.record.work.clone() else { return Ok(None) };
+        let Some(work) = held.record.spec.clone() else { return Ok(None) };
         let mut left = None;
         for applied in work.applied.iter().rev() {
-            if let Some(kind) =
-                self.discovery.find(&self.client, &applied.place.api_version, &applied.place.kind).await?
+            if let Some(kind) = self
+                .discovery
+                .find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind)
+                .await?
             {
-                self.watch(&kind, applied.place.namespace.as_deref());
+                self.watch(&kind, applied.object_ref.namespace.as_deref());
             }
             match self.delete(&held.record.name, applied).await {
                 Ok(DeleteOutcome::Gone) => {}
                 Ok(DeleteOutcome::Pending(why)) => left = Some(why),
                 // Rights may be given, and policies changed, until the deadline.
                 Err(ClusterError::Api(error @ kube::Error::Api(_))) => {
-                    left = Some(format!("{}: {}", applied.place, error_message(&error)));
+                    left = Some(format!("{}: {}", applied.object_ref, error_message(&error)));
                 }
                 Err(error) => return Err(error),
             }
         }
         if left.is_none() {
-            if let Some(work) = &mut held.record.work {
+            if let Some(work) = &mut held.record.spec {
                 work.applied.clear();
             }
             if held.record.phase.is_over() {

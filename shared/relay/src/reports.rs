@@ -128,7 +128,7 @@ impl Reconciler {
     /// Whether it is worth to read a report: its token is looked at before its body.
     async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
         let held = self.store.head(name).await?;
-        Ok(match held.and_then(|held| held.record.work) {
+        Ok(match held.and_then(|held| held.record.spec) {
             None => ReportOutcome::Gone,
             Some(work) if token_matches(token, &work) => ReportOutcome::Accepted,
             Some(_) => ReportOutcome::Unauthorized,
@@ -144,7 +144,7 @@ impl Reconciler {
     ) -> Result<(ReportOutcome, bool), ClusterError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
-        let Some(work) = held.record.work.clone() else { return Ok((ReportOutcome::Gone, false)) };
+        let Some(work) = held.record.spec.clone() else { return Ok((ReportOutcome::Gone, false)) };
         if !token_matches(token, &work) {
             return Ok((ReportOutcome::Unauthorized, false));
         }
@@ -158,8 +158,10 @@ impl Reconciler {
         }
         match (&held.record.phase, report.state) {
             // The first one counts.
-            (TaskPhase::Ended | TaskPhase::Taken, _) if work.reported => Ok((ReportOutcome::Accepted, false)),
-            (TaskPhase::Ended | TaskPhase::Taken | TaskPhase::Tombstone { .. }, _) => {
+            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if work.reported => {
+                Ok((ReportOutcome::Accepted, false))
+            }
+            (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => {
                 Ok((ReportOutcome::Gone, false))
             }
             (_, ReportState::Ended(_)) if work.reported => Ok((ReportOutcome::Accepted, false)),
@@ -202,7 +204,7 @@ impl Reconciler {
 
     async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ClusterError> {
         let is_success = result.status == CallbackStatus::Succeeded;
-        if let Some(work) = &mut held.record.work {
+        if let Some(work) = &mut held.record.spec {
             work.reported = true;
             // Why a container has failed is known better outside of it; and what is being ended has to be gone.
             if is_success && held.record.phase == TaskPhase::Running && work.objects.remove.is_empty() {
@@ -210,7 +212,7 @@ impl Reconciler {
             }
         }
         // What is being ended may have a result already, which only a success replaces.
-        if is_success || !matches!(held.record.phase, TaskPhase::Ending { .. }) {
+        if is_success || !matches!(held.record.phase, TaskPhase::Terminating { .. }) {
             held.set_result(result);
         }
         self.store.save(held).await
@@ -229,7 +231,7 @@ impl Reconciler {
     ) -> Result<SecretRef, ClusterError> {
         const KEY: &str = "value";
         let place = ObjectRef::secret(&work.namespace, &names::output_name(name, number));
-        let mut labels = names::task_labels(name, &work.objects.life);
+        let mut labels = names::task_labels(name, &work.objects.instance);
         labels.insert(PART.to_owned(), OUTPUT.to_owned());
         let manifest = json!({
             "apiVersion": place.api_version,

@@ -66,7 +66,7 @@ impl Relay {
                 _ => RelayResponse::Failed(why.clone()),
             };
             let answers = batch.requests.iter().map(answer).collect();
-            return Ok(BatchResponse { v: VERSION, cluster: ours, answers });
+            return Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers });
         }
         // None of these gets a place that becomes free while the batch is acted on.
         for request in &batch.requests {
@@ -81,11 +81,11 @@ impl Relay {
                 RelayRequest::Get(name)
                 | RelayRequest::Dequeue(name)
                 | RelayRequest::Acknowledge(name)
-                | RelayRequest::Discard(name)
+                | RelayRequest::Delete(name)
                 | RelayRequest::Cancel { name, .. } => name.unit.clone(),
-                RelayRequest::Release { life } => format!("release {life}"),
+                RelayRequest::Release { instance: life } => format!("release {life}"),
                 // No unit has a name like this.
-                RelayRequest::About | RelayRequest::List { .. } => format!("looks {number}"),
+                RelayRequest::Info | RelayRequest::List { .. } => format!("looks {number}"),
             };
             groups.entry(unit).or_default().push((number, request));
         }
@@ -103,7 +103,7 @@ impl Relay {
         let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
         answers.sort_by_key(|(number, _)| *number);
         let answers = answers.into_iter().map(|(_, answer)| answer).collect();
-        Ok(BatchResponse { v: VERSION, cluster: ours, answers })
+        Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers })
     }
 }
 
@@ -165,15 +165,15 @@ impl Reconciler {
                 }
                 RelayRequest::Dequeue(name) => self.dequeue(name).await.map(RelayResponse::State),
                 RelayRequest::Acknowledge(name) => self.acknowledge(name).await.map(|()| RelayResponse::Done),
-                RelayRequest::Release { life } => match names::check_instance(life) {
+                RelayRequest::Release { instance: life } => match names::check_instance(life) {
                     Ok(()) => self.release(life).await.map(|()| RelayResponse::Done).map_err(Into::into),
                     Err(why) => Err(RequestError::Refused(why)),
                 },
-                RelayRequest::About => Ok(RelayResponse::About(self.about())),
+                RelayRequest::Info => Ok(RelayResponse::Info(self.about())),
                 RelayRequest::List { after } => {
                     self.list(after.as_deref()).await.map(RelayResponse::Listing).map_err(Into::into)
                 }
-                RelayRequest::Discard(name) => self.delete_task(name).await,
+                RelayRequest::Delete(name) => self.delete_task(name).await,
             };
             return match done {
                 Ok(answer) => answer,
@@ -239,7 +239,7 @@ impl Reconciler {
         request: &EnsureTask<ObjectTask>,
         received_ms: u64,
     ) -> Result<TaskState, RequestError> {
-        let mut objects = request.work.clone();
+        let mut objects = request.body.clone();
         let documents = objects.secrets.clone();
         for document in &mut objects.secrets {
             document.document = serde_json::Value::Null;
@@ -254,16 +254,16 @@ impl Reconciler {
             received_ms,
             not_after_ms: received_ms.saturating_add(request.not_after_ms),
             deadline_ms: received_ms.saturating_add(request.timeout_ms),
-            turn: false,
-            sensitive: request.work.secrets.iter().flat_map(documents::sensitive_outputs).collect(),
+            has_slot: false,
+            sensitive: request.body.secrets.iter().flat_map(documents::sensitive_outputs).collect(),
             reported: false,
-            foreboding: None,
+            early_failure: None,
         };
-        let life = &work.objects.life;
+        let life = &work.objects.instance;
         if work.container().is_some() && self.queue.acquire(&request.name, life) == SlotGrant::Granted {
-            work.turn = true;
+            work.has_slot = true;
         }
-        let record = TaskRecord { name: request.name.clone(), phase: TaskPhase::Starting, work: Some(work) };
+        let record = TaskRecord { name: request.name.clone(), phase: TaskPhase::Starting, spec: Some(work) };
         let made = async {
             let mut held = self.store.create(record).await.map_err(|error| match error {
                 ClusterError::TooLarge(why) => RequestError::Refused(why),
@@ -285,12 +285,12 @@ impl Reconciler {
         mut held: VersionedRecord,
         request: &EnsureTask<ObjectTask>,
     ) -> Result<TaskState, RequestError> {
-        let taken_and_kept = held.record.phase == TaskPhase::Taken
-            && held.record.work.as_ref().is_some_and(|work| work.objects.keep);
+        let taken_and_kept = held.record.phase == TaskPhase::Acknowledged
+            && held.record.spec.as_ref().is_some_and(|work| work.objects.keep);
         let is_told_later =
             taken_and_kept || matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Ended);
         let mut changed = taken_and_kept;
-        if let Some(work) = held.record.work.as_mut().filter(|_| is_told_later) {
+        if let Some(work) = held.record.spec.as_mut().filter(|_| is_told_later) {
             changed |= work.callback != request.callback;
             work.callback = request.callback.clone();
         }
@@ -303,7 +303,7 @@ impl Reconciler {
             self.store.save(&mut held).await?;
         }
         if held.record.phase == TaskPhase::Starting {
-            self.start(&mut held, &request.work.secrets).await?;
+            self.start(&mut held, &request.body.secrets).await?;
         }
         if !held.record.phase.is_over() {
             self.reconcile(&request.name);
@@ -318,7 +318,7 @@ impl Reconciler {
             let is_past = others.iter().any(|other| other.name.attempt > name.attempt);
             return Ok(if is_past { TaskState::Tombstoned } else { TaskState::Unknown });
         };
-        let log = match (&held.record.work, held.record.phase.is_open()) {
+        let log = match (&held.record.spec, held.record.phase.is_open()) {
             (Some(work), true) if !held.record.is_queued() => Some(self.task_log(work).await?),
             _ => None,
         };
@@ -384,7 +384,7 @@ impl Reconciler {
             let record = TaskRecord {
                 name: name.clone(),
                 phase: TaskPhase::Tombstone { since_ms: now_ms() },
-                work: None,
+                spec: None,
             };
             return self.store.create(record).await.map(drop);
         };
@@ -405,10 +405,13 @@ impl Reconciler {
                 self.begin_termination(&mut held, grace_ms, None).await?
             }
             // Less patience than before.
-            TaskPhase::Ending { .. } | TaskPhase::Ended | TaskPhase::Taken | TaskPhase::Tombstone { .. } => {}
+            TaskPhase::Terminating { .. }
+            | TaskPhase::Ended
+            | TaskPhase::Acknowledged
+            | TaskPhase::Tombstone { .. } => {}
         }
         // Less patience than before.
-        if let TaskPhase::Ending { grace_ms: before, .. } = &mut held.record.phase
+        if let TaskPhase::Terminating { grace_ms: before, .. } = &mut held.record.phase
             && grace_ms < *before
         {
             *before = grace_ms;
@@ -438,7 +441,7 @@ impl Reconciler {
         RelayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             up_ms: u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX),
-            works: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
+            tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
         }
     }
 
@@ -454,7 +457,7 @@ impl Reconciler {
                 TaskState::Running { log: log.unwrap_or_default(), pending, heartbeat_ms }
             }
             TaskPhase::Ended => TaskState::Ended(Box::new(held.result()?)),
-            TaskPhase::Taken if held.result.is_some() => TaskState::Ended(Box::new(held.result()?)),
+            TaskPhase::Acknowledged if held.result.is_some() => TaskState::Ended(Box::new(held.result()?)),
             _ => TaskState::Tombstoned,
         })
     }

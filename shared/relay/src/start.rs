@@ -57,7 +57,7 @@ impl Reconciler {
             }
             // As long as it may begin, rights may be given.
             Err(ClusterError::Api(error))
-                if held.record.work.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
+                if held.record.spec.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
             {
                 let result = Callback::failed(reason_code(&error), &error_message(&error));
                 self.terminate_with_result(held, result).await
@@ -71,7 +71,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
     ) -> Result<ReconcileAction, ClusterError> {
-        let is_new = held.record.work.as_ref().is_some_and(|work| work.applied.is_empty());
+        let is_new = held.record.spec.as_ref().is_some_and(|work| work.applied.is_empty());
         // Who waits for a turn is asked when it comes.
         let is_new = is_new && self.queue.position(&held.record.name).is_none();
         match if is_new { self.attempt_conflict(&held.record.name).await? } else { AttemptConflict::None } {
@@ -92,7 +92,7 @@ impl Reconciler {
         }
         match self.apply_all(held, documents).await? {
             ApplyOutcome::All => {
-                if let Some(work) = &mut held.record.work {
+                if let Some(work) = &mut held.record.spec {
                     work.objects.apply.clear();
                 }
                 held.record.phase = TaskPhase::Running;
@@ -100,7 +100,7 @@ impl Reconciler {
                 Ok(ReconcileAction::RequeueNow)
             }
             ApplyOutcome::Failed(result) => {
-                let result = after_apply(held.record.work.as_ref(), result);
+                let result = after_apply(held.record.spec.as_ref(), result);
                 self.terminate_with_result(held, result).await
             }
             ApplyOutcome::LowerTerminating => {
@@ -108,7 +108,7 @@ impl Reconciler {
                 Ok(ReconcileAction::Requeue(DYING))
             }
             ApplyOutcome::MissingDocuments => {
-                let not_after = held.record.work.as_ref().map_or(0, |work| work.not_after_ms);
+                let not_after = held.record.spec.as_ref().map_or(0, |work| work.not_after_ms);
                 Ok(ReconcileAction::requeue_at(not_after))
             }
         }
@@ -120,7 +120,7 @@ impl Reconciler {
         documents: &[SecretDocument],
     ) -> Result<ApplyOutcome, ClusterError> {
         let name = held.record.name.clone();
-        let Some(mut work) = held.record.work.clone() else { return Ok(ApplyOutcome::All) };
+        let Some(mut work) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
         let (all, sure): (Vec<_>, _) = (work.object_refs().collect(), held.confirmed);
         for (number, (place, document)) in all.iter().enumerate().skip(work.applied.len()) {
             let there = self.read(place).await?;
@@ -166,8 +166,8 @@ impl Reconciler {
             };
             // Known, and not yet noted.
             held.confirmed = false;
-            work.applied.push(AppliedObject { place: place.clone(), uid, document: *document });
-            held.record.work = Some(work.clone());
+            work.applied.push(AppliedObject { object_ref: place.clone(), uid, document: *document });
+            held.record.spec = Some(work.clone());
             let is_last = number + 1 == all.len();
             // The last one is noted with the next phase.
             if !is_last {
@@ -203,24 +203,26 @@ impl Reconciler {
     /// Lets the first object own the documents, so that they go with it whoever deletes it.
     async fn own_documents(&self, work: &TaskSpec) -> Result<(), ClusterError> {
         let Some(first) = work.manifests().next() else { return Ok(()) };
-        if first.place.namespace.as_ref().is_some_and(|namespace| *namespace != work.namespace) {
+        if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != work.namespace) {
             return Ok(());
         }
         for document in work.applied.iter().filter(|applied| applied.document) {
-            let Some(api) = self.discovery.api_for(&self.client, &document.place).await? else { continue };
+            let Some(api) = self.discovery.api_for(&self.client, &document.object_ref).await? else {
+                continue;
+            };
             let owner = json!({
-                "apiVersion": first.place.api_version,
-                "kind": first.place.kind,
-                "name": first.place.name,
+                "apiVersion": first.object_ref.api_version,
+                "kind": first.object_ref.kind,
+                "name": first.object_ref.name,
                 "uid": first.uid,
             });
             let patch = json!({"metadata": {"uid": document.uid, "ownerReferences": [owner]}});
             let how = kube::api::PatchParams::default();
-            match api.patch(&document.place.name, &how, &kube::api::Patch::Merge(&patch)).await {
+            match api.patch(&document.object_ref.name, &how, &kube::api::Patch::Merge(&patch)).await {
                 Ok(_) => {}
                 // Gone or replaced: the pod will say what that means.
                 Err(error) if api_refusal(&error).is_some() || status(&error) == Some(409) => {
-                    tracing::warn!(document = %document.place, %error, "a document is not there any more");
+                    tracing::warn!(document = %document.object_ref, %error, "a document is not there any more");
                 }
                 Err(error) => return Err(error.into()),
             }

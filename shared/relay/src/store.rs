@@ -71,8 +71,8 @@ impl VersionedRecord {
     pub(crate) fn make_tombstone(&mut self) {
         self.result = None;
         self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
-        if self.record.work.as_ref().is_some_and(|work| work.applied.is_empty()) {
-            self.record.work = None;
+        if self.record.spec.as_ref().is_some_and(|work| work.applied.is_empty()) {
+            self.record.spec = None;
         }
     }
 }
@@ -104,7 +104,7 @@ impl RecordStore {
     /// # Errors
     /// When it cannot be read.
     pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
-        let secret = self.secrets.get_opt(&names::record(name)).await?;
+        let secret = self.secrets.get_opt(&names::record_name(name)).await?;
         secret.as_ref().map(decode).transpose()
     }
 
@@ -239,7 +239,8 @@ impl RecordStore {
                 )?;
             }
         }
-        let saved = self.secrets.replace(&names::record(&name), &PostParams::default(), &encode(held)?).await;
+        let saved =
+            self.secrets.replace(&names::record_name(&name), &PostParams::default(), &encode(held)?).await;
         held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
         for part in held.result_parts + 1..=before {
             ignore_missing(
@@ -298,12 +299,12 @@ impl RecordStore {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
-            name: names::record(&held.record.name),
+            name: names::record_name(&held.record.name),
             uid: held.uid.clone(),
             ..OwnerReference::default()
         };
         let mut labels = names::task_labels(&held.record.name, "");
-        labels.remove(names::LIFE);
+        labels.remove(names::INSTANCE);
         labels.insert(PART.to_owned(), CONTINUED.to_owned());
         let metadata = ObjectMeta {
             name: Some(name.clone()),
@@ -333,7 +334,7 @@ impl RecordStore {
             resource_version: Some(held.resource_version.clone()),
         };
         let how = DeleteParams::default().preconditions(unchanged);
-        ignore_missing(self.secrets.delete(&names::record(&held.record.name), &how).await)
+        ignore_missing(self.secrets.delete(&names::record_name(&held.record.name), &how).await)
     }
 }
 
@@ -353,7 +354,7 @@ fn write_error(error: kube::Error) -> ClusterError {
 }
 
 fn damaged(name: &TaskId, error: &serde_json::Error) -> ClusterError {
-    ClusterError::Damaged { name: names::record(name), why: position_of(error) }
+    ClusterError::Damaged { name: names::record_name(name), why: position_of(error) }
 }
 
 /// Where something cannot be read, and no more: the text of an error may have a value in it.
@@ -397,10 +398,10 @@ fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ClusterError> {
 /// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
 fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
     let mut grown = held.clone();
-    if let Some(work) = &mut grown.record.work {
+    if let Some(work) = &mut grown.record.spec {
         work.applied = work
             .object_refs()
-            .map(|(place, document)| AppliedObject { place, uid: UID.to_owned(), document })
+            .map(|(place, document)| AppliedObject { object_ref: place, uid: UID.to_owned(), document })
             .collect();
     }
     let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
@@ -414,17 +415,17 @@ fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
 }
 
 fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
-    let TaskRecord { name, phase, work } = &held.record;
-    let life = work.as_ref().map(|work| work.objects.life.as_str());
+    let TaskRecord { name, phase, spec: work } = &held.record;
+    let life = work.as_ref().map(|work| work.objects.instance.as_str());
     let mut labels = names::task_labels(name, life.unwrap_or_default());
     if life.is_none() {
-        labels.remove(names::LIFE);
+        labels.remove(names::INSTANCE);
     }
     labels.insert(PART.to_owned(), RECORD.to_owned());
     labels.insert(PHASE.to_owned(), phase.label().to_owned());
     let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
     let metadata = ObjectMeta {
-        name: Some(names::record(name)),
+        name: Some(names::record_name(name)),
         labels: Some(labels),
         finalizers: Some(finalizers),
         resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),

@@ -29,7 +29,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         result: Callback,
     ) -> Result<ReconcileAction, ClusterError> {
-        let may_run = held.record.work.as_ref().is_some_and(|work| work.container().is_some());
+        let may_run = held.record.spec.as_ref().is_some_and(|work| work.container().is_some());
         if may_run || self.may_be_in_flight(held) {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
         } else {
@@ -47,7 +47,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         mut result: Callback,
     ) -> Result<ReconcileAction, ClusterError> {
-        if let Some(work) = &held.record.work
+        if let Some(work) = &held.record.spec
             && result.took_ms.is_none()
         {
             result.took_ms = Some(now_ms().saturating_sub(work.received_ms));
@@ -83,14 +83,20 @@ impl Reconciler {
         }
         let unsure = self.may_be_in_flight(held);
         let mut next = None;
-        if let Some(work) = &mut held.record.work {
+        if let Some(work) = &mut held.record.spec {
             // What was applied is noted before the next is, so there is one at most that was not.
             next = work.object_refs().nth(work.applied.len());
             work.objects.apply.clear();
         }
-        let next = next.filter(|_| unsure).map(|(place, document)| UnconfirmedObject { place, document });
-        held.record.phase =
-            TaskPhase::Ending { grace_ms, since_ms: now_ms(), concluded: result.is_some(), unsure: next };
+        let next = next
+            .filter(|_| unsure)
+            .map(|(place, document)| UnconfirmedObject { object_ref: place, document });
+        held.record.phase = TaskPhase::Terminating {
+            grace_ms,
+            since_ms: now_ms(),
+            has_result: result.is_some(),
+            unconfirmed: next,
+        };
         if let Some(result) = result {
             held.set_result(result);
         }
@@ -105,11 +111,12 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
     ) -> Result<ReconcileAction, ClusterError> {
-        let TaskPhase::Ending { grace_ms, since_ms, concluded, .. } = held.record.phase else {
+        let TaskPhase::Terminating { grace_ms, since_ms, has_result: concluded, .. } = held.record.phase
+        else {
             return Ok(ReconcileAction::RequeueNow);
         };
         let mut left = self.resolve_unconfirmed(held, since_ms).await?;
-        let Some(work) = held.record.work.clone() else { return Ok(ReconcileAction::Done) };
+        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if let Some(why) = self.terminate_objects(held, &work, grace_ms).await? {
             left = Some(why);
         }
@@ -130,7 +137,7 @@ impl Reconciler {
             return self.finish(held, result.unwrap_or_else(lost)).await;
         }
         if !work.objects.keep
-            && let Some(work) = &mut held.record.work
+            && let Some(work) = &mut held.record.spec
         {
             work.applied.clear();
         }
@@ -150,8 +157,10 @@ impl Reconciler {
         held: &mut VersionedRecord,
         since_ms: u64,
     ) -> Result<Option<String>, ClusterError> {
-        let TaskPhase::Ending { unsure, .. } = &mut held.record.phase else { return Ok(None) };
-        let Some(UnconfirmedObject { place, document }) = unsure.clone() else { return Ok(None) };
+        let TaskPhase::Terminating { unconfirmed: unsure, .. } = &mut held.record.phase else {
+            return Ok(None);
+        };
+        let Some(UnconfirmedObject { object_ref: place, document }) = unsure.clone() else { return Ok(None) };
         // Before it is read: what has not landed by then never will.
         let landed = now_ms().saturating_sub(since_ms) > crate::settings::millis(self.settings.max_in_flight);
         let there = match self.read(&place).await {
@@ -163,9 +172,9 @@ impl Reconciler {
             return Ok(Some(format!("{place} may still come to be")));
         }
         *unsure = None;
-        if let (Some(object), Some(work)) = (own, &mut held.record.work) {
+        if let (Some(object), Some(work)) = (own, &mut held.record.spec) {
             let uid = objects::uid(&object).to_owned();
-            work.applied.push(AppliedObject { place, uid, document });
+            work.applied.push(AppliedObject { object_ref: place, uid, document });
         }
         self.store.save(held).await?;
         Ok(None)
@@ -187,7 +196,7 @@ impl Reconciler {
                 Ok(DeleteOutcome::Gone) => {}
                 Ok(DeleteOutcome::Pending(why)) => left = Some(why),
                 Err(ClusterError::Api(error)) => {
-                    left = Some(format!("{}: {}", applied.place, refusal_message(error)?));
+                    left = Some(format!("{}: {}", applied.object_ref, refusal_message(error)?));
                 }
                 Err(error) => return Err(error),
             }

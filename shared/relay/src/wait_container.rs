@@ -54,7 +54,7 @@ impl Reconciler {
                 self.finish(held, result).await
             }
             WaitOutcome::Finished(_) => {
-                let deadline = held.record.work.as_ref().map_or(0, |work| work.deadline_ms);
+                let deadline = held.record.spec.as_ref().map_or(0, |work| work.deadline_ms);
                 match removing {
                     Some(why) if now_ms() >= deadline => {
                         self.finish(held, deadline_failure(held, &why)).await
@@ -68,7 +68,7 @@ impl Reconciler {
     }
 
     async fn observe(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<WaitOutcome, ClusterError> {
-        let Some(work) = held.record.work.clone() else {
+        let Some(work) = held.record.spec.clone() else {
             return Ok(WaitOutcome::Pending(ReconcileAction::Done));
         };
         let (Some(job), Some(container)) = (work.manifests().next(), work.container()) else {
@@ -78,12 +78,12 @@ impl Reconciler {
         if let Some(result) = reported.as_ref().filter(|it| it.status == CallbackStatus::Succeeded) {
             return Ok(WaitOutcome::Finished(result.clone()));
         }
-        for kind in [(&*job.place.api_version, "Job"), ("v1", "Pod")] {
+        for kind in [(&*job.object_ref.api_version, "Job"), ("v1", "Pod")] {
             if let Some(kind) = self.discovery.find(&self.client, kind.0, kind.1).await? {
-                self.watch(&kind, job.place.namespace.as_deref());
+                self.watch(&kind, job.object_ref.namespace.as_deref());
             }
         }
-        let object = self.read(&job.place).await?.filter(|it| objects::uid(it) == job.uid);
+        let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
         let pods = self.pods(&work).await?;
         let sight = match &object {
             Some(object) => pod::observe(object, &pods, container),
@@ -91,7 +91,7 @@ impl Reconciler {
             None => pod::observe(&Value::Null, &pods, container),
         };
         self.record_early_failure(held, pods.last(), &sight).await?;
-        let forebodes = held.record.work.as_ref().and_then(|work| work.foreboding.clone());
+        let forebodes = held.record.spec.as_ref().and_then(|work| work.early_failure.clone());
         let foreboding =
             || forebodes.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod);
         if let PodObservation::Running = sight {
@@ -220,13 +220,13 @@ impl Reconciler {
         sight: &PodObservation,
     ) -> Result<(), ClusterError> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
-        let Some(work) = &mut held.record.work else { return Ok(()) };
+        let Some(work) = &mut held.record.spec else { return Ok(()) };
         // What is known of an eviction is more than that the pod was deleted, which comes after.
-        let known = work.foreboding.as_ref();
+        let known = work.early_failure.as_ref();
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
             return Ok(());
         }
-        work.foreboding = Some(FailureReason { code: seen.code, message: message(&seen.message) });
+        work.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
         // One that has ended is judged right now.
         if !matches!(sight, PodObservation::Terminated(_)) {
             self.store.save(held).await?;
@@ -241,7 +241,7 @@ impl Reconciler {
         job: Option<&Value>,
     ) -> Result<Option<StartBlocker>, ClusterError> {
         let Some(applied) = work.manifests().next() else { return Ok(None) };
-        let namespace = applied.place.namespace.as_ref().unwrap_or(&work.namespace);
+        let namespace = applied.object_ref.namespace.as_ref().unwrap_or(&work.namespace);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let selector = format!("involvedObject.uid={},reason=FailedCreate", applied.uid);
         let list = events.list(&ListParams::default().fields(&selector)).await?;
@@ -269,7 +269,7 @@ pub(crate) fn is_stuck(pod: &Pod) -> bool {
 
 /// It has no time left for what is still pending.
 pub(crate) fn deadline_failure(held: &VersionedRecord, why: &str) -> Callback {
-    let times = held.record.work.as_ref().map(|work| work.deadline_ms.saturating_sub(work.received_ms));
+    let times = held.record.spec.as_ref().map(|work| work.deadline_ms.saturating_sub(work.received_ms));
     let took = times.unwrap_or_default();
     Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms: {why}"))
 }

@@ -20,7 +20,7 @@ pub struct TargetHead {
     pub generation: u64,
     pub phase: TargetPhase,
     /// The event whose run is or was the last one.
-    pub moment: Option<Hook>,
+    pub hook: Option<Hook>,
     /// Digest of its plan. Empty for one that was deleted before it was created: it never had any.
     pub plan: String,
     /// What scripts see as the routing key.
@@ -36,9 +36,9 @@ pub struct TargetHead {
     /// Why it stops, or has stopped.
     pub stop_cause: TargetStopCause,
     /// True if an operator waived units of its teardown.
-    pub is_waived: bool,
+    pub is_overridden: bool,
     /// What the platform has not accepted yet.
-    pub tell: Option<NotificationState>,
+    pub notification: Option<NotificationState>,
     pub waiting: Option<PendingCreation>,
     /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
     pub release: Vec<SecretRelease>,
@@ -56,7 +56,7 @@ impl TargetHead {
             uid: uid.to_owned(),
             generation: 0,
             phase: TargetPhase::Starting,
-            moment: None,
+            hook: None,
             plan: String::new(),
             routing_key: None,
             plugins: Vec::new(),
@@ -64,8 +64,8 @@ impl TargetHead {
             since: now,
             expires: None,
             stop_cause: TargetStopCause::Deleted,
-            is_waived: false,
-            tell: None,
+            is_overridden: false,
+            notification: None,
             waiting: None,
             release: Vec::new(),
             due: None,
@@ -76,7 +76,7 @@ impl TargetHead {
     /// The list that it is in. A gone target stays in the list of the living while the platform refuses its outcome, and
     /// while another life waits for its name. An outcome that holds its run open is told by that run.
     pub fn list(&self) -> TargetList {
-        let is_told = self.tell.as_ref().is_none_or(|tell| tell.held_by.is_some());
+        let is_told = self.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
         match self.phase {
             TargetPhase::Gone if is_told && self.waiting.is_none() => TargetList::Gone,
             _ => TargetList::Active,
@@ -88,12 +88,12 @@ impl TargetHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotificationState {
     #[serde(with = "tell_text")]
-    pub what: Notification,
-    pub tries: u32,
+    pub notification: Notification,
+    pub attempts: u32,
     /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
     /// run is closed. `None`: the target itself is due.
     #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
-    pub held_by: Option<Hook>,
+    pub delivered_by: Option<Hook>,
     /// Why the platform did not accept it last; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -102,7 +102,7 @@ pub struct NotificationState {
 /// A life whose sensitive outputs a cluster holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRelease {
-    pub life: String,
+    pub instance: String,
     /// The cluster; `None`: the default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,

@@ -37,7 +37,7 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     let Some(plan) = plan(text) else { return };
     let compiled =
         CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
-    let unit = plan.unit(UnitRef { moment: HookName::BeforeReady, unit: 0 }).expect("it has one unit");
+    let unit = plan.unit(UnitRef { hook: HookName::PreStart, unit: 0 }).expect("it has one unit");
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
     let response = WebhookResponse { status: 200, headers, body: marked(body) };
     let made = render::outputs_from_response(&compiled, unit, &response);

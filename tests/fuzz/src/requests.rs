@@ -63,7 +63,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
 }
 
 fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<RenderedRequest> {
-    let at = UnitRef { moment: HookName::BeforeReady, unit: 0 };
+    let at = UnitRef { hook: HookName::PreStart, unit: 0 };
     match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
         Ok(RenderedUnit::Webhook(request)) => Some(request),
         Ok(other) => panic!("{other:?} is no request"),
@@ -72,7 +72,7 @@ fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> 
 }
 
 fn manifest(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<serde_json::Value> {
-    let at = UnitRef { moment: HookName::BeforeReady, unit: 1 };
+    let at = UnitRef { hook: HookName::PreStart, unit: 1 };
     match render::unit(plan, compiled, at, facts, &KnownOutputs::new()) {
         Ok(RenderedUnit::Object { mut manifests }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),

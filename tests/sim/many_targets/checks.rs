@@ -68,7 +68,7 @@ fn is_let_go(world: &Simulation, part: &SimUnit) -> bool {
                 && run.hook() == undo.hook
                 && run.as_str().starts_with(&id::instance_key(KIND, &undo.target, &undo.uid));
             let reason = record.result.as_ref().and_then(|result| result.reason.as_ref());
-            of && reason.is_some_and(|reason| reason.code == ReasonCode::Waived)
+            of && reason.is_some_and(|reason| reason.code == ReasonCode::Overridden)
         })
     })
 }
@@ -172,7 +172,7 @@ fn inputs(world: &Simulation) -> Vec<String> {
                 .and_then(|head| head.head.done.contains(&slot).then(|| head.head.attempt(slot)));
             let record = counts.and_then(|attempt| table.records.get(&(run, Unit(maker.unit), attempt)));
             let made = record.and_then(|record| record.result.as_ref()).filter(|result| {
-                result.verdict == AttemptOutcome::Succeeded
+                result.outcome == AttemptOutcome::Succeeded
                     && format!("{:?}", result.outputs).contains(&format!("{id:?}"))
             });
             if made.is_none() {

@@ -85,7 +85,7 @@ impl SimExecutor {
             self.make(number, part, part.key.clone());
         }
         // Work that hangs is forgotten by the world: nobody waits for its end.
-        if this.receiver.kills() && self.faults.should_inject(FaultKind::TryHangs) {
+        if this.receiver.kills() && self.faults.should_inject(FaultKind::AttemptHangs) {
             self.ledger.trace(|| format!("hangs {} #{}", part.name, this.attempt));
             std::future::pending::<()>().await;
         }
@@ -93,7 +93,7 @@ impl SimExecutor {
         self.ledger.check_reads(number, "ends");
         let kind = if part.sets_up() { FaultKind::SetupBroken } else { FaultKind::UndoBroken };
         let broken = self.ledger.is_broken(&part.key, || self.faults.should_inject(kind));
-        if broken || self.faults.should_inject(FaultKind::TryFails) {
+        if broken || self.faults.should_inject(FaultKind::AttemptFails) {
             self.ledger.trace(|| format!("fails {} #{}", part.name, this.attempt));
             return Err("it fails as planned".to_owned());
         }
@@ -150,8 +150,8 @@ impl SimExecutor {
     pub(super) async fn call_back(self: Arc<Self>, token: String, callback: Callback) {
         let _active = SimActivity::new(&self.ledger);
         let body = serde_json::to_vec(&callback).expect("callbacks are JSON");
-        if self.faults.should_inject(FaultKind::CallbackDoubled) {
-            let later = self.faults.zero_or_below(FaultKind::CallbackDoubled, LATE_MS);
+        if self.faults.should_inject(FaultKind::CallbackDuplicated) {
+            let later = self.faults.zero_or_below(FaultKind::CallbackDuplicated, LATE_MS);
             let (again, token, body) = (Arc::clone(&self), token.clone(), body.clone());
             self.runtime.spawn(async move {
                 again.runtime.sleep(later).await;

@@ -57,8 +57,8 @@ impl PlatformSender {
         if mishaps.should_inject(FaultKind::EventBinary) {
             self.alter(&event).await;
         }
-        if mishaps.should_inject(FaultKind::EventDoubled) {
-            let later = mishaps.zero_or_below(FaultKind::EventDoubled, DOUBLED_MS);
+        if mishaps.should_inject(FaultKind::EventDuplicated) {
+            let later = mishaps.zero_or_below(FaultKind::EventDuplicated, DOUBLED_MS);
             self.later(asked, event.clone(), later);
         }
         if mishaps.should_inject(FaultKind::EventLate) {

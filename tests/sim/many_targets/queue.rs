@@ -81,8 +81,8 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         self.counted.sent.fetch_add(1, Ordering::Relaxed);
         *self.counted.last.lock().expect("no panic while it is held") = self.runtime.elapsed();
         let late = |kind| self.faults.random_below(kind, LATE_MS);
-        if self.faults.should_inject(FaultKind::MessageDoubled) {
-            let later = self.faults.zero_or_below(FaultKind::MessageDoubled, LATE_MS);
+        if self.faults.should_inject(FaultKind::MessageDuplicated) {
+            let later = self.faults.zero_or_below(FaultKind::MessageDuplicated, LATE_MS);
             self.deliver(message.clone(), millis + later);
         }
         let lag =

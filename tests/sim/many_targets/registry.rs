@@ -81,17 +81,17 @@ pub(super) fn units(
         idempotency_key(&life, &resource, &unit)
     };
     let undone: BTreeMap<UnitRef, ()> = plan
-        .events
+        .hooks
         .iter()
         .flat_map(|event| &event.units)
         .flat_map(|unit| unit.undoes.iter().map(|&at| (at, ())))
         .collect();
     let mut found = Vec::new();
-    for event in &plan.events {
+    for event in &plan.hooks {
         for (unit, position) in event.units.iter().zip(0..) {
-            let at = UnitRef { moment: event.moment, unit: position };
+            let at = UnitRef { hook: event.hook, unit: position };
             let key = key_of(at);
-            let way = match &unit.work {
+            let way = match &unit.action {
                 Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),
                 Action::Pod(_) | Action::Object(_) | Action::Removal => UnitAction::Pod,
             };
@@ -123,7 +123,7 @@ pub(super) fn units(
                 uid: uid.to_owned(),
                 target: name.to_owned(),
                 unit_key: unit.key.clone(),
-                hook: event.moment.into(),
+                hook: event.hook.into(),
                 unit: position,
                 waits_for: unit.dependencies.clone(),
                 effect: makes,

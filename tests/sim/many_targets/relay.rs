@@ -253,8 +253,8 @@ impl ebb_flow::ports::RelayClient for SimRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let Self(clusters) = self;
         clusters.arrives(cluster).await?;
-        if clusters.executor.faults.should_inject(FaultKind::RelayRequestDoubled) {
-            let later = clusters.executor.faults.random_below(FaultKind::RelayRequestDoubled, AGAIN_MS);
+        if clusters.executor.faults.should_inject(FaultKind::RelayRequestDuplicated) {
+            let later = clusters.executor.faults.random_below(FaultKind::RelayRequestDuplicated, AGAIN_MS);
             let (own, request) = (clusters.clone(), request.clone());
             clusters.executor.runtime.spawn(async move {
                 own.executor.runtime.sleep(later).await;

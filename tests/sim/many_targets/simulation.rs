@@ -198,7 +198,7 @@ impl Simulation {
         }
         let counted = Arc::<MessageCount>::default();
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, FEW) as usize);
-        let (slots, sends) = (few(FaultKind::SlotsScarce), few(FaultKind::SendsScarce));
+        let (slots, sends) = (few(FaultKind::SlotsScarce), few(FaultKind::DispatchesScarce));
         let clusters = SimClusters::new(Arc::clone(&executor), slots.unwrap_or(usize::MAX));
         let (relays, servers) = (clusters.clone(), servers::ServerMemory::default());
         let away_until = Arc::<Mutex<u64>>::default();
@@ -267,7 +267,7 @@ impl Simulation {
 
     /// Makes up lives of targets that wait for a cluster that gives no answer.
     fn populate_silence(&mut self, random: &SimRandom, seed: u64) {
-        if !self.faults.should_inject(FaultKind::ClusterSilent) {
+        if !self.faults.should_inject(FaultKind::ClusterUnreachable) {
             return;
         }
         for number in 0..1 + random.below(BYSTANDERS) {
@@ -509,6 +509,7 @@ fn is_quiet(books: &SimLedger, table: &SimTable) -> bool {
 
 fn is_quiet_without(books: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
     // What an open run holds back is told when it is closed.
-    let told = |target: &TargetHead| target.tell.as_ref().is_none_or(|tell| tell.held_by.is_some());
+    let told =
+        |target: &TargetHead| target.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
     table.state().targets.values().all(told) && table.is_at_rest_without(without) && books.state().active == 0
 }

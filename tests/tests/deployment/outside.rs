@@ -112,8 +112,13 @@ async fn call_back(to: &CallbackEndpoint, body: &Value) {
 pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
     let mut answers = Vec::new();
     loop {
-        let poll =
-            PollRequest { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), held: Vec::new(), answers };
+        let poll = PollRequest {
+            v: 1,
+            cluster: "uid".to_owned(),
+            wait_ms: Some(500),
+            held: Vec::new(),
+            replies: answers,
+        };
         let body = serde_json::to_vec(&poll).unwrap();
         let id = MessageId::parse("poll-1").unwrap();
         let mut request = http().post(format!("{api}/v1/clusters/{CLUSTER}/poll"));
@@ -125,7 +130,7 @@ pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
         let bytes: Bytes = answer.bytes().await.unwrap();
         let post: PollResponse =
             serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
-        answers = post.mail.iter().map(|mail| reply(mail, &over, &seen)).collect();
+        answers = post.batches.iter().map(|mail| reply(mail, &over, &seen)).collect();
     }
 }
 
@@ -137,7 +142,7 @@ fn reply(mail: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
     let answers = batch.requests.into_iter().map(|request| match request {
         RelayRequest::Ensure(work) => {
-            let documents = &work.work.secrets;
+            let documents = &work.body.secrets;
             let env: Vec<(String, String)> =
                 serde_json::from_value(documents[0].document["env"].clone()).unwrap();
             let of = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -155,16 +160,14 @@ fn reply(mail: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
         RelayRequest::Get(_) => RelayResponse::State(TaskState::running(long())),
         RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::running("")),
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
-        RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Discard(_) => {
+        RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => {
             RelayResponse::Done
         }
-        RelayRequest::About => {
-            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, works: 0 })
-        }
+        RelayRequest::Info => RelayResponse::Info(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
         RelayRequest::List { .. } => RelayResponse::Listing(listing(over)),
     });
-    let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), answers: answers.collect() };
-    QueuedReply { id: mail.id.clone(), outcome: ReplyOutcome::Answers(answers) }
+    let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: answers.collect() };
+    QueuedReply { id: mail.id.clone(), outcome: ReplyOutcome::Response(answers) }
 }
 
 fn listing(over: &TaskId) -> ClusterListing {
@@ -180,11 +183,11 @@ fn listing(over: &TaskId) -> ClusterListing {
     let listed = TaskSummary {
         name: over.clone(),
         phase: "running".to_owned(),
-        life: "l".to_owned(),
+        instance: "l".to_owned(),
         callback: String::new(),
         installation: String::new(),
         age_ms: 7_200_000,
         objects: vec![object],
     };
-    ClusterListing { works: vec![listed], strangers: vec![stranger; 20], ..ClusterListing::default() }
+    ClusterListing { tasks: vec![listed], unmanaged: vec![stranger; 20], ..ClusterListing::default() }
 }

@@ -152,7 +152,7 @@ impl KillPoint {
         let phase = |phase: TargetState| format!("{phase:?}");
         let runs = seen.into_iter().flat_map(|seen| &seen.runs).map(|run| {
             let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
-            format!("{} {:?} ({})", run.event, run.state, units.collect::<Vec<_>>().join(", "))
+            format!("{} {:?} ({})", run.hook, run.state, units.collect::<Vec<_>>().join(", "))
         });
         let units = runs.collect::<Vec<_>>().join("; ");
         Self { step, phase: seen.map(|seen| phase(seen.info.phase)), units }

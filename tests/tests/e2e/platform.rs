@@ -94,7 +94,8 @@ impl E2ePlatform {
         let since = Instant::now();
         loop {
             let seen = self.look(dev).await?;
-            let is_reached = |seen: &TargetDetail| seen.info.phase == phase && seen.telling.is_none();
+            let is_reached =
+                |seen: &TargetDetail| seen.info.phase == phase && seen.pending_notification.is_none();
             if seen.as_ref().is_some_and(is_reached) {
                 return Ok(());
             }

@@ -261,23 +261,23 @@ async fn relays_that_are_killed_gone_and_others() {
     let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
     let about = |name: &str| listed.iter().find(|cluster| cluster.name == name).unwrap();
     for (name, way) in [("inside", TransportKind::Pull), ("asked", TransportKind::Push)] {
-        let ClusterInfo { trouble, version, .. } = about(name);
-        assert_eq!((trouble, about(name).way), (&None, way));
+        let ClusterInfo { error, version, .. } = about(name);
+        assert_eq!((trouble, about(name).transport), (&None, way));
         assert_eq!(
             (version.as_deref(), about(name).uid.as_deref()),
             (Some(env!("CARGO_PKG_VERSION")), Some(&*uid))
         );
-        assert!(about(name).up_seconds.is_some() && about(name).works.is_some(), "{listed:?}");
+        assert!(about(name).up_seconds.is_some() && about(name).tasks.is_some(), "{listed:?}");
     }
-    assert!(about("gone").trouble.as_ref().unwrap().contains("does not answer"), "{listed:?}");
-    assert!(about("copy").trouble.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
+    assert!(about("gone").error.as_ref().unwrap().contains("does not answer"), "{listed:?}");
+    assert!(about("copy").error.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
 
     // People see what is waited for, and cannot let go of what may still run.
-    let silence = about("gone").silence.as_ref().expect("it was asked in vain");
+    let silence = about("gone").outage.as_ref().expect("it was asked in vain");
     let silent = format!("cluster gone gives no answer since {}", silence.since);
     let seen = place.get("lost").await;
     assert_eq!(seen.info.phase, TargetState::Stopping);
-    assert_eq!(seen.silence.unwrap().units, ["word/note", "word/slow"]);
+    assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
     let told = place.ebb(&["why", "lost"]).await.done().stdout;
     for part in [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb abandon lost"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -297,7 +297,7 @@ async fn relays_that_are_killed_gone_and_others() {
     let late = TaskId { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
     let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
     let work = ObjectTask {
-        life: life.clone(),
+        instance: life.clone(),
         apply: vec![left],
         keep: true,
         until: TaskCompletion::Ready(vec![]),
@@ -309,7 +309,7 @@ async fn relays_that_are_killed_gone_and_others() {
         installation: String::new(),
     };
     let request =
-        EnsureTask { v: 1, name: late.clone(), not_after_ms: 60_000, timeout_ms: 60_000, callback, work };
+        EnsureTask { v: 1, name: late.clone(), not_after_ms: 60_000, timeout_ms: 60_000, callback, body };
     asked.ask(RelayRequest::Ensure(Box::new(request))).await;
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -319,13 +319,13 @@ async fn relays_that_are_killed_gone_and_others() {
     });
     kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).unwrap();
     let names = |list: &OrphanList| -> Vec<(String, bool)> {
-        list.orphans.iter().map(|orphan| (orphan.name.clone(), orphan.proven)).collect()
+        list.orphans.iter().map(|orphan| (orphan.name.clone(), orphan.owned)).collect()
     };
     let expected = [("left".to_owned(), true), ("forged".to_owned(), false)];
     until("the orphans", async || {
         let list = place.ebb(&["orphans", "-o", "json"]).await.done();
         let list: OrphanList = serde_json::from_str(&list.stdout).unwrap();
-        assert!(list.unseen.iter().all(|unseen| ["gone", "copy"].contains(&&*unseen.cluster)), "{list:?}");
+        assert!(list.errors.iter().all(|unseen| ["gone", "copy"].contains(&&*unseen.cluster)), "{list:?}");
         (names(&list) == expected).then_some(())
     })
     .await;

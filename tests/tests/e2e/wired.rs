@@ -58,7 +58,7 @@ async fn dev_apply_and_delete() {
 
 /// When the first try of a unit of the teardown succeeded. RFC 3339 in UTC of one length: its order is that of time.
 fn ended(seen: &TargetDetail, key: &str) -> String {
-    let run = seen.runs.iter().find(|run| run.event == "postStop").unwrap();
+    let run = seen.runs.iter().find(|run| run.hook == "postStop").unwrap();
     let unit = run.units.iter().find(|unit| unit.key == key).unwrap();
     assert_eq!((unit.state, unit.attempt), (UnitState::Succeeded, 1));
     unit.ended.clone().unwrap()

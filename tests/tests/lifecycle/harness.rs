@@ -425,7 +425,8 @@ impl LifecycleHarness {
     /// Waits until the platform has taken the outcome, which closes the run.
     pub(crate) async fn taken(&self, name: &str) {
         let what = format!("the platform has taken how {name} is");
-        eventually(&what, async || self.target(name).await?.telling.is_none().then_some(())).await;
+        eventually(&what, async || self.target(name).await?.pending_notification.is_none().then_some(()))
+            .await;
     }
 
     /// Waits until a unit of an event is in this state.
@@ -494,7 +495,7 @@ pub(crate) fn run_id(name: &str, moment: Hook) -> RunId {
 }
 
 pub(crate) fn find(target: &TargetDetail, event: &str, unit: &str) -> Option<UnitDetail> {
-    let run = target.runs.iter().find(|run| run.event == event)?;
+    let run = target.runs.iter().find(|run| run.hook == event)?;
     run.units.iter().find(|found| found.key == format!("r/{unit}")).cloned()
 }
 

@@ -76,7 +76,7 @@ pub(crate) async fn after_the_teardown() {
     eventually("the undo of x", async || undone(&world).contains("x").then_some(())).await;
     let target = world.phase("a", TargetState::Gone).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().state, UnitState::Cancelled);
-    assert!(world.why("a").await.exists.is_empty());
+    assert!(world.why("a").await.remaining.is_empty());
     world.told("a", &["gone", "gone"]).await;
 }
 
@@ -237,7 +237,7 @@ pub(crate) async fn two_tries_after_the_undo() {
     two.is_problem(409, "late");
     eventually("both undos", async || (undone(&world) == ids(["unknown", "one", "two"])).then_some(())).await;
     world.phase("a", TargetState::Gone).await;
-    assert!(world.why("a").await.exists.is_empty());
+    assert!(world.why("a").await.remaining.is_empty());
 }
 
 /// Two of three successes are taken away, one after the other; the third comes when that is over.
@@ -333,12 +333,12 @@ pub(crate) async fn both_tries_count() {
         serde_json::to_value(&target.resources["r"].outputs).unwrap(),
         json!({"id": {"value": "two"}})
     );
-    let exists = world.why("a").await.exists;
+    let exists = world.why("a").await.remaining;
     assert!(exists.iter().all(|existing| existing.certainty == Certainty::Exists), "{exists:?}");
     world.delete("a").await;
     world.phase("a", TargetState::Gone).await;
     assert_eq!(undone(&world), ids(["one", "two"]));
-    assert!(world.why("a").await.exists.is_empty());
+    assert!(world.why("a").await.remaining.is_empty());
 }
 
 /// The first try's success comes while the second is being waited for after a cancel.

@@ -28,7 +28,7 @@ pub(crate) async fn time_to_live() {
     let told = world.told("a", &["ready", "gone"]).await;
     assert_eq!((&told[0]["stopCause"], &told[1]["stopCause"]), (&Value::Null, &json!("expired")));
     let info = world.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.waived), (Some(TargetStopCause::Expired), false));
+    assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Expired), false));
     let why = world.why("a").await;
     assert!(why.summary.contains("its time to live ended at"), "{why:?}");
     assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);
@@ -45,7 +45,7 @@ pub(crate) async fn outcomes_until_they_are_taken() {
     world.phase("a", TargetState::Ready).await;
     world.receiver.call("POST /platform", 4).await;
     crate::harness::eventually("the outcome is taken", async || {
-        world.target("a").await?.telling.is_none().then_some(())
+        world.target("a").await?.pending_notification.is_none().then_some(())
     })
     .await;
     let told = world.receiver.calls("POST /platform");

@@ -248,7 +248,7 @@ pub(crate) async fn lost_outputs_are_named() {
         store.bucket.remove(&key).await.unwrap();
     }
     let why = world.why("a").await;
-    assert_eq!((why.exists.len(), why.exists[0].outputs_left_out), (1, true));
+    assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
     assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
     assert_eq!(round_at(&world, KEPT * 20).await, 0);
     // As one whose outputs are there: something of it may exist.

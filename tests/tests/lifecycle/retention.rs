@@ -177,8 +177,9 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     world.told("a", &["ready", "gone"]).await;
     let store = world.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
-    let tell = NotificationState { what: Notification::Gone, tries: 1, held_by: None, reason: None };
-    let target = TargetHead { tell: Some(tell), version: seen.version + 1, ..seen.clone() };
+    let tell =
+        NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
+    let target = TargetHead { notification: Some(tell), version: seen.version + 1, ..seen.clone() };
     let transition =
         TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
@@ -221,7 +222,7 @@ pub(crate) async fn what_may_exist_keeps_its_records() {
     let before = stored(&world, "a").await;
     assert_eq!(round_at(&world, KEPT * 8).await, 0);
     assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
-    assert_eq!(world.why("a").await.exists.len(), 1);
+    assert_eq!(world.why("a").await.remaining.len(), 1);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {

@@ -358,7 +358,7 @@ pub(crate) async fn not_idempotent_with_an_unknown_outcome() {
     let unit = find(&target, "preStart", "make").unwrap();
     assert!(unit.reason.unwrap().message.contains("not sent again"));
     let why = world.why("a").await;
-    let [possible] = &why.exists[..] else { panic!("{why:?}") };
+    let [possible] = &why.remaining[..] else { panic!("{why:?}") };
     assert_eq!(possible.certainty, Certainty::Possible);
     assert_eq!(world.receiver.calls("POST /make").len(), 1);
 }
@@ -427,7 +427,7 @@ pub(crate) async fn what_never_started_is_not_listed() {
     world.create("a", "unstarted").await;
     world.phase("a", TargetState::Failed).await;
     assert!(world.receiver.calls("POST /bad").is_empty() && world.receiver.calls("POST /next").is_empty());
-    let exists = world.why("a").await.exists;
+    let exists = world.why("a").await.remaining;
     let exists: Vec<_> = exists.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
     assert_eq!(exists, [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)]);
 }

@@ -137,7 +137,7 @@ postStop:
     world.phase("a", TargetState::Stuck).await;
     assert_eq!(world.receiver.calls("POST /drop").len(), 2);
     let why = world.why("a").await;
-    assert_eq!(why.exists.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
+    assert_eq!(why.remaining.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
     assert_eq!(why.cause.unwrap().unit, "r/drop");
     // Neither a repeated end nor a new life of the name moves it.
     world.delete("a").await;
@@ -192,7 +192,7 @@ async fn stuck() -> LifecycleHarness {
 }
 
 async fn left(world: &LifecycleHarness) -> Vec<String> {
-    world.why("a").await.exists.into_iter().map(|it| it.unit).collect()
+    world.why("a").await.remaining.into_iter().map(|it| it.unit).collect()
 }
 
 pub(crate) async fn gives_up_and_is_skipped() {
@@ -250,7 +250,7 @@ pub(crate) async fn gives_up_and_is_abandoned() {
     let nothing = (&Value::Null, &Value::Null);
     assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
     let info = world.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.waived), (Some(TargetStopCause::Deleted), true));
+    assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Deleted), true));
     world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
 }
 
@@ -297,7 +297,7 @@ pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
     // There is nothing yet, and the receiver may still act.
     let why = world.why("a").await;
     assert_eq!(why.phase, TargetState::Stopping);
-    let [possible] = &why.exists[..] else { panic!("{why:?}") };
+    let [possible] = &why.remaining[..] else { panic!("{why:?}") };
     assert_eq!((possible.unit.as_str(), possible.certainty), ("r/make", Certainty::Possible));
     world.receiver.call("DELETE /thing", 2).await;
     world.phase("a", TargetState::Gone).await;
@@ -356,14 +356,14 @@ pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
     world.ask(Method::POST, abandon, reason()).await.is(202);
     world.phase("a", TargetState::Gone).await;
     let why = world.why("a").await;
-    assert_eq!(why.exists.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
+    assert_eq!(why.remaining.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
     let [note] = &why.notes[..] else { panic!("{why:?}") };
     assert!(note.contains("r/drop") && note.contains("may still act"), "{note}");
     // The receiver reports its success, which is kept.
     let done = world.callback(call.token(), &json!({"status": "succeeded"})).await;
     done.is_problem(409, "late");
     let why = world.why("a").await;
-    assert_eq!((why.exists, why.notes), (vec![], vec![]));
+    assert_eq!((why.remaining, why.notes), (vec![], vec![]));
     assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);
     drop(hold);
 }

@@ -164,7 +164,7 @@ pub(crate) async fn expired() {
     let answer = world.callback(&old, &succeeded("late")).await;
     assert!(matches!(answer.status, 204 | 409), "{answer:?}");
     let records = world.state("a", SETUP).await.records;
-    assert_eq!(records[0].2.result.as_ref().unwrap().verdict, AttemptOutcome::Succeeded);
+    assert_eq!(records[0].2.result.as_ref().unwrap().outcome, AttemptOutcome::Succeeded);
 }
 
 /// A script may wait for its turn for longer than its token is valid.
@@ -256,7 +256,7 @@ pub(crate) async fn twice() {
     assert!(matches!(answer.status, 204 | 409), "{answer:?}");
     let record = world.state("a", SETUP).await.records[0].2.clone();
     assert_eq!(record.result, before.records[0].2.result);
-    let others: Vec<AttemptOutcome> = record.others.iter().map(|result| result.verdict).collect();
+    let others: Vec<AttemptOutcome> = record.further_results.iter().map(|result| result.outcome).collect();
     assert!(others.contains(&AttemptOutcome::Succeeded), "{record:?}");
     assert_eq!(world.receiver.calls("POST /next").len(), 1);
     world.delete("a").await;
@@ -369,7 +369,7 @@ pub(crate) async fn a_flood_of_distinct_results() {
     world.phase("a", TargetState::Ready).await;
     let state = world.state("a", SETUP).await;
     let record = state.records[0].2.clone();
-    assert_eq!((record.others.len(), record.excess), (limits::DISTINCT_RESULTS - 1, 24));
+    assert_eq!((record.further_results.len(), record.excess), (limits::DISTINCT_RESULTS - 1, 24));
     assert!(state.heads[0].head.late.len() <= limits::DISTINCT_RESULTS, "{state:?}");
     let target = world.target("a").await.unwrap();
     assert_eq!(crate::harness::find(&target, "preStart", "make").unwrap().excess_results, Some(24));
@@ -418,14 +418,14 @@ pub(crate) async fn after_a_failure() {
     let failure = json!({"status": "failed", "reason": {"code": "failed", "message": "no room"}});
     world.callback(call.token(), &failure).await.is(204);
     world.phase("a", TargetState::Failed).await;
-    assert_eq!(world.why("a").await.exists[0].certainty, Certainty::Possible);
+    assert_eq!(world.why("a").await.remaining[0].certainty, Certainty::Possible);
     world.callback(call.token(), &failure).await.is(204);
     world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late");
     let target = world.phase("a", TargetState::Failed).await;
     assert_eq!(crate::harness::find(&target, "preStart", "make").unwrap().state, UnitState::Failed);
     assert!(world.receiver.calls("POST /next").is_empty());
     let why = world.why("a").await;
-    assert_eq!(why.exists[0].certainty, Certainty::Exists, "{why:?}");
+    assert_eq!(why.remaining[0].certainty, Certainty::Exists, "{why:?}");
     assert_eq!(why.cause.unwrap().reason.message, "no room");
     world.delete("a").await;
     world.phase("a", TargetState::Gone).await;
@@ -440,11 +440,11 @@ pub(crate) async fn after_a_cancel() {
     assert!(stored.heads[0].head.done.is_empty(), "{stored:?}");
     let late = stored.heads[0].head.late.iter().map(|late| (late.slot, late.attempt)).collect::<Vec<_>>();
     assert_eq!(late, [(0, Attempt(1))]);
-    assert_eq!(stored.records[0].2.result.as_ref().unwrap().verdict, AttemptOutcome::Succeeded);
+    assert_eq!(stored.records[0].2.result.as_ref().unwrap().outcome, AttemptOutcome::Succeeded);
     world.phase("a", TargetState::Gone).await;
     assert!(world.receiver.calls("POST /next").is_empty());
     assert_eq!(world.receiver.calls("POST /undo").last().unwrap().body, json!({"id": "x"}));
-    assert!(world.why("a").await.exists.is_empty());
+    assert!(world.why("a").await.remaining.is_empty());
     // The same success again is in the ledger already.
     let undone = world.receiver.calls("POST /undo").len();
     let answer = world.callback(call.token(), &succeeded("x")).await;

@@ -62,7 +62,7 @@ pub(crate) async fn answers_do_not_wait_for_the_platform() {
     assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
     world.phase("a", TargetState::Ready).await;
     drop(platform);
-    let taken = async || world.target("a").await?.telling.is_none().then_some(());
+    let taken = async || world.target("a").await?.pending_notification.is_none().then_some(());
     eventually("the outcome is taken", taken).await;
     // A sweep may send the outcome once more while the platform hangs.
     let told = world.receiver.calls("POST /platform");

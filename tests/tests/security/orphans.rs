@@ -29,23 +29,23 @@ async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Jso
     let batch: Batch = serde_json::from_slice(&body).unwrap();
     let answer = match batch.requests.into_iter().next().unwrap() {
         RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
-            works: relay.works.lock().unwrap().clone(),
+            tasks: relay.works.lock().unwrap().clone(),
             next: Some("2".to_owned()),
             ..ClusterListing::default()
         }),
         RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
-            strangers: relay.strangers.lock().unwrap().clone(),
-            unseen: vec!["ConfigMap: forbidden".to_owned()],
+            unmanaged: relay.strangers.lock().unwrap().clone(),
+            errors: vec!["ConfigMap: forbidden".to_owned()],
             ..ClusterListing::default()
         }),
-        RelayRequest::Discard(name) => {
+        RelayRequest::Delete(name) => {
             relay.works.lock().unwrap().retain(|work| work.name != name);
             relay.discarded.lock().unwrap().push(name.unit);
             RelayResponse::Done
         }
         other => panic!("{other:?}"),
     };
-    Json(BatchResponse { v: 1, cluster: "uid".to_owned(), answers: vec![answer] })
+    Json(BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![answer] })
 }
 
 fn object(name: &str, labelled: bool) -> ObjectSummary {
@@ -172,7 +172,7 @@ async fn world() -> (LifecycleHarness, OrphanRelay) {
         relay.works.lock().unwrap().push(TaskSummary {
             name: TaskId { unit: unit(case.name), attempt: 1 },
             phase: "taken".to_owned(),
-            life: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
+            instance: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
             callback: match case.ours.0 {
                 OwnerKind::Us => callback.clone(),
                 OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
@@ -206,16 +206,16 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
     let list: OrphanList = world.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
     for case in &CASES {
-        let seen = of(case.name).map(|orphan| orphan.proven);
+        let seen = of(case.name).map(|orphan| orphan.owned);
         let expected = case.expected.0.then_some(case.expected.1);
         assert_eq!(seen, expected, "{}", case.name);
     }
     assert_eq!(of("of-living"), None);
     let (gone, forged) = (of("of-gone").unwrap(), of("forged").unwrap());
-    assert!(!gone.proven && !forged.proven && gone.why.contains("no record"), "{gone:?} {forged:?}");
-    assert!(!forged.why.contains('\u{1b}') && !forged.life.contains('\u{1b}'), "{forged:?}");
-    assert!(of("gone").unwrap().why.contains("sandbox/gone"), "{list:?}");
-    assert_eq!((&*list.unseen[0].cluster, &*list.unseen[0].why), ("eu", "ConfigMap: forbidden"));
+    assert!(!gone.owned && !forged.owned && gone.reason.contains("no record"), "{gone:?} {forged:?}");
+    assert!(!forged.reason.contains('\u{1b}') && !forged.instance.contains('\u{1b}'), "{forged:?}");
+    assert!(of("gone").unwrap().reason.contains("sandbox/gone"), "{list:?}");
+    assert_eq!((&*list.errors[0].cluster, &*list.errors[0].reason), ("eu", "ConfigMap: forbidden"));
 
     let (env, store) = (world.stack().env(), world.stack().store().as_ref());
     let expected = CASES.iter().filter(|case| case.expected.2).count();

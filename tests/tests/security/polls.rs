@@ -42,14 +42,14 @@ async fn world() -> LifecycleHarness {
 
 fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollRequest {
     let held = held.iter().map(|&id| id.to_owned()).collect();
-    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, held, answers }
+    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, held, replies: answers }
 }
 
 fn done(id: &str, works: u64) -> QueuedReply {
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, works };
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: works };
     let answers =
-        BatchResponse { v: 1, cluster: PINNED.to_owned(), answers: vec![RelayResponse::About(about)] };
-    QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Answers(answers) }
+        BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::Info(about)] };
+    QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(answers) }
 }
 
 /// A body with the three headers of a signature.
@@ -76,7 +76,7 @@ async fn send(
 /// A poll as the relay of the cluster sends it.
 async fn ask(world: &LifecycleHarness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
     let answer = send(world, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
-    answer.is(200).json::<PollResponse>().mail
+    answer.is(200).json::<PollResponse>().batches
 }
 
 /// The next mail of a cluster.
@@ -138,10 +138,10 @@ pub(crate) async fn proofs() {
     }
     // Nobody of them got it or answered it; its relay does.
     assert_eq!(ask(&world, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
-    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
+    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::Info]);
     assert_eq!(opened(&waits).unwrap().cluster, PINNED);
     ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
-    assert_eq!(asking.await.unwrap().unwrap().0.works, 7);
+    assert_eq!(asking.await.unwrap().unwrap().0.tasks, 7);
 }
 
 pub(crate) async fn answers() {
@@ -163,9 +163,9 @@ pub(crate) async fn answers() {
     let again = signed(INSIDE, now(), serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap());
     for _ in 0..2 {
         let post: PollResponse = send(&world, "inside", &again).await.is(200).json();
-        assert_eq!(post.mail.len(), 1, "{post:?}");
-        assert_eq!((&post.mail[0].id, &post.mail[0].sealed), (&waits.id, &waits.sealed));
-        assert!(post.mail[0].age_ms + post.mail[0].left_ms == 5_000, "{post:?}");
+        assert_eq!(post.batches.len(), 1, "{post:?}");
+        assert_eq!((&post.batches[0].id, &post.batches[0].sealed), (&waits.id, &waits.sealed));
+        assert!(post.batches[0].age_ms + post.batches[0].left_ms == 5_000, "{post:?}");
     }
     assert_eq!(ask(&world, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
     // The first answer counts.
@@ -173,7 +173,7 @@ pub(crate) async fn answers() {
         signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
     send(&world, "inside", &first).await.is(200);
     ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
-    assert_eq!(asking.await.unwrap().unwrap().0.works, 1);
+    assert_eq!(asking.await.unwrap().unwrap().0.tasks, 1);
     send(&world, "inside", &first).await.is(200);
     assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
 }
@@ -205,7 +205,7 @@ pub(crate) async fn nobody_asks() {
     let world = world().await;
     let relay = world.stack().env().relay.clone();
     let (begun, waits_since) = (Instant::now(), now());
-    let work = ObjectTask { life: "l".to_owned(), ..ObjectTask::default() };
+    let work = ObjectTask { instance: "l".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
         name: TaskId { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
@@ -217,7 +217,7 @@ pub(crate) async fn nobody_asks() {
             token: "canary-token".to_owned(),
             installation: String::new(),
         },
-        work: TaskBody::Objects(work),
+        body: TaskBody::Objects(work),
     };
     let asking = {
         let (relay, request) = (relay.clone(), request.clone());
@@ -245,7 +245,7 @@ pub(crate) async fn nobody_asks() {
     assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);
     assert_eq!(store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
     let large = EnsureTask {
-        work: TaskBody::Objects(ObjectTask {
+        body: TaskBody::Objects(ObjectTask {
             apply: vec![json!("x".repeat(5 << 20))],
             ..ObjectTask::default()
         }),

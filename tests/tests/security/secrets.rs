@@ -301,7 +301,7 @@ preStart:
         let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
         let is_noted = async || {
             let target = store.read_target("sandbox", name).await.unwrap().unwrap();
-            target.release.iter().any(|release| release.life == life)
+            target.release.iter().any(|release| release.instance == life)
         };
         world.create(name, name).await;
         world.phase(name, TargetState::Ready).await;

@@ -37,7 +37,7 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     world.delete("a").await;
     let delivery = eventually("a try has failed", async || world.target("a").await?.delivery).await;
     assert_eq!(delivery.outcome, "gone");
-    assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.tries);
+    assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.attempts);
     assert!(delivery.next.is_some());
     // A gone target stays in the list of the living until the platform has accepted its outcome.
     assert!(listed(&world).await.is_some_and(|waits| waits.contains("`gone`")));
@@ -104,7 +104,7 @@ pub(crate) async fn every_unit_that_failed() {
         (again && target.info.phase == TargetState::Failed).then_some(both)
     });
     for unit in both.await {
-        assert_eq!((unit.attempt_of_series, unit.attempts), (1, 1), "{unit:?}");
+        assert_eq!((unit.attempt_in_series, unit.max_attempts), (1, 1), "{unit:?}");
     }
     assert!(world.why("a").await.failed.iter().all(|failed| failed.attempt == 2));
 }

@@ -34,7 +34,7 @@ fn target() -> TargetHead {
         uid: "uid".into(),
         generation: 1,
         phase: TargetPhase::Stopping,
-        moment: Some(Hook::PostStop),
+        hook: Some(Hook::PostStop),
         plan: plan.clone(),
         routing_key: key.clone(),
         plugins: plugins.clone(),
@@ -42,8 +42,13 @@ fn target() -> TargetHead {
         since: AT,
         expires: Some(AT),
         stop_cause: TargetStopCause::Expired,
-        is_waived: true,
-        tell: Some(NotificationState { what: Notification::Gone, tries: 1, held_by, reason }),
+        is_overridden: true,
+        notification: Some(NotificationState {
+            notification: Notification::Gone,
+            attempts: 1,
+            delivered_by: held_by,
+            reason,
+        }),
         waiting: Some(PendingCreation {
             uid: "next".into(),
             generation: 1,
@@ -52,7 +57,7 @@ fn target() -> TargetHead {
             plugins,
             ttl_ms: Some(1),
         }),
-        release: vec![store::SecretRelease { life: "life".into(), cluster: Some("far".into()) }],
+        release: vec![store::SecretRelease { instance: "life".into(), cluster: Some("far".into()) }],
         due: Some(AT),
         version: 1,
     }
@@ -72,7 +77,7 @@ fn failure() -> AttemptResult {
         damaged: None,
     };
     AttemptResult {
-        verdict: AttemptOutcome::Failed,
+        outcome: AttemptOutcome::Failed,
         at: AT.0,
         took_ms: Some(1),
         outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
@@ -139,7 +144,7 @@ async fn lives(store: &Store) {
     store.put_result(run, unit, attempt, &failure()).await.unwrap();
     for number in 0..=DISTINCT_RESULTS {
         let (verdict, outputs) = (AttemptOutcome::Succeeded, OutputStorage::Bucket("key".into()));
-        let result = AttemptResult { verdict, outputs, digest: number.to_string(), ..failure() };
+        let result = AttemptResult { outcome: verdict, outputs, digest: number.to_string(), ..failure() };
         for unit in [unit, Unit(1)] {
             store.put_result(run, unit, attempt, &result).await.unwrap();
         }

@@ -23,10 +23,10 @@ pub(crate) struct LogsArgs {
     resource: Option<String>,
     /// Only the unit of this name
     #[arg(long, visible_alias = "unit", value_name = "UNIT")]
-    step: Option<String>,
+    unit: Option<String>,
     /// Only this event, such as preStart
     #[arg(long, value_name = "EVENT")]
-    event: Option<String>,
+    hook: Option<String>,
     /// This try, from 1; without it the last one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct LogsArgs {
 #[serde(rename_all = "camelCase")]
 struct AttemptLog {
     run: String,
-    event: String,
+    hook: String,
     unit: String,
     attempt: u32,
     log: String,
@@ -71,7 +71,7 @@ impl LogsArgs {
                 }
                 logs.push(AttemptLog {
                     run: run.id.clone(),
-                    event: run.event.clone(),
+                    hook: run.hook.clone(),
                     unit: unit.key.clone(),
                     attempt,
                     log,
@@ -93,10 +93,10 @@ impl LogsArgs {
         let fits =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let mut chosen = Vec::new();
-        for run in seen.runs.iter().filter(|run| fits(&self.event, &run.event)) {
+        for run in seen.runs.iter().filter(|run| fits(&self.hook, &run.hook)) {
             for unit in &run.units {
                 let (resource, step) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-                let step = fits(&self.step, step) || fits(&self.step, &unit.key);
+                let step = fits(&self.unit, step) || fits(&self.unit, &unit.key);
                 if step && fits(&self.resource, resource) {
                     chosen.push((run, unit));
                 }
@@ -145,7 +145,7 @@ fn text(logs: &[AttemptLog]) -> String {
     }
     let mut text = String::new();
     for log in logs {
-        text.push_str(&heading(&log.event, &log.unit, log.attempt));
+        text.push_str(&heading(&log.hook, &log.unit, log.attempt));
         text.push_str(&clean(&log.log));
     }
     text

@@ -26,10 +26,10 @@ impl OrphansArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let list = client.orphans().await?;
         let proven: Vec<String> =
-            list.orphans.iter().filter(|orphan| orphan.proven).map(|orphan| orphan.uid.clone()).collect();
+            list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
             self.output.write(&list, text)?;
-            list.unseen.iter().for_each(|unseen| output::status_line(&not_seen(unseen)));
+            list.errors.iter().for_each(|unseen| output::status_line(&not_seen(unseen)));
             return Ok(Exit::Done);
         }
         if proven.is_empty() {
@@ -44,15 +44,15 @@ impl OrphansArgs {
         }
         let done = client.delete_orphans(proven).await?;
         self.output.write(&done, |done| rows(&done.deleted))?;
-        done.left
+        done.remaining
             .iter()
-            .for_each(|left| output::status_line(&format!("Left in {}: {}", left.cluster, left.why)));
-        Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
+            .for_each(|left| output::status_line(&format!("Left in {}: {}", left.cluster, left.reason)));
+        Ok(if done.remaining.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }
 
 fn not_seen(unseen: &RelayProblem) -> String {
-    format!("Not looked at in {}: {}", unseen.cluster, unseen.why)
+    format!("Not looked at in {}: {}", unseen.cluster, unseen.reason)
 }
 
 fn text(list: &OrphanList) -> String {
@@ -61,7 +61,7 @@ fn text(list: &OrphanList) -> String {
 
 fn rows(orphans: &[Orphan]) -> String {
     let rows = orphans.iter().map(|orphan| {
-        let proven = if orphan.proven { "yes" } else { "no" };
+        let proven = if orphan.owned { "yes" } else { "no" };
         let place = orphan.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
         [
             orphan.cluster.clone(),
@@ -70,7 +70,7 @@ fn rows(orphans: &[Orphan]) -> String {
             orphan.uid.clone(),
             timing::length(Duration::from_secs(orphan.age_seconds)),
             proven.to_owned(),
-            orphan.why.clone(),
+            orphan.reason.clone(),
         ]
     });
     output::table(&["CLUSTER", "KIND", "NAME", "UID", "AGE", "OURS", "WHY"], rows)
@@ -88,13 +88,13 @@ mod tests {
             namespace: Some("ebb-units".to_owned()),
             name: "ebb-a-1".to_owned(),
             uid: "8c1a".to_owned(),
-            life: "k3j2".to_owned(),
+            instance: "k3j2".to_owned(),
             age_seconds: 7200,
-            why: "sandbox/a, for which it was made, is gone".to_owned(),
-            proven: true,
+            reason: "sandbox/a, for which it was made, is gone".to_owned(),
+            owned: true,
         };
-        let forged = Orphan { namespace: None, kind: "Node".to_owned(), proven: false, ..job.clone() };
-        let list = OrphanList { orphans: vec![job, forged], unseen: vec![] };
+        let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
+        let list = OrphanList { orphans: vec![job, forged], errors: vec![] };
         insta::assert_snapshot!(text(&list), @r"
         CLUSTER  KIND  NAME               UID   AGE    OURS  WHY
         eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes   sandbox/a, for which it was made, is gone

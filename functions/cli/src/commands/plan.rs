@@ -51,8 +51,8 @@ impl PlanArgs {
 /// The plan as text, with a line end.
 fn text(name: &str, preview: &PlanPreview) -> String {
     let mut text = format!("{name}  {}\n", preview.digest);
-    for event in &preview.events {
-        let _ = writeln!(text, "\n{}", event.event);
+    for event in &preview.hooks {
+        let _ = writeln!(text, "\n{}", event.hook);
         for (position, unit) in event.units.iter().enumerate() {
             let place = unit.cluster.as_ref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
             let _ = writeln!(text, "  {}. {}  {}{place}", position + 1, unit.key, unit.kind);
@@ -66,14 +66,14 @@ fn text(name: &str, preview: &PlanPreview) -> String {
                     .after
                     .iter()
                     .filter(|other| other.key == edge.key)
-                    .map(|other| other.why.as_str())
+                    .map(|other| other.reason.as_str())
                     .collect();
                 let _ = writeln!(text, "       after {} ({})", edge.key, whys.join(", "));
             }
             write_rendered(&mut text, &unit.rendered);
         }
     }
-    if preview.events.is_empty() {
+    if preview.hooks.is_empty() {
         text.push_str("\nno units\n");
     }
     text

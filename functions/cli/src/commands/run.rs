@@ -34,7 +34,7 @@ pub(crate) struct RunArgs {
     sets: SetArgs,
     /// Take everything away again once it is ready
     #[arg(long)]
-    then_delete: bool,
+    rm: bool,
     /// Folder for everything that is kept
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
@@ -62,7 +62,7 @@ struct RunReport {
 
 #[derive(Debug, Serialize)]
 struct UnitReport {
-    event: String,
+    hook: String,
     #[serde(flatten)]
     unit: ebb_protocol::api::UnitDetail,
 }
@@ -103,7 +103,7 @@ impl RunArgs {
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
         let life = WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
-        let then = if self.then_delete { ReadyAction::Delete } else { ReadyAction::Keep };
+        let then = if self.rm { ReadyAction::Delete } else { ReadyAction::Keep };
         let mut running = LocalSandbox {
             machine: &machine,
             client,
@@ -150,7 +150,7 @@ impl LocalSandbox<'_> {
             publish(&self.client, plugin).await?;
         }
         let preview = self.client.preview(document.expanded()).await?;
-        let after_ready = preview.events.iter().any(|event| event.event == "postStart");
+        let after_ready = preview.hooks.iter().any(|event| event.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         request(&self.client, LifecycleType::Created, &self.instance, Some(document.expanded())).await?;
         let ended = self.follow(goal, 0).await?;
@@ -307,7 +307,7 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
         }
     }
     let units = runs.iter().flat_map(|run| {
-        run.units.iter().map(|unit| UnitReport { event: run.event.clone(), unit: unit.clone() })
+        run.units.iter().map(|unit| UnitReport { hook: run.hook.clone(), unit: unit.clone() })
     });
     let outputs = reached.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
     RunReport {
@@ -331,7 +331,7 @@ fn remaining_text(last: Option<&TargetDetail>, life: &WatchedInstance) -> String
 
 /// Keys of the units that may have made something.
 fn started_units(runs: &[RunDetail]) -> Vec<&str> {
-    let before = runs.iter().filter(|run| matches!(run.event.as_str(), "preStart" | "postStart"));
+    let before = runs.iter().filter(|run| matches!(run.hook.as_str(), "preStart" | "postStart"));
     let started = |state| !matches!(state, UnitState::Waiting | UnitState::Skipped | UnitState::Blocked);
     before
         .flat_map(|run| &run.units)

@@ -161,7 +161,7 @@ fn script(
     name: &str,
     mut given: BTreeMap<String, String>,
 ) -> Result<(ScriptTask, Duration), CliError> {
-    let found = plan.events.iter().enumerate().find_map(|(event, of)| {
+    let found = plan.hooks.iter().enumerate().find_map(|(event, of)| {
         let unit = of
             .units
             .iter()
@@ -169,12 +169,12 @@ fn script(
         Some((event, unit))
     });
     let (event, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
-    let at = UnitRef { moment: plan.events[event].moment, unit: u32::try_from(position).unwrap_or(u32::MAX) };
-    let unit = &mut plan.events[event].units[position];
-    let Action::Pod(pod) = unit.work.clone() else {
+    let at = UnitRef { hook: plan.hooks[event].hook, unit: u32::try_from(position).unwrap_or(u32::MAX) };
+    let unit = &mut plan.hooks[event].units[position];
+    let Action::Pod(pod) = unit.action.clone() else {
         return Err(CliError::failed(format!(
             "{name} is a {} unit, and only a pod's script can run alone",
-            unit.work.kind()
+            unit.action.kind()
         )));
     };
     for input in &mut unit.inputs {
@@ -198,7 +198,7 @@ fn script(
         namespace: pod.namespace,
         pod_template: pod.pod_template,
         text: pod.script,
-        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), &plan.events[event].event),
+        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), &plan.hooks[event].event),
         inputs: inputs.into_iter().map(script_input).collect(),
         outputs: unit
             .outputs

@@ -65,11 +65,11 @@ impl PlanDiagram {
     /// The graph of a plan.
     pub(crate) fn new(title: &str, plan: &Plan) -> Self {
         let all = compile::edges(plan);
-        let events = plan.events.iter().map(|event| {
+        let events = plan.hooks.iter().map(|event| {
             let units: Vec<DiagramNode> = event
                 .units
                 .iter()
-                .map(|unit| DiagramNode { key: unit.key.clone(), kind: unit.work.kind().to_owned() })
+                .map(|unit| DiagramNode { key: unit.key.clone(), kind: unit.action.kind().to_owned() })
                 .collect();
             let positions: std::collections::HashMap<&str, usize> =
                 units.iter().enumerate().map(|(position, node)| (node.key.as_str(), position)).collect();

@@ -13,8 +13,8 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         kind: "pod".to_owned(),
         state,
         attempt: 1,
-        attempts: 3,
-        attempt_of_series: 1,
+        max_attempts: 3,
+        attempt_in_series: 1,
         after: Vec::new(),
         reason: None,
         started: None,
@@ -36,7 +36,7 @@ fn units() -> Vec<UnitDetail> {
         UnitDetail {
             after: vec!["db/provision".to_owned()],
             attempt: 2,
-            attempt_of_series: 2,
+            attempt_in_series: 2,
             started: at("09:00:05.500"),
             deadline: at("09:05:05.500"),
             ..unit("db/seed", UnitState::Running)
@@ -51,7 +51,7 @@ fn units() -> Vec<UnitDetail> {
                 message: "the server answered 503".to_owned(),
             }),
             attempt: 2,
-            attempt_of_series: 2,
+            attempt_in_series: 2,
             next: at("09:00:14"),
             ..unit("billing/register", UnitState::Retrying)
         },
@@ -61,7 +61,7 @@ fn units() -> Vec<UnitDetail> {
                 message: "the script ended with code 3".to_owned(),
             }),
             attempt: 3,
-            attempt_of_series: 3,
+            attempt_in_series: 3,
             took_ms: Some(12_000),
             ..unit("queue/create", UnitState::Failed)
         },
@@ -74,7 +74,7 @@ fn units() -> Vec<UnitDetail> {
 pub(crate) fn busy() -> TargetView {
     let run = RunDetail {
         id: "k3-1-pre-start".to_owned(),
-        event: "preStart".to_owned(),
+        hook: "preStart".to_owned(),
         state: RunState::Running,
         started: "2026-11-21T09:00:00Z".to_owned(),
         units: units(),
@@ -110,7 +110,7 @@ pub(crate) fn done() -> TargetView {
     };
     view.runs.push(RunDetail {
         id: "k3-1-post-stop".to_owned(),
-        event: "postStop".to_owned(),
+        hook: "postStop".to_owned(),
         state: RunState::Running,
         started: "2026-11-21T09:00:09Z".to_owned(),
         units: vec![undo],
@@ -131,7 +131,7 @@ pub(crate) fn wide(count: usize) -> TargetView {
                 ..500 => UnitState::Succeeded,
                 _ => UnitState::Waiting,
             };
-            UnitDetail { attempts: 1, ..unit(&format!("fan/unit-{number}"), state) }
+            UnitDetail { max_attempts: 1, ..unit(&format!("fan/unit-{number}"), state) }
         })
         .collect();
     view

@@ -224,7 +224,7 @@ fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>
 
 /// Where the run after ready stands.
 fn after_ready(seen: &TargetDetail) -> Option<RunState> {
-    seen.runs.iter().find(|run| run.event == "postStart").map(|run| run.state)
+    seen.runs.iter().find(|run| run.hook == "postStart").map(|run| run.state)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) fn phase(phase: TargetState) -> &'static str {
 /// Returns the phase of a target, with what is special about its end.
 pub(crate) fn target_state(target: &TargetInfo) -> String {
     let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
-    let waived = target.waived.then_some("waived");
+    let waived = target.overridden.then_some("waived");
     let notes: Vec<&str> = expired.into_iter().chain(waived).collect();
     match notes.is_empty() {
         true => phase(target.phase).to_owned(),
@@ -46,9 +46,10 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
     let message = reason.message.trim().replace('\n', " ");
     match (message.as_str(), reason.code) {
         ("", code) => self::code(code).to_owned(),
-        (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Waived | ReasonCode::Cancelled) => {
-            message.to_owned()
-        }
+        (
+            message,
+            ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled,
+        ) => message.to_owned(),
         (message, code) => format!("{message} ({})", self::code(code)),
     }
 }
@@ -76,14 +77,14 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
         ReasonCode::Failed => "failed",
         ReasonCode::Cancelled => "cancelled",
         ReasonCode::Skipped => "skipped",
-        ReasonCode::Waived => "waived",
+        ReasonCode::Overridden => "waived",
     }
 }
 
 /// Where a unit stands: on what it waits, since when, until when.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
     let number = tries(unit);
-    let tries = if unit.attempts > 1 { format!(", {number}") } else { String::new() };
+    let tries = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "about to be sent".to_owned(),
         UnitState::Waiting => format!("waits for {}", abbreviated(waiting_for)),
@@ -123,7 +124,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
 
 /// `try 1/3`; after a retry by an operator also the number that its logs have.
 fn tries(unit: &UnitDetail) -> String {
-    let UnitDetail { attempt, attempts, attempt_of_series: number, .. } = unit;
+    let UnitDetail { attempt, max_attempts: attempts, attempt_in_series: number, .. } = unit;
     if number == attempt {
         format!("try {number}/{attempts}")
     } else {

@@ -25,7 +25,7 @@ pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Time
             continue;
         }
         if begun {
-            lines.push(format!("{}  begins: {}", run.event, labels::units(run.units.len())));
+            lines.push(format!("{}  begins: {}", run.hook, labels::units(run.units.len())));
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
@@ -39,7 +39,7 @@ pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Time
 }
 
 fn ended(run: &RunDetail) -> String {
-    format!("{}  {}: {}", run.event, labels::run(run.state), super::tree::counted(&run.units))
+    format!("{}  {}: {}", run.hook, labels::run(run.state), super::tree::counted(&run.units))
 }
 
 fn is_open(run: &RunDetail) -> bool {
@@ -55,7 +55,7 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
             continue;
         }
         let waiting = labels::waiting_for(unit, &after.units);
-        lines.push(format!("{}  {}  {}", after.event, unit.key, labels::unit(unit, &waiting, now)));
+        lines.push(format!("{}  {}  {}", after.hook, unit.key, labels::unit(unit, &waiting, now)));
     }
     lines
 }

@@ -33,10 +33,10 @@ pub(crate) fn tree(view: &TargetView, now: Timestamp, room: ScreenSize, marks: S
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
         if number < old && ended {
-            lines.push(format!("{}  {}", run.event, counted(&run.units)));
+            lines.push(format!("{}  {}", run.hook, counted(&run.units)));
             continue;
         }
-        lines.push(format!("{}  {}", run.event, labels::run(run.state)));
+        lines.push(format!("{}  {}", run.hook, labels::run(run.state)));
         let after = view.runs.len() - number - 1;
         let free = room.height.saturating_sub(lines.len() + after).max(3);
         lines.extend(units(view, run, now, free, marks));

@@ -127,7 +127,7 @@ impl RunnerFixture {
 }
 
 pub(crate) fn relay(url: String) -> Option<RelayAddress> {
-    Some(RelayAddress { url, token: "t0ken".to_owned(), heartbeat_ms: 60_000, patience_ms: 20_000 })
+    Some(RelayAddress { url, token: "t0ken".to_owned(), heartbeat_ms: 60_000, report_retry_ms: 20_000 })
 }
 
 pub(crate) fn input(

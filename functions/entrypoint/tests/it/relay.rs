@@ -89,7 +89,7 @@ fn a_relay_that_comes_back_is_told() {
 #[test]
 fn a_relay_that_never_comes_costs_only_patience() {
     let world = RunnerFixture::new();
-    let address = RelayAddress { patience_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
+    let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let begun = Instant::now();
     let done =
         world.run(&EntrypointSpec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
@@ -101,7 +101,8 @@ fn a_relay_that_never_comes_costs_only_patience() {
 #[test]
 fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
     let world = RunnerFixture::new();
-    let address = RelayAddress { patience_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
+    let address =
+        RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
     let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
     until("it has ended", || {

@@ -43,7 +43,7 @@ async fn bodies() {
     let unit = name("unit", 1);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
     let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    let work = ObjectTask { life: "life-1".to_owned(), apply: vec![map], until, ..ObjectTask::default() };
+    let work = ObjectTask { instance: "life-1".to_owned(), apply: vec![map], until, ..ObjectTask::default() };
     world.ensure(world.ensure_of(&unit, work)).await;
     let record = world.records().get("ebb-work.unit.1").await.unwrap();
     let record: serde_json::Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();

@@ -28,7 +28,7 @@ fn map(name: &str) -> Value {
 /// A work with one map, which waits until its time is over.
 fn never_ready(map: &str) -> ObjectTask {
     let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    ObjectTask { life: "life-1".to_owned(), apply: vec![self::map(map)], until, ..ObjectTask::default() }
+    ObjectTask { instance: "life-1".to_owned(), apply: vec![self::map(map)], until, ..ObjectTask::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

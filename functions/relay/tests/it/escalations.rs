@@ -52,7 +52,7 @@ fn in_pod(pointer: &str, value: Value) -> ObjectTask {
 /// Manifests that are applied and waited for.
 fn objects(manifest: Value) -> ObjectTask {
     ObjectTask {
-        life: "life-1".to_owned(),
+        instance: "life-1".to_owned(),
         apply: vec![manifest],
         until: TaskCompletion::Ready(vec![]),
         ..ObjectTask::default()

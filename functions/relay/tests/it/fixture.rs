@@ -216,7 +216,7 @@ impl RelayFixture {
         let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
         let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
         assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<BatchResponse>(&body).unwrap().answers
+        serde_json::from_str::<BatchResponse>(&body).unwrap().responses
     }
 
     /// An answer, if somebody is there.

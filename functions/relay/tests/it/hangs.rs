@@ -32,7 +32,7 @@ const CLIENT: Duration = Duration::from_secs(20);
 fn work(unit: &TaskId, rule: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
     ObjectTask {
-        life: "life-1".to_owned(),
+        instance: "life-1".to_owned(),
         apply: vec![map],
         until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
         ..ObjectTask::default()
@@ -109,7 +109,7 @@ async fn an_answer_comes_before_its_sender_gives_up() {
         let (timeout, count) = (requests[0].timeout(), requests.len());
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
-        let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().answers;
+        let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().responses;
         // It was under way for a second.
         assert!(begun.elapsed() + Duration::from_secs(1) < timeout, "{:?}", begun.elapsed());
         let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
@@ -131,7 +131,7 @@ async fn an_api_server() {
     let ask = async |requests: Vec<RelayRequest>| {
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
-        let answers = relay.batch(batch, Duration::ZERO).await.unwrap().answers;
+        let answers = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
         assert!(begun.elapsed() < ASKER, "{:?}", begun.elapsed());
         answers
     };

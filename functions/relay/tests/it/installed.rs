@@ -177,7 +177,7 @@ async fn installed() {
         // kube-proxy hears of the pod a moment after us.
         let (status, body) = until("the relay", async || post(&http, &batches, &batch, &secret).await).await;
         assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<BatchResponse>(&body).unwrap().answers.remove(0)
+        serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0)
     };
     let ensure = async |unit: &str, work: ObjectTask| {
         let request = requests::ensure(&name(unit, 1), &callbacks, work);
@@ -202,7 +202,7 @@ async fn installed() {
     let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
     assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
     // A pod that could see the other port would find no way to ask for work at its own.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
@@ -211,7 +211,7 @@ async fn installed() {
     // Allowed, and not granted.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
     let work = ObjectTask {
-        life: "life-2".to_owned(),
+        instance: "life-2".to_owned(),
         apply: vec![map],
         until: TaskCompletion::Ready(vec![]),
         ..ObjectTask::default()

@@ -67,7 +67,7 @@ async fn from_inputs_to_outputs() {
     let (foreign, request) = other("run-3", "life-2");
     world.ensure(request).await;
     assert!(world.reason(&foreign).await.1.contains("not this life's"));
-    assert_eq!(world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
     assert!(world.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
     world.close().await;
 }
@@ -143,6 +143,6 @@ async fn as_much_as_may_be() {
     assert!(
         world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]
     );
-    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }

@@ -59,7 +59,7 @@ async fn while_it_starts() {
     for unit in &units {
         check(&world, unit).await;
     }
-    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -101,7 +101,7 @@ async fn while_it_runs_and_reports() {
         check(&world, unit).await;
     }
     assert_eq!(jobs.items.len(), units.len());
-    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -196,7 +196,7 @@ async fn a_success_outlives_its_pod() {
     );
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     pods.patch(&name, &PatchParams::default(), &none).await.unwrap();
-    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }
 
@@ -218,6 +218,6 @@ async fn whoever_asked_goes_away() {
         }
     }
     assert!(begun > 0, "no request has come so far");
-    world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await;
+    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }

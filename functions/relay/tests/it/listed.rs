@@ -17,9 +17,9 @@ async fn list(world: &World) -> ClusterListing {
         let Answer::Listing(page) = world.ask(RelayRequest::List { after }).await else {
             panic!("no listing")
         };
-        all.works.extend(page.works);
-        all.strangers.extend(page.strangers);
-        all.unseen.extend(page.unseen);
+        all.tasks.extend(page.works);
+        all.unmanaged.extend(page.strangers);
+        all.errors.extend(page.unseen);
         all.next = page.next;
         if all.next.is_none() {
             return all;
@@ -30,14 +30,14 @@ async fn list(world: &World) -> ClusterListing {
 #[tokio::test(flavor = "multi_thread")]
 async fn listed_and_discarded() {
     let world = World::new("listed", &[]).await;
-    let Answer::About(about) = world.ask(RelayRequest::About).await else {
+    let Answer::About(about) = world.ask(RelayRequest::Info).await else {
         panic!("it does not say what it is")
     };
     assert_eq!((&*about.version, about.works), (env!("CARGO_PKG_VERSION"), 0));
     let map = |name: &str, labels| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
     let (made, runs) = (name("made", 1), name("runs", 1));
     let work = ObjectTask {
-        life: "life-1".to_owned(),
+        instance: "life-1".to_owned(),
         apply: vec![map("ours", json!({})), map("relabelled", json!({}))],
         keep: true,
         until: TaskCompletion::Ready(vec![]),
@@ -57,8 +57,8 @@ async fn listed_and_discarded() {
     maps.replace("relabelled", &PostParams::default(), &relabelled).await.unwrap();
 
     let all = list(&world).await;
-    assert_eq!(all.unseen, [""; 0]);
-    let of = |unit: &str| all.works.iter().find(|work| work.name.unit == unit).unwrap();
+    assert_eq!(all.errors, [""; 0]);
+    let of = |unit: &str| all.tasks.iter().find(|work| work.name.unit == unit).unwrap();
     let seen = |unit: &str| -> Vec<(String, bool)> {
         of(unit).objects.iter().map(|it| (format!("{}/{}", it.kind, it.name), it.labelled)).collect()
     };
@@ -67,14 +67,14 @@ async fn listed_and_discarded() {
         [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), false)]
     );
     assert_eq!(seen("runs").len(), 2, "a Job and its Secret: {:?}", of("runs"));
-    assert_eq!((&*of("runs").phase, &*of("runs").life), ("running", "life-1"));
+    assert_eq!((&*of("runs").phase, &*of("runs").instance), ("running", "life-1"));
     assert!(of("runs").callback.ends_with("/v1/callbacks") && of("runs").age_ms < 150_000);
-    let strangers: Vec<&str> = all.strangers.iter().map(|it| it.object.name.as_str()).collect();
+    let strangers: Vec<&str> = all.unmanaged.iter().map(|it| it.object.name.as_str()).collect();
     assert_eq!(strangers, ["forged"], "pods go with their Jobs, and records know the others");
 
     for unit in [&made, &runs] {
         until("it to be discarded", async || {
-            (world.ask(RelayRequest::Discard(unit.clone())).await == Answer::Done).then_some(())
+            (world.ask(RelayRequest::Delete(unit.clone())).await == Answer::Done).then_some(())
         })
         .await;
     }
@@ -82,9 +82,9 @@ async fn listed_and_discarded() {
     assert!(maps.get_opt("ours").await.unwrap().is_none());
     // Once more, and of what never was.
     for unit in [made, name("never", 1)] {
-        assert_eq!(world.ask(RelayRequest::Discard(unit)).await, Answer::Done);
+        assert_eq!(world.ask(RelayRequest::Delete(unit)).await, Answer::Done);
     }
-    let left: Vec<_> = list(&world).await.works.into_iter().flat_map(|work| work.objects).collect();
+    let left: Vec<_> = list(&world).await.tasks.into_iter().flat_map(|work| work.objects).collect();
     assert_eq!(left, []);
     for name in ["forged", "relabelled"] {
         maps.delete(name, &DeleteParams::default()).await.expect("it is nobody's to discard");

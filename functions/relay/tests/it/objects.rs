@@ -38,7 +38,7 @@ fn deployment(name: &str, image: &str) -> Value {
 
 fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask {
-        life: "life-1".to_owned(),
+        instance: "life-1".to_owned(),
         apply,
         keep: true,
         until: TaskCompletion::Ready(vec![]),
@@ -48,7 +48,7 @@ fn kept(apply: Vec<Value>) -> ObjectTask {
 
 fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
-    ObjectTask { life: "life-1".to_owned(), remove, ..ObjectTask::default() }
+    ObjectTask { instance: "life-1".to_owned(), remove, ..ObjectTask::default() }
 }
 
 async fn succeeds(world: &World, unit: &TaskId) {
@@ -223,7 +223,7 @@ async fn refusals() {
         ),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
         ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "nothing is applied"),
-        ("life", ObjectTask { life: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
+        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
     ] {
         let unit = name(what, 1);
         let answer = world.ensure(world.ensure_of(&unit, work)).await;
@@ -310,12 +310,12 @@ async fn rules_and_outputs() {
         let mut made = deployment(unit, "ebb.test/busybox:1");
         let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
         made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
-        let work = ObjectTask { life: life.to_owned(), keep: false, ..kept(vec![made]) };
+        let work = ObjectTask { instance: life.to_owned(), keep: false, ..kept(vec![made]) };
         let answer = world.ensure(world.ensure_of(&name(unit, 1), work)).await;
         assert_eq!(matches!(answer, Answer::Refused(_)), life == "life-2", "{answer:?}");
     }
     succeeds(&world, &name("reads", 1)).await;
-    assert_eq!(world.ask(RelayRequest::Release { life: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
     world.close().await;
 }
 

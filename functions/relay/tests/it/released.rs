@@ -50,7 +50,7 @@ async fn released() {
         };
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
         let work = ObjectTask {
-            life: life.to_owned(),
+            instance: life.to_owned(),
             namespace: Some(namespace.to_owned()),
             apply: vec![map],
             outputs: vec![output],
@@ -82,7 +82,7 @@ async fn released() {
         }
         left
     };
-    let release = async |life: &str| world.ask(RelayRequest::Release { life: life.to_owned() }).await;
+    let release = async |life: &str| world.ask(RelayRequest::Release { instance: life.to_owned() }).await;
     let refused = until("the right to look", async || match release("life-1").await {
         Answer::Failed(why) if why.contains("cannot delete resource") => Some(why),
         Answer::Failed(_) => None,

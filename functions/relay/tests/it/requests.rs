@@ -22,7 +22,7 @@ pub(crate) fn ensure(name: &TaskId, url: &str, work: ObjectTask) -> EnsureTask<O
         not_after_ms: 60_000,
         timeout_ms: 90_000,
         callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
-        work,
+        body: work,
     }
 }
 
@@ -55,7 +55,7 @@ impl ScriptJob {
                 url: String::new(),
                 token: String::new(),
                 heartbeat_ms: 0,
-                patience_ms: 0,
+                report_retry_ms: 0,
             }),
         };
         let fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
@@ -117,7 +117,7 @@ impl ScriptJob {
     pub(crate) fn objects(self, name: &TaskId) -> ObjectTask {
         let document = serde_json::to_value(&self.spec).unwrap();
         ObjectTask {
-            life: "life-1".to_owned(),
+            instance: "life-1".to_owned(),
             apply: vec![self.job],
             secrets: vec![SecretDocument {
                 name: secret_of(name),

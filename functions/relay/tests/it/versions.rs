@@ -58,7 +58,7 @@ async fn of_a_kind() {
         });
         let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
         let work = ObjectTask {
-            life: "life-1".to_owned(),
+            instance: "life-1".to_owned(),
             apply: vec![thing],
             keep: *unit != waits,
             until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
@@ -78,8 +78,11 @@ async fn of_a_kind() {
     .await;
     let remove = async |world: &World, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
-        let work =
-            ObjectTask { life: "life-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
+        let work = ObjectTask {
+            instance: "life-1".to_owned(),
+            remove: vec![unit.to_owned()],
+            ..ObjectTask::default()
+        };
         world.ensure(world.ensure_of(&undo, work)).await;
         assert_eq!(world.result(&undo).await.status, CallbackStatus::Succeeded);
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");

@@ -20,7 +20,7 @@ struct NetnsRecord {
     state: PathBuf,
     number: u8,
     /// Its first process, as the machine counts.
-    first: u32,
+    init_pid: u32,
     /// Its namespace of processes: a number may be another process by now.
     namespace: String,
 }
@@ -35,8 +35,8 @@ impl ClusterNetns {
     /// The room of this clone, if its first process lives.
     pub(crate) fn find() -> Option<Self> {
         let note = note()?;
-        let lives = namespace(note.first).is_some_and(|namespace| namespace == note.namespace);
-        lives.then_some(Self { network: ClusterNetwork { number: note.number }, init_pid: note.first })
+        let lives = namespace(note.init_pid).is_some_and(|namespace| namespace == note.namespace);
+        lives.then_some(Self { network: ClusterNetwork { number: note.number }, init_pid: note.init_pid })
     }
 
     /// Opens a room.
@@ -77,7 +77,8 @@ impl ClusterNetns {
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the room's first process is there")?;
         let network = linked(first)?;
-        let note = NetnsRecord { state: state.to_owned(), number: network.number, first, namespace };
+        let note =
+            NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
         folder::write(&path(), &serde_json::to_string(&note)?)?;
         for group in groups(network) {
             fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;

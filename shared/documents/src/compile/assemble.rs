@@ -22,8 +22,7 @@ use crate::plan::{
     UnitRef,
 };
 
-const HOOKS: [HookName; 4] =
-    [HookName::BeforeReady, HookName::AfterReady, HookName::BeforeStop, HookName::AfterStop];
+const HOOKS: [HookName; 4] = [HookName::PreStart, HookName::PostStart, HookName::PreStop, HookName::PostStop];
 
 /// Gives every unit its place: events in the order of a life, in each the resources in the order of the sandbox.
 pub(super) fn place(
@@ -36,15 +35,15 @@ pub(super) fn place(
         let units = &instance.checked.units;
         let places = units.iter().map(|unit| {
             let next = counts.entry(unit.hook).or_default();
-            let at = UnitRef { moment: unit.hook, unit: *next };
+            let at = UnitRef { hook: unit.hook, unit: *next };
             *next += 1;
             at
         });
         instance.unit_refs = places.collect();
     }
     let kept = instances.iter().flat_map(|instance| &instance.checked.units);
-    let kept = kept.filter(|unit| removal::is_kept(unit.hook, &unit.plan.work)).count();
-    *counts.entry(HookName::AfterStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
+    let kept = kept.filter(|unit| removal::is_kept(unit.hook, &unit.plan.action)).count();
+    *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (moment, count) in counts {
         if count as usize > MAX_UNITS {
             let message = format!(
@@ -73,7 +72,7 @@ pub(super) fn plan(
     }
     let events = HOOKS.into_iter().filter_map(|moment| {
         let units = events.remove(&moment)?;
-        Some(HookPlan { event: hook_name(moment).to_owned(), moment, units })
+        Some(HookPlan { event: hook_name(moment).to_owned(), hook: moment, units })
     });
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
@@ -83,7 +82,7 @@ pub(super) fn plan(
     };
     let resources =
         instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
-    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, events: events.collect() }
+    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: events.collect() }
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
@@ -132,7 +131,7 @@ fn unit_plan(
                     break;
                 }
                 for ((at, output), optional) in wired.into_iter().flatten() {
-                    if at.moment > unit.hook {
+                    if at.hook > unit.hook {
                         report.push(too_early(report, instance, unit, name, *at));
                         break;
                     }
@@ -143,7 +142,7 @@ fn unit_plan(
         }
     }
     let mut dependencies: BTreeSet<u32> =
-        reads.keys().filter(|(at, _)| at.moment == unit.hook).map(|(at, _)| at.unit).collect();
+        reads.keys().filter(|(at, _)| at.hook == unit.hook).map(|(at, _)| at.unit).collect();
     dependencies.extend(unit.after.iter().filter_map(|&n| instance.unit_refs.get(n)).map(|at| at.unit));
     let mut undoes: Vec<UnitRef> =
         unit.undoes.iter().filter_map(|&n| instance.unit_refs.get(n).copied()).collect();
@@ -172,7 +171,7 @@ fn too_early(
         instance.name,
         unit.doc.name.value,
         hook_name(unit.hook),
-        hook_name(made.moment)
+        hook_name(made.hook)
     );
     let help = "an event reads its own outputs and those of earlier events";
     report.error("event-order", at, message).help(help)
@@ -185,7 +184,7 @@ pub(super) fn check_cycles(
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) {
-    for event in &plan.events {
+    for event in &plan.hooks {
         let dependencies: Vec<Vec<usize>> =
             event.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
         let Some(cycle) = order::cycle(&dependencies) else { continue };
@@ -194,12 +193,12 @@ pub(super) fn check_cycles(
             .windows(2)
             .filter_map(|pair| {
                 let [from, to] = *pair else { return None };
-                let to = UnitRef { moment: event.moment, unit: u32::try_from(to).ok()? };
+                let to = UnitRef { hook: event.hook, unit: u32::try_from(to).ok()? };
                 reason(
                     plan,
                     instances,
                     wires,
-                    UnitRef { moment: event.moment, unit: u32::try_from(from).ok()? },
+                    UnitRef { hook: event.hook, unit: u32::try_from(from).ok()? },
                     to,
                 )
             })
@@ -240,20 +239,20 @@ fn reason(
 
 /// Adds teardown order to the plan.
 pub(super) fn order_teardown(plan: &mut Plan) {
-    let removals = plan.hook_plan(HookName::AfterStop).into_iter().flat_map(|event| &event.units);
-    if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.work == Action::Removal) {
+    let removals = plan.hook_plan(HookName::PostStop).into_iter().flat_map(|event| &event.units);
+    if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.action == Action::Removal) {
         return;
     }
     let mut users: HashMap<UnitRef, Vec<UnitRef>> = HashMap::new();
-    for event in plan.events.iter().filter(|event| event.moment <= HookName::AfterReady) {
+    for event in plan.hooks.iter().filter(|event| event.hook <= HookName::PostStart) {
         for (number, unit) in event.units.iter().enumerate() {
-            let at = UnitRef { moment: event.moment, unit: u32::try_from(number).unwrap_or(u32::MAX) };
-            let waits = unit.dependencies.iter().map(|&unit| UnitRef { moment: event.moment, unit });
+            let at = UnitRef { hook: event.hook, unit: u32::try_from(number).unwrap_or(u32::MAX) };
+            let waits = unit.dependencies.iter().map(|&unit| UnitRef { hook: event.hook, unit });
             let used: BTreeSet<UnitRef> = waits.chain(unit.reads.iter().map(|read| read.at)).collect();
             used.into_iter().for_each(|used| users.entry(used).or_default().push(at));
         }
     }
-    let Some(event) = plan.events.iter_mut().find(|event| event.moment == HookName::AfterStop) else {
+    let Some(event) = plan.hooks.iter_mut().find(|event| event.hook == HookName::PostStop) else {
         return;
     };
     let undoing: Vec<TeardownUnit<'_>> = event
@@ -271,7 +270,7 @@ pub(super) fn order_teardown(plan: &mut Plan) {
                 .into_iter()
                 .collect(),
             dependencies: &unit.dependencies,
-            order: if unit.work == Action::Removal { OrderSource::Compiler } else { OrderSource::Author },
+            order: if unit.action == Action::Removal { OrderSource::Compiler } else { OrderSource::Author },
         })
         .collect();
     let edges = teardown::edges(&undoing, &users);

@@ -48,19 +48,19 @@ pub const RETRY_CLASSES: [&str; 14] = [
 /// The name of an event in documents.
 pub fn hook_name(moment: HookName) -> &'static str {
     match moment {
-        HookName::BeforeReady => "preStart",
-        HookName::AfterReady => "postStart",
-        HookName::BeforeStop => "preStop",
-        HookName::AfterStop => "postStop",
+        HookName::PreStart => "preStart",
+        HookName::PostStart => "postStart",
+        HookName::PreStop => "preStop",
+        HookName::PostStop => "postStop",
     }
 }
 
 /// Tries in all.
 pub(super) fn attempts(moment: HookName) -> u32 {
-    if moment == HookName::AfterStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
+    if moment == HookName::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
 /// The bound of every wait.
 pub(super) fn max_backoff(moment: HookName) -> u64 {
-    if moment == HookName::AfterStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
+    if moment == HookName::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

@@ -28,14 +28,14 @@ pub enum EdgeReason {
 /// Every edge of every event, in the order of the events and of the waiting units. A unit that reads two outputs of
 /// another gives two edges.
 pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
-    plan.events.iter().flat_map(hook_edges).collect()
+    plan.hooks.iter().flat_map(hook_edges).collect()
 }
 
 fn hook_edges(event: &HookPlan) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
     for unit in &event.units {
         let mut outputs: HashMap<u32, Vec<&str>> = HashMap::new();
-        for read in unit.reads.iter().filter(|read| read.at.moment == event.moment) {
+        for read in unit.reads.iter().filter(|read| read.at.hook == event.hook) {
             outputs.entry(read.at.unit).or_default().push(&read.output);
         }
         for &dependency in &unit.dependencies {
@@ -60,7 +60,7 @@ fn hook_edges(event: &HookPlan) -> Vec<DependencyEdge> {
 }
 
 fn is_written(first: &UnitPlan, unit: &UnitPlan) -> bool {
-    let removal = [first, unit].iter().any(|unit| unit.work == Action::Removal);
+    let removal = [first, unit].iter().any(|unit| unit.action == Action::Removal);
     !removal && resource(&first.key) == resource(&unit.key)
 }
 

@@ -109,7 +109,7 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
         events.extend(manifests(report, data).map(|manifests| {
             let unit = unit(name.at, At { value: TemplateTree::List(manifests), at: data.at }, ready);
             let event = At { value: "preStart".to_owned(), at: name.at };
-            HookDoc { name: event, hook: HookName::BeforeReady, units: vec![unit] }
+            HookDoc { name: event, hook: HookName::PreStart, units: vec![unit] }
         }));
     }
     PluginDoc {

@@ -238,7 +238,7 @@ impl<'a> CheckedPlugin<'a> {
                     let mut undoes = Vec::new();
                     for name in names {
                         let Some(undone) = self.named(report, name) else { continue };
-                        if self.units[undone].hook >= unit.hook || unit.hook < HookName::BeforeStop {
+                        if self.units[undone].hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
                             let help = "a unit of preStop or postStop undoes units of earlier events";
                             report.push(report.error("event-order", name.at, message).help(help));
@@ -269,7 +269,7 @@ impl<'a> CheckedPlugin<'a> {
     /// What a unit without `undoes` takes away: in postStop, the setup units that it reads; nothing else. A Signadot
     /// `delete` step that reads none takes away whatever `create` made, so that it is left out only when nothing began.
     fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
-        if unit.hook != HookName::AfterStop {
+        if unit.hook != HookName::PostStop {
             return Vec::new();
         }
         let mut undoes: Vec<usize> = unit
@@ -279,10 +279,10 @@ impl<'a> CheckedPlugin<'a> {
                 ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
                 _ => None,
             })
-            .filter(|&read| self.units[read].hook <= HookName::AfterReady)
+            .filter(|&read| self.units[read].hook <= HookName::PostStart)
             .collect();
         if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
-            undoes = (0..self.units.len()).filter(|&n| self.units[n].hook <= HookName::AfterReady).collect();
+            undoes = (0..self.units.len()).filter(|&n| self.units[n].hook <= HookName::PostStart).collect();
         }
         undoes.sort_unstable();
         undoes.dedup();
@@ -310,7 +310,7 @@ impl<'a> CheckedPlugin<'a> {
                 }
                 if let ReferenceSource::Output { unit, .. } = &found.source
                     && let Some(&producer) = self.by_name.get(unit.as_str())
-                    && self.units[producer].hook > HookName::AfterReady
+                    && self.units[producer].hook > HookName::PostStart
                 {
                     teardown = Some((found, unit, self.units[producer].hook));
                 }
@@ -389,7 +389,7 @@ impl<'a> CheckedPlugin<'a> {
         }
         let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
         let mut warnings = Vec::new();
-        let has_teardown = self.units.iter().any(|unit| unit.hook == HookName::AfterStop);
+        let has_teardown = self.units.iter().any(|unit| unit.hook == HookName::PostStop);
         for (at, unit) in self.units.iter().enumerate() {
             if warnings.len() >= MAX_WARNINGS {
                 break;
@@ -425,7 +425,7 @@ impl<'a> CheckedPlugin<'a> {
                 );
             }
             let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
-                unit.plan.work.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
+                unit.plan.action.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
             });
             if let Some(undone) = elsewhere {
                 let message = format!(
@@ -444,7 +444,7 @@ impl<'a> CheckedPlugin<'a> {
             if makes
                 && !unit.doc.leaves_nothing
                 && !unknown
-                && unit.hook <= HookName::AfterReady
+                && unit.hook <= HookName::PostStart
                 && !undone.contains(&at)
             {
                 let message = format!("nothing takes away what `{name}` makes");

@@ -9,36 +9,36 @@ const SUFFIX: &str = ".removal";
 
 /// Whether a unit's objects stay until a removal.
 pub(super) fn is_kept(moment: HookName, work: &Action) -> bool {
-    moment <= HookName::AfterReady && matches!(work, Action::Object(_))
+    moment <= HookName::PostStart && matches!(work, Action::Object(_))
 }
 
 /// Adds the removals to the plan, without order.
 pub(super) fn add(plan: &mut Plan) {
-    let kept = plan.events.iter().flat_map(|event| {
+    let kept = plan.hooks.iter().flat_map(|event| {
         event.units.iter().zip(0..).filter_map(|(unit, number)| {
-            let at = UnitRef { moment: event.moment, unit: number };
-            is_kept(event.moment, &unit.work).then(|| removal(unit, at))
+            let at = UnitRef { hook: event.hook, unit: number };
+            is_kept(event.hook, &unit.action).then(|| removal(unit, at))
         })
     });
     let removals: Vec<UnitPlan> = kept.collect();
     if removals.is_empty() {
         return;
     }
-    let moment = HookName::AfterStop;
-    match plan.events.iter_mut().find(|event| event.moment == moment) {
+    let moment = HookName::PostStop;
+    match plan.hooks.iter_mut().find(|event| event.hook == moment) {
         Some(event) => event.units.extend(removals),
         // The last of a life, so the last in the list.
         None => {
-            plan.events.push(HookPlan { event: hook_name(moment).to_owned(), moment, units: removals });
+            plan.hooks.push(HookPlan { event: hook_name(moment).to_owned(), hook: moment, units: removals });
         }
     }
 }
 
 fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
-    let moment = HookName::AfterStop;
+    let moment = HookName::PostStop;
     UnitPlan {
         key: format!("{}{SUFFIX}", unit.key),
-        work: Action::Removal,
+        action: Action::Removal,
         cluster: unit.cluster.clone(),
         dependencies: Vec::new(),
         reads: Vec::new(),

@@ -43,11 +43,11 @@ pub(super) fn check(
     let mut made: BTreeMap<UnitIdentity, (usize, &str)> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         let twice = bound.get(instance.bound.digest).is_some_and(|count| *count > 1);
-        for unit in instance.checked.units.iter().filter(|unit| unit.hook <= HookName::AfterReady) {
+        for unit in instance.checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart) {
             if report.is_full() {
                 return;
             }
-            let script = matches!(unit.plan.work, Action::Pod(_));
+            let script = matches!(unit.plan.action, Action::Pod(_));
             for identity in identities(report, instance, unit, twice) {
                 let noun = identity.noun.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
@@ -82,7 +82,7 @@ fn identities(
     unit: &CompiledUnit<'_>,
     twice: bool,
 ) -> Vec<UnitIdentity> {
-    match &unit.plan.work {
+    match &unit.plan.action {
         Action::Object(object) => objects(report, instance, unit, object),
         Action::Webhook(webhook) if twice => request(report, instance, unit, webhook).into_iter().collect(),
         Action::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
@@ -261,8 +261,8 @@ impl StaticText {
 /// Warns of the names in a plugin that two of its resources in one sandbox would share.
 pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
-    for unit in checked.units.iter().filter(|unit| unit.hook <= HookName::AfterReady) {
-        let what = match &unit.plan.work {
+    for unit in checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart) {
+        let what = match &unit.plan.action {
             Action::Object(object) => manifests(object).iter().find_map(|manifest| {
                 let name = manifest["metadata"]["name"].as_str()?;
                 let shared = StaticText::of(report, None, name).is_some_and(|fixed| fixed.names_target);

@@ -42,7 +42,7 @@ pub(super) fn edges(
     for (y, unit) in units.iter().enumerate() {
         unit.touches
             .iter()
-            .filter(|at| at.moment <= HookName::AfterReady)
+            .filter(|at| at.hook <= HookName::PostStart)
             .for_each(|&at| touched_by.entry(at).or_default().push(y));
     }
     let mut wanted: BTreeSet<(usize, usize)> = BTreeSet::new();

@@ -171,7 +171,7 @@ pub(super) fn compile<'a>(
     let default = if matches!(work, Action::Pod(_)) { POD_TIMEOUT_MS } else { TIMEOUT_MS };
     let plan = UnitPlan {
         key: doc.name.value.clone(),
-        work,
+        action: work,
         cluster: None,
         dependencies: Vec::new(),
         reads: Vec::new(),

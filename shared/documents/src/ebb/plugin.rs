@@ -26,10 +26,10 @@ pub(crate) const KEYS: [&str; 12] = [
 pub(crate) const RUNNER: [&str; 3] = ["image", "namespace", "podTemplate"];
 pub(crate) const DEFAULTS: [&str; 2] = ["timeout", "retry"];
 const HOOKS: [(&str, HookName); 4] = [
-    ("preStart", HookName::BeforeReady),
-    ("postStart", HookName::AfterReady),
-    ("preStop", HookName::BeforeStop),
-    ("postStop", HookName::AfterStop),
+    ("preStart", HookName::PreStart),
+    ("postStart", HookName::PostStart),
+    ("preStop", HookName::PreStop),
+    ("postStop", HookName::PostStop),
 ];
 
 /// Reads a plugin. `None`: so much is wrong that there is none.

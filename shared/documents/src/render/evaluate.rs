@@ -53,11 +53,11 @@ impl CompiledExpressions {
         for (name, value) in &plan.env {
             compiled.template(value, &format!("env `{name}`"), &budget)?;
         }
-        for event in &plan.events {
+        for event in &plan.hooks {
             for (number, unit) in event.units.iter().enumerate() {
                 let place = &unit.key;
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                compiled.units.insert(unit.key.clone(), UnitRef { moment: event.moment, unit: number });
+                compiled.units.insert(unit.key.clone(), UnitRef { hook: event.hook, unit: number });
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
                     OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),
                     OutputFrom::File(_) => None,
@@ -68,7 +68,7 @@ impl CompiledExpressions {
                 for input in &unit.inputs {
                     compiled.template(&input.value, place, &budget)?;
                 }
-                match &unit.work {
+                match &unit.action {
                     Action::Pod(_) | Action::Removal => {}
                     Action::Webhook(webhook) => {
                         compiled.template(&webhook.url, place, &budget)?;

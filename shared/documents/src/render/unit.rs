@@ -59,7 +59,7 @@ pub(super) fn render(
     if !wanted(world, unit, lenience)? {
         return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
     }
-    match &unit.work {
+    match &unit.action {
         Action::Pod(_) => {
             let inputs: Result<Vec<RenderedInput>, RenderError> =
                 unit.inputs.iter().map(|input| pod_input(world, input, lenience)).collect();

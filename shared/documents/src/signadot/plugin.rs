@@ -22,7 +22,7 @@ pub(crate) const OUTPUT: [&str; 4] = ["name", "type", "description", "valueFromP
 
 /// Both phases: Signadot's key, our event, when it happens.
 const PHASES: [(&str, &str, HookName); 2] =
-    [("create", "preStart", HookName::BeforeReady), ("delete", "postStop", HookName::AfterStop)];
+    [("create", "preStart", HookName::PreStart), ("delete", "postStop", HookName::PostStop)];
 
 /// Reads a plugin. `None`: so much is wrong that there is none; what is wrong stands in the reader in any case.
 pub(crate) fn plugin(
@@ -47,7 +47,7 @@ pub(crate) fn plugin(
             let Some(unit) = unit(reader, step, &format!("{path}[{n}]"), &mut seen, &mut params) else {
                 continue;
             };
-            if moment == HookName::BeforeReady {
+            if moment == HookName::PreStart {
                 outputs.extend(public(&unit));
             }
             units.push(unit);

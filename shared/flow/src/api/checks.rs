@@ -134,7 +134,7 @@ async fn relays(env: &Env) -> Vec<HealthCheck> {
         let name = format!("relay of {}", cluster.name);
         let seen = async {
             let about = clusters::about(env, cluster).await;
-            match about.trouble {
+            match about.error {
                 Some(trouble) => Err(trouble),
                 None => Ok(format!("version {}", about.version.unwrap_or_default())),
             }

@@ -23,10 +23,10 @@ pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, Fl
         false => store.read_outages().await?,
     };
     for cluster in &mut clusters {
-        cluster.silence = silences.remove(&cluster.name).map(|noted| RelayOutage {
+        cluster.outage = silences.remove(&cluster.name).map(|noted| RelayOutage {
             cluster: cluster.name.clone(),
             since: rfc3339(noted.since),
-            why: noted.reason,
+            reason: noted.reason,
             units: Vec::new(),
         });
     }
@@ -39,26 +39,26 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
     match env.relay.about(&name).await {
         Ok((about, said)) => ClusterInfo {
             name,
-            way,
+            transport: way,
             uid: Some(ebb_protocol::limits::message(&said)),
             version: Some(ebb_protocol::limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
-            works: Some(about.works),
-            trouble: None,
-            silence: None,
+            tasks: Some(about.tasks),
+            error: None,
+            outage: None,
         },
         Err(error) => ClusterInfo {
             name,
-            way,
+            transport: way,
             uid,
             version: None,
             up_seconds: None,
-            works: None,
-            trouble: Some(match error {
+            tasks: None,
+            error: Some(match error {
                 RelayError::Refused(why) => why,
                 error @ (RelayError::Unreachable(_) | RelayError::Busy(_)) => error.to_string(),
             }),
-            silence: None,
+            outage: None,
         },
     }
 }

@@ -57,7 +57,7 @@ pub async fn log(
 pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
     let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
     let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;
-    if matches!(run.hook_plan().units[position].work, Action::Webhook(_)) {
+    if matches!(run.hook_plan().units[position].action, Action::Webhook(_)) {
         return None;
     }
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));

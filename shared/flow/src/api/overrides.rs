@@ -112,7 +112,7 @@ fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
         Some(by) => format!("waived by {by}: {why}"),
         None => format!("waived by an operator: {why}"),
     };
-    Some(FailureReason { code: ReasonCode::Waived, message: limits::message(&message) })
+    Some(FailureReason { code: ReasonCode::Overridden, message: limits::message(&message) })
 }
 
 /// In which state a unit is let go.
@@ -136,7 +136,7 @@ async fn override_matching(
     let stops = [Hook::PreStop, Hook::PostStop];
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
-    let Some(moment) = target.moment.filter(|moment| torn_down && stops.contains(moment)) else {
+    let Some(moment) = target.hook.filter(|moment| torn_down && stops.contains(moment)) else {
         return Ok(not_stuck());
     };
     let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, moment);
@@ -218,7 +218,8 @@ fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
 pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
     let mut ended = records.iter().rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
-    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Waived)?;
+    let reason =
+        last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
     let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
     let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
     (!has_succeeded).then_some(reason)
@@ -231,12 +232,15 @@ pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
 }
 
 fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
-    record.result.as_ref().map(|result| result.verdict)
+    record.result.as_ref().map(|result| result.outcome)
 }
 
 /// True if a success arrived after the try had another result.
 fn succeeded_later(record: &AttemptRecord) -> bool {
-    record.others.iter().any(|other| other.verdict == AttemptOutcome::Succeeded && other.next.is_none())
+    record
+        .further_results
+        .iter()
+        .any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
 }
 
 #[cfg(test)]
@@ -247,7 +251,7 @@ mod tests {
 
     fn result(verdict: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
         AttemptResult {
-            verdict,
+            outcome: verdict,
             at: 1,
             took_ms: None,
             outputs: OutputStorage::Nothing,
@@ -261,12 +265,12 @@ mod tests {
     }
 
     fn record(first: AttemptResult, others: &[AttemptResult]) -> AttemptRecord {
-        AttemptRecord { result: Some(first), others: others.to_vec(), ..AttemptRecord::default() }
+        AttemptRecord { result: Some(first), further_results: others.to_vec(), ..AttemptRecord::default() }
     }
 
     #[test]
     fn a_late_success_of_the_last_try_ends_a_waiver() {
-        let waived = || result(AttemptOutcome::Skipped, Some(ReasonCode::Waived));
+        let waived = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
         let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
         let done = || result(AttemptOutcome::Succeeded, None);
         let more = || AttemptResult { next: Some(2), ..done() };

@@ -62,19 +62,19 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     };
     let edges = edges(plan);
     let mut events = Vec::new();
-    for event in &plan.events {
-        let Some((_, graph)) = loaded.hook_plan(event.moment.into()) else { continue };
+    for event in &plan.hooks {
+        let Some((_, graph)) = loaded.hook_plan(event.hook.into()) else { continue };
         let mut units = Vec::new();
         for Unit(position) in graph.order() {
             let Some(unit) = event.units.get(position as usize) else { continue };
-            let at = UnitRef { moment: event.moment, unit: position };
+            let at = UnitRef { hook: event.hook, unit: position };
             let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
                 Ok(rendered) => shown(rendered),
                 Err(error) => json!({ "error": error.to_string() }),
             };
             let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
                 key: edge.from.clone(),
-                why: match &edge.reason {
+                reason: match &edge.reason {
                     EdgeReason::Reads(output) => format!("reads {output}"),
                     EdgeReason::After => "after".to_owned(),
                     EdgeReason::TeardownOrder => "teardown order".to_owned(),
@@ -82,15 +82,15 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
             });
             units.push(UnitPreview {
                 key: unit.key.clone(),
-                kind: unit.work.kind().to_owned(),
+                kind: unit.action.kind().to_owned(),
                 cluster: unit.cluster.clone(),
                 after: after.collect(),
                 rendered,
             });
         }
-        events.push(HookPreview { event: event.event.clone(), units });
+        events.push(HookPreview { hook: event.event.clone(), units });
     }
-    Ok(PlanPreview { digest, events, warnings: Vec::new() })
+    Ok(PlanPreview { digest, hooks: events, warnings: Vec::new() })
 }
 
 fn shown(rendered: RenderedUnit) -> Value {

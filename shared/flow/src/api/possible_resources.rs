@@ -147,7 +147,7 @@ async fn find(
     }
     let undoable: BTreeSet<UnitRef> = loaded
         .plan
-        .events
+        .hooks
         .iter()
         .flat_map(|event| &event.units)
         .flat_map(|unit| unit.undoes.clone())
@@ -158,16 +158,17 @@ async fn find(
         let Some((run, view)) = of(moment) else { continue };
         let all = by_unit(env.store.read_outlines(run).await?);
         for (plan, unit) in event.units.iter().zip(graph.units()) {
-            let at = UnitRef { moment: moment.into(), unit: unit.0 };
+            let at = UnitRef { hook: moment.into(), unit: unit.0 };
             // A unit that has no undo is not accounted for once the target is gone.
             if undone.contains(&at) || !undoable.contains(&at) {
                 continue;
             }
             let tries = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            let results = || tries.iter().flat_map(|record| record.result.iter().chain(&record.others));
-            let made = results().any(|result| result.verdict == AttemptOutcome::Succeeded);
+            let results =
+                || tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
+            let made = results().any(|result| result.outcome == AttemptOutcome::Succeeded);
             let first = || tries.iter().filter_map(|record| record.result.as_ref());
-            let skipped = first().any(|result| result.verdict == AttemptOutcome::Skipped);
+            let skipped = first().any(|result| result.outcome == AttemptOutcome::Skipped);
             let started = ebb_engine::follow::may_have_started(graph, view, unit);
             let never_sent = !tries.is_empty() && tries.iter().all(undo::had_no_effect);
             if !made && (skipped || !started || never_sent) {

@@ -40,7 +40,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     });
     Ok(Some(RunDetail {
         id: id.to_string(),
-        event: hook_name(id.hook()).to_owned(),
+        hook: hook_name(id.hook()).to_owned(),
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),
@@ -110,17 +110,18 @@ impl RunSnapshot<'_> {
         let result = record.and_then(|record| record.result.as_ref());
         let wait =
             failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
-        let again = record.and_then(|record| record.again).map(Timestamp).filter(|&again| again > self.now);
+        let again =
+            record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&again| again > self.now);
         let state = match (self.view.status(unit), place) {
             (UnitProgress::Done, _)
-                if result.is_some_and(|result| result.verdict == AttemptOutcome::Skipped) =>
+                if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) =>
             {
                 UnitState::Skipped
             }
             (UnitProgress::Done, _) => UnitState::Succeeded,
             (UnitProgress::Failed, _) => UnitState::Failed,
             (_, UnitActivity::Open)
-                if result.is_some_and(|result| result.verdict == AttemptOutcome::Cancelled) =>
+                if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) =>
             {
                 UnitState::Cancelled
             }
@@ -140,11 +141,11 @@ impl RunSnapshot<'_> {
         let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
         UnitDetail {
             key: plan.key.clone(),
-            kind: plan.work.kind().to_owned(),
+            kind: plan.action.kind().to_owned(),
             state,
             attempt: attempt.0,
-            attempts: plan.retry.attempts.max(1),
-            attempt_of_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
+            max_attempts: plan.retry.attempts.max(1),
+            attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
             after: after.collect(),
             reason: reason.filter(|_| state != UnitState::Succeeded),
             started: started.map(rfc3339),
@@ -199,8 +200,8 @@ mod tests {
             kind: "webhook".to_owned(),
             state: UnitState::Failed,
             attempt: 1,
-            attempts: 1,
-            attempt_of_series: 1,
+            max_attempts: 1,
+            attempt_in_series: 1,
             after: Vec::new(),
             reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
             started: None,
@@ -215,7 +216,7 @@ mod tests {
         };
         RunDetail {
             id: "k3-1-pre-start".to_owned(),
-            event: "preStart".to_owned(),
+            hook: "preStart".to_owned(),
             state: RunState::Failed,
             started: rfc3339(Timestamp(0)),
             units: (0..count).map(unit).collect(),

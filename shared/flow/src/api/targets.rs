@@ -78,7 +78,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         created: rfc3339(target.created),
         expires: target.expires.map(rfc3339),
         stop_cause: stops.then_some(target.stop_cause),
-        waived: target.is_waived,
+        overridden: target.is_overridden,
         plugins: target.plugins.clone(),
         waits_for: waits::reason(target),
     }
@@ -138,7 +138,7 @@ pub async fn get(
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
     let telling = notify::pending_notification(env, &target)
         .await?
-        .map(|untold| untold.notification.what.name().to_owned());
+        .map(|untold| untold.notification.notification.name().to_owned());
     let silence = outages::find_outage(env, store, &loaded.plan, &runs).await?;
     let mut left = limits::API_RESPONSE;
     for used in [
@@ -158,10 +158,10 @@ pub async fn get(
         env: given.env,
         problem: given.problem,
         runs,
-        telling,
+        pending_notification: telling,
         delivery: waits::delivery(&target),
         waiting: target.waiting.map(|waiting| waiting.uid),
-        silence,
+        outage: silence,
     }))
 }
 
@@ -175,10 +175,10 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
         env: BTreeMap::new(),
         problem: None,
         runs: Vec::new(),
-        telling: None,
+        pending_notification: None,
         delivery: waits::delivery(target),
         waiting: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
-        silence: None,
+        outage: None,
     }
 }
 

@@ -8,10 +8,10 @@ use ebb_store::TargetHead;
 
 /// The delivery of an outcome that the platform has been sent and has not accepted.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
-    let tell = target.tell.as_ref().filter(|tell| tell.tries > 0)?;
+    let tell = target.notification.as_ref().filter(|tell| tell.attempts > 0)?;
     Some(NotificationDelivery {
-        outcome: tell.what.name().to_owned(),
-        tries: tell.tries,
+        outcome: tell.notification.name().to_owned(),
+        attempts: tell.attempts,
         reason: tell.reason.clone(),
         next: target.due.map(rfc3339),
     })
@@ -20,11 +20,11 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
 /// Returns the reason why a target, or the next life of its name, waits. `None`: it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
-        let NotificationDelivery { outcome, tries, reason, .. } = delivery;
+        let NotificationDelivery { outcome, attempts: tries, reason, .. } = delivery;
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("the platform to accept the outcome `{outcome}` (sent {tries} times{reason})")
     });
-    let own = match (target.phase, target.moment) {
+    let own = match (target.phase, target.hook) {
         (TargetPhase::Stopping, Some(moment @ (Hook::PreStart | Hook::PostStart))) => {
             Some(format!("its cancelled {} units", hook_name(moment)))
         }

@@ -96,7 +96,7 @@ pub async fn why(
         summary,
         cause,
         failed: failures,
-        exists,
+        remaining: exists,
         notes,
         next,
     }))
@@ -110,7 +110,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         summary: format!("{what}; what exists of the target is not known until it is restored"),
         cause: None,
         failed: Vec::new(),
-        exists: Vec::new(),
+        remaining: Vec::new(),
         notes: Vec::new(),
         next: vec![fix.to_owned()],
     }
@@ -129,7 +129,7 @@ fn undelivered(target: &TargetHead) -> Option<String> {
 
 /// Returns whether the run of `moment` matters for where the target stands now.
 fn concerns(target: &TargetHead, moment: Hook) -> bool {
-    match (target.phase, target.moment) {
+    match (target.phase, target.hook) {
         (TargetPhase::Failed, last) => last == Some(moment),
         (TargetPhase::Starting, _) => moment == Hook::PreStart,
         (TargetPhase::Ready, _) => moment == Hook::PostStart,
@@ -168,7 +168,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
         run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
     let memory = InvocationCache::default();
     let known = inputs::read_inputs(env, run, unit, &memory).await?;
-    let at = UnitRef { moment: run.hook().into(), unit: found.unit.0 };
+    let at = UnitRef { hook: run.hook().into(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut shown = BTreeMap::new();
     if let Ok(RenderedUnit::Pod { inputs }) =
@@ -225,7 +225,7 @@ fn summary(
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
         TargetPhase::Starting | TargetPhase::Stopping => match (silence, waits) {
-            (Some(RelayOutage { cluster, since, why, units }), _) => {
+            (Some(RelayOutage { cluster, since, reason: why, units }), _) => {
                 let units = units.join(", ");
                 format!("cluster {cluster} gives no answer since {since} ({why}); waiting for it: {units}")
             }
@@ -238,7 +238,7 @@ fn summary(
 /// Returns how the life of a gone target ended.
 fn end(target: &TargetHead, exists: &[RemainingEffect], waivers: &[Override]) -> String {
     // A life whose stored data was removed has no plan either, but it had a run.
-    if target.plan.is_empty() && target.moment.is_none() {
+    if target.plan.is_empty() && target.hook.is_none() {
         return "it was deleted before it was created".to_owned();
     }
     let Some(first) = waivers.first() else {
@@ -253,7 +253,7 @@ fn end(target: &TargetHead, exists: &[RemainingEffect], waivers: &[Override]) ->
 }
 
 fn event_of(target: &TargetHead) -> &'static str {
-    target.moment.map_or("starting", hook_name)
+    target.hook.map_or("starting", hook_name)
 }
 
 /// The first unit of a run that runs or is tried again.
@@ -291,8 +291,8 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
         .count();
     let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
     let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
-    let tries = format!("try {} of {}", unit.attempt_of_series, unit.attempts);
-    Some(format!("{}: unit {} {what}, {tries}{more}{pending}", run.event, unit.key))
+    let tries = format!("try {} of {}", unit.attempt_in_series, unit.max_attempts);
+    Some(format!("{}: unit {} {what}, {tries}{more}{pending}", run.hook, unit.key))
 }
 
 /// Returns the reason why a cancelled run waits: units that may still be working, and until when.

@@ -84,7 +84,7 @@ impl BatchSender {
         left: Duration,
     ) -> Vec<RelayReply> {
         let count = batch.requests.len();
-        let fits = answers.answers.iter().map(|answer| *answer != RelayResponse::Alone);
+        let fits = answers.responses.iter().map(|answer| *answer != RelayResponse::TooLarge);
         let apart: Vec<_> = batch.requests.into_iter().zip(fits).enumerate().collect();
         let mut all = reply_for_each(answers, count);
         let apart = apart.into_iter().filter(|(_, (_, fits))| !fits && count > 1).take(MAX_SEPARATE);
@@ -133,13 +133,13 @@ impl BatchSender {
         let request = HttpRequest { method: "POST".to_owned(), url, headers, body, timeout };
         match self.call.call(request).await {
             Ok(response) if (200..=299).contains(&response.status) => {
-                serde_json::from_slice(&response.body).map(ReplyOutcome::Answers).map_err(|error| {
+                serde_json::from_slice(&response.body).map(ReplyOutcome::Response).map_err(|error| {
                     BatchOutcome::All(RelayError::Unreachable(format!("its answer cannot be read: {error}")))
                 })
             }
             Ok(response) => {
                 let said = ebb_protocol::limits::message(&String::from_utf8_lossy(&response.body));
-                Ok(ReplyOutcome::Status { status: response.status, said })
+                Ok(ReplyOutcome::Status { status: response.status, message: said })
             }
             Err(CallError::Refused(reason)) => Err(BatchOutcome::All(RelayError::Refused(reason))),
             Err(error @ (CallError::Connect(_) | CallError::Timeout(_))) => {
@@ -168,24 +168,24 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
         )))
     };
     match outcome {
-        ReplyOutcome::Answers(answers) if answers.cluster != cluster.uid => {
+        ReplyOutcome::Response(answers) if answers.cluster != cluster.uid => {
             other(&format!(" ({})", ebb_protocol::limits::message(&answers.cluster)))
         }
-        ReplyOutcome::Answers(answers) => BatchOutcome::Answers(answers),
+        ReplyOutcome::Response(answers) => BatchOutcome::Answers(answers),
         ReplyOutcome::Status { status: 409, .. } => other(""),
-        ReplyOutcome::Status { status: status @ (400 | 413 | 422), said } => {
+        ReplyOutcome::Status { status: status @ (400 | 413 | 422), message: said } => {
             BatchOutcome::Parts(RelayError::Refused(format!("it answered {status}: {said}")))
         }
         // The answers are larger than a relay can send in one go.
-        ReplyOutcome::Status { status: 507, said } => {
+        ReplyOutcome::Status { status: 507, message: said } => {
             BatchOutcome::Parts(RelayError::Busy(format!("it answered 507: {said}")))
         }
         // A relay without room for the batch.
-        ReplyOutcome::Status { status: 429, said } => {
+        ReplyOutcome::Status { status: 429, message: said } => {
             BatchOutcome::All(RelayError::Busy(format!("it answered 429: {said}")))
         }
         // A wrong secret or URL gives such a status, too. The requests are repeated until an operator has corrected it.
-        ReplyOutcome::Status { status, said } => {
+        ReplyOutcome::Status { status, message: said } => {
             BatchOutcome::All(RelayError::Unreachable(format!("it answered {status}: {said}")))
         }
     }
@@ -202,19 +202,19 @@ fn after_answer(answer: RelayReply) -> RelayReply {
 
 /// The answers to `count` verbs.
 fn reply_for_each(answers: BatchResponse, count: usize) -> Vec<RelayReply> {
-    if answers.answers.len() != count {
+    if answers.responses.len() != count {
         let of = if count == 1 { "one request".to_owned() } else { format!("{count} requests") };
-        let why = format!("its answer cannot be read: {} answers to {of}", answers.answers.len());
+        let why = format!("its answer cannot be read: {} answers to {of}", answers.responses.len());
         return (0..count).map(|_| Err(RelayError::Unreachable(why.clone()))).collect();
     }
     let uid = answers.cluster;
     let one = |answer| match answer {
         RelayResponse::Refused(reason) => Err(RelayError::Refused(reason)),
         RelayResponse::Failed(reason) => Err(RelayError::Busy(reason)),
-        RelayResponse::Alone => {
+        RelayResponse::TooLarge => {
             Err(RelayError::Busy("its answer is too large to be read with others".to_owned()))
         }
         answer => Ok((answer, uid.clone())),
     };
-    answers.answers.into_iter().map(one).collect()
+    answers.responses.into_iter().map(one).collect()
 }

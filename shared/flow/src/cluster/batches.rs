@@ -48,7 +48,7 @@ impl BatchClass {
             Verb::Dequeue(_) => Some(Self::Dequeue),
             Verb::Get(_) => Some(Self::Get),
             Verb::Acknowledge(_) | Verb::Release { .. } => Some(Self::Notify),
-            Verb::About | Verb::List { .. } | Verb::Discard(_) => None,
+            Verb::Info | Verb::List { .. } | Verb::Delete(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ebb_podspec::PodspecViolation;
-use ebb_protocol::entrypoint::PROGRAM;
+use ebb_protocol::entrypoint::PROGRAM_NAME;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{ScriptTask, TaskId};
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
             "initContainers": [{
                 "name": "ebb-install",
                 "image": pods.runner_image,
-                "command": [format!("/{PROGRAM}"), "install", RUNNER],
+                "command": [format!("/{PROGRAM_NAME}"), "install", RUNNER],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
                 "securityContext": installing,
@@ -126,7 +126,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
             "containers": [{
                 "name": MAIN,
                 "image": script.image,
-                "command": [format!("{RUNNER}/{PROGRAM}"), "run", "--spec", format!("{INPUT}/{SPEC}")],
+                "command": [format!("{RUNNER}/{PROGRAM_NAME}"), "run", "--spec", format!("{INPUT}/{SPEC}")],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
                 "securityContext": confined,

@@ -63,7 +63,7 @@ impl PollEndpoint {
         let poll: PollRequest =
             serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
         let too_many =
-            poll.held.len() > MAX_CONCURRENT_BATCHES || poll.answers.len() > MAX_CONCURRENT_BATCHES;
+            poll.held.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
         if poll.v != pull::VERSION || too_many {
             let why = format!(
                 "version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once",
@@ -77,7 +77,7 @@ impl PollEndpoint {
                 format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
             return Err(PollRejection::Conflict("other-cluster", why));
         }
-        let PollRequest { answers, held, wait_ms, .. } = poll;
+        let PollRequest { replies: answers, held, wait_ms, .. } = poll;
         let taken = answers.into_iter().map(|reply| self.store_response(name, reply));
         let mut taken = futures::stream::iter(taken).buffer_unordered(MAX_CONCURRENT);
         while let Some(taken) = taken.next().await {
@@ -85,7 +85,7 @@ impl PollEndpoint {
         }
         drop(taken);
         match wait_ms {
-            None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, mail: Vec::new() }),
+            None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, batches: Vec::new() }),
             Some(wait) => {
                 self.wait_for_batches(name, &held, Duration::from_millis(wait.min(LONGEST_WAIT_MS))).await
             }
@@ -122,7 +122,9 @@ impl PollEndpoint {
     async fn store_response(&self, name: &str, reply: QueuedReply) -> Result<(), StoreError> {
         let QueuedReply { id, outcome } = reply;
         let outcome = match outcome {
-            ReplyOutcome::Status { status, said } => ReplyOutcome::Status { status, said: message(&said) },
+            ReplyOutcome::Status { status, message: said } => {
+                ReplyOutcome::Status { status, message: message(&said) }
+            }
             answers => answers,
         };
         // What was read from JSON can be written.
@@ -149,7 +151,7 @@ impl PollEndpoint {
                 let now = self.clock.now();
                 let mail = letters.into_iter().map(|letter| super::pull::sealed_batch(letter, now)).collect();
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Ok(PollResponse { v: pull::VERSION, waited_ms, mail });
+                return Ok(PollResponse { v: pull::VERSION, waited_ms, batches: mail });
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
         }

@@ -100,9 +100,9 @@ fn unexpected(answer: &RelayResponse) -> RelayError {
     let kind = match answer {
         RelayResponse::State(_) => "a state",
         RelayResponse::Done => "done",
-        RelayResponse::About(_) => "what it is",
+        RelayResponse::Info(_) => "what it is",
         RelayResponse::Listing(_) => "a list",
-        RelayResponse::Refused(_) | RelayResponse::Failed(_) | RelayResponse::Alone => "why not",
+        RelayResponse::Refused(_) | RelayResponse::Failed(_) | RelayResponse::TooLarge => "why not",
     };
     RelayError::Unreachable(format!("it answered with {kind}, which is no answer to what was asked"))
 }
@@ -143,7 +143,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
-        self.expect_done(cluster, Verb::Release { life: life.to_owned() }).await
+        self.expect_done(cluster, Verb::Release { instance: life.to_owned() }).await
     }
 
     fn clusters(&self) -> Vec<ConnectedCluster> {
@@ -165,8 +165,8 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(self.named(Some(cluster))?, Verb::About).await? {
-            (RelayResponse::About(about), uid) => Ok((about, uid)),
+        match self.request(self.named(Some(cluster))?, Verb::Info).await? {
+            (RelayResponse::Info(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -176,7 +176,7 @@ impl RelayClient for ClusterRelay {
         match self.request(cluster, Verb::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
                 // Nobody may ask it for works for a long time.
-                if listing.unseen.is_empty() {
+                if listing.errors.is_empty() {
                     self.observe(cluster, None);
                 }
                 Ok(listing)
@@ -186,7 +186,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn discard(&self, cluster: &str, name: &TaskId) -> Result<(), RelayError> {
-        match self.request(self.named(Some(cluster))?, Verb::Discard(name.clone())).await?.0 {
+        match self.request(self.named(Some(cluster))?, Verb::Delete(name.clone())).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }

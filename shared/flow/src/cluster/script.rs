@@ -35,12 +35,12 @@ pub enum ScriptError {
 /// # Errors
 /// [`ScriptError`]: it will never be possible as it is written.
 pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
-    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, work } = request;
+    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work } = request;
     let work = match work {
         TaskBody::Objects(objects) => objects,
         TaskBody::Script(script) => of_script(script, &name, timeout_ms, pods)?,
     };
-    Ok(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work })
+    Ok(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work })
 }
 
 fn of_script(
@@ -57,7 +57,7 @@ fn of_script(
     let namespace = script.namespace.clone();
     let secret = document(script, named, timeout_ms, pods)?;
     Ok(ObjectTask {
-        life: name.instance().to_owned(),
+        instance: name.instance().to_owned(),
         namespace,
         apply: vec![job],
         secrets: vec![secret],

@@ -99,15 +99,15 @@ impl RunSweep {
         let unit = run.unit(this.unit)?;
         let record = records.get(&(this.unit, this.attempt)).cloned().unwrap_or_default();
         if let Some(result) = &record.result {
-            return (result.verdict != AttemptOutcome::Cancelled).then(|| result.clone());
+            return (result.outcome != AttemptOutcome::Cancelled).then(|| result.clone());
         }
         let waits = retry_due(this, records);
         if let Some(wait) = waits.filter(|&until| until > self.now) {
             self.sweep_by(wait);
             return None;
         }
-        let is_relayed = unit.work.is_relayed();
-        let put_off = record.again.map(Timestamp);
+        let is_relayed = unit.action.is_relayed();
+        let put_off = record.next_dispatch.map(Timestamp);
         let begun = match switch::holds(ProtocolRule::DeadlineFromStart) {
             true => callback::started_at(&record),
             false => Some(run.facts.started),
@@ -115,15 +115,15 @@ impl RunSweep {
         let Some(begun) = begun else {
             match put_off.filter(|&at| at > self.now) {
                 Some(at) => self.sweep_by(at),
-                None if is_relayed && record.beat.is_none() => {
+                None if is_relayed && record.heartbeat.is_none() => {
                     // Asking a relay is harmless. Its time runs when the relay says that it does.
                     self.unstarted.insert((this.unit, this.attempt));
-                    self.add_dispatch(record.again.unwrap_or_default(), this);
+                    self.add_dispatch(record.next_dispatch.unwrap_or_default(), this);
                 }
                 None => self.starts.push(AttemptStart {
                     this,
                     timeout: Millis(unit.timeout_ms),
-                    is_running: record.beat.is_some(),
+                    is_running: record.heartbeat.is_some(),
                     is_ours: waits.is_some() || put_off.is_some() || is_reopened(unit, this, records),
                 }),
             }
@@ -161,7 +161,7 @@ impl RunSweep {
 
     /// Has a try that has begun asked for again. Relays know works by their names; a webhook is posted by one sweep at a time.
     fn add_repeat(&mut self, asked: u64, this: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
-        let leased = seen.leased.map(Timestamp).filter(|&until| until > self.now);
+        let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {
             _ if is_relayed => self.add_dispatch(asked, this),
             Some(until) => self.sweep_by(until),
@@ -230,7 +230,7 @@ impl RunSweep {
 fn retry_due(this: AttemptRef, records: &OpenRecords) -> Option<Timestamp> {
     let before = Attempt(this.attempt.0.checked_sub(1)?);
     let result = records.get(&(this.unit, before))?.result.as_ref()?;
-    Some(Timestamp(result.next?)).filter(|_| result.verdict == AttemptOutcome::Failed)
+    Some(Timestamp(result.next?)).filter(|_| result.outcome == AttemptOutcome::Failed)
 }
 
 /// Returns whether the try is the first one since its unit was reopened. The next try of an undo that has more to remove has
@@ -286,7 +286,7 @@ pub(super) async fn end_expired(
 async fn end_attempt(env: &Env, run: &Run, this: AttemptRef) -> Option<AttemptEnd> {
     let unit = run.unit(this.unit)?;
     let timed_out = AttemptEnd::Failed(cancel::timed_out(unit.timeout_ms / 1000));
-    if !unit.work.is_relayed() {
+    if !unit.action.is_relayed() {
         return Some(timed_out);
     }
     let name = dispatch::task_id(run, this.unit, this.attempt);

@@ -70,7 +70,7 @@ async fn sweep_once<'a>(
     place: &mut SweepPermit<'a>,
 ) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    if target.tell.is_some()
+    if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
     {
         // An outcome that cannot be delivered must not keep the target from its end.
@@ -84,7 +84,7 @@ async fn sweep_once<'a>(
         return Ok(());
     }
     if target.phase == TargetPhase::Stopping
-        && let Some(moment @ (Hook::PreStart | Hook::PostStart)) = target.moment
+        && let Some(moment @ (Hook::PreStart | Hook::PostStart)) = target.hook
     {
         let life = ebb_protocol::id::instance_key(kind, name, &target.uid);
         let run = RunId::new(&life, target.generation, moment);

@@ -104,7 +104,7 @@ impl MetricCounters {
         let figures = InvocationMetrics {
             at,
             function: function.name(),
-            request: has_request.then(|| request.to_owned()),
+            request_id: has_request.then(|| request.to_owned()),
             run: subject.run.clone(),
             unit: subject.unit.clone(),
             counts,
@@ -135,7 +135,7 @@ mod tests {
             InvocationMetrics {
                 at: AT,
                 function: "complete",
-                request: None,
+                request_id: None,
                 run: Some("k-1-pre-start".to_owned()),
                 unit: Some("r/make".to_owned()),
                 counts: vec![("Dispatched", 2), ("Completed", 2), ("Stuck", 1)],
@@ -151,7 +151,7 @@ mod tests {
             let mut counters = MetricCounters::default();
             counters.count_attempt(end, None);
             let subject = InvocationSubject { run: run.map(str::to_owned), unit: None };
-            counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap().request
+            counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap().request_id
         };
         assert_eq!(request(AttemptDisposition::Completed, Some("k-1-pre-start")), None);
         for (end, run) in [

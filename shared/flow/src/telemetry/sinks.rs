@@ -10,7 +10,7 @@ pub struct InvocationMetrics {
     pub at: SystemTime,
     pub function: &'static str,
     /// The id of the invocation, where it helps.
-    pub request: Option<String>,
+    pub request_id: Option<String>,
     /// The run that the invocation moves on.
     pub run: Option<String>,
     /// The unit that it is about.

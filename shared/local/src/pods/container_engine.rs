@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ebb_protocol::entrypoint::PROGRAM;
+use ebb_protocol::entrypoint::PROGRAM_NAME;
 use ebb_protocol::id::short_digest;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
@@ -20,8 +20,8 @@ pub(super) const FOLDER: &str = "/ebb";
 /// The runner's spec, below [`FOLDER`].
 const SPEC: &str = "spec.json";
 /// Labels: whose container it is, and of which work.
-const STATE: &str = "dev.ebb.state";
-const WORK: &str = "dev.ebb.work";
+const STATE_LABEL: &str = "dev.ebb.state";
+const TASK_LABEL: &str = "dev.ebb.work";
 /// How long the engine may take for what it does at once.
 const ANSWER: Duration = Duration::from_secs(60);
 
@@ -94,9 +94,9 @@ impl ContainerEngine {
         spec: &[u8],
     ) -> Result<(), EngineError> {
         let (name, image) = (name(work), &*self.full(image));
-        let state = format!("{STATE}={}", digest(state(work)));
-        let work = format!("{WORK}={}", key(work));
-        let (entrypoint, spec_path) = (format!("{FOLDER}/{PROGRAM}"), format!("{FOLDER}/{SPEC}"));
+        let state = format!("{STATE_LABEL}={}", digest(state(work)));
+        let work = format!("{TASK_LABEL}={}", key(work));
+        let (entrypoint, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
         let made = ["create", "--name", &name, "--label", &state, "--label", &work, "--pull", "never"];
         // As for processes: servers of this machine are where they are, our S3 and the runner's reports too. The log is
         // kept by us.
@@ -169,7 +169,7 @@ impl ContainerEngine {
     /// Removes the containers of `state` whose work is over, which a killed process has left.
     pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
         let state_digest = digest(state);
-        let filter = format!("label={STATE}={state_digest}");
+        let filter = format!("label={STATE_LABEL}={state_digest}");
         let listed = self.ask(&["ps", "--all", "--filter", &filter, "--format", "{{.Names}}"]).await?;
         let prefix = format!("ebb-{state_digest}-");
         for name in listed.lines() {
@@ -262,7 +262,7 @@ fn archive(runner: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
         archive.append_data(&mut header, path, bytes)
     };
     add(format!("{folder}/"), tar::EntryType::Directory, 0o1777, b"")?;
-    add(format!("{folder}/{PROGRAM}"), tar::EntryType::Regular, 0o755, runner)?;
+    add(format!("{folder}/{PROGRAM_NAME}"), tar::EntryType::Regular, 0o755, runner)?;
     add(format!("{folder}/{SPEC}"), tar::EntryType::Regular, 0o444, spec)?;
     archive.into_inner()
 }

@@ -102,7 +102,7 @@ pub(super) fn run(
                 container.abort_start(containers).await;
                 let message = format!(
                     "the container did not start within the {} ms of the unit, with the image {:?}",
-                    request.timeout_ms, request.work.image
+                    request.timeout_ms, request.body.image
                 );
                 Err(ContainerError(ReasonCode::Timeout, message))
             }
@@ -167,7 +167,7 @@ impl ContainerTask<'_> {
             url: format!("http://{address}/"),
             token: token.clone(),
             heartbeat_ms: 60_000,
-            patience_ms: 20_000,
+            report_retry_ms: 20_000,
         };
         let spec = match self.spec(relay) {
             Ok(spec) => spec,
@@ -192,7 +192,7 @@ impl ContainerTask<'_> {
         runner: &[u8],
         spec: &[u8],
     ) -> Result<(), ContainerError> {
-        let image = &self.request.work.image;
+        let image = &self.request.body.image;
         let Err(first) = containers.create(self.work, image, runner, spec).await else { return Ok(()) };
         containers.ping().await.map_err(ContainerError::lost("no containers can be had"))?;
         let unmade = ContainerError::lost("the container cannot be made");
@@ -207,7 +207,7 @@ impl ContainerTask<'_> {
 
     /// What the runner reads.
     fn spec(&self, relay: RelayAddress) -> Result<Vec<u8>, String> {
-        let script = &self.request.work;
+        let script = &self.request.body;
         let mut inputs = Vec::with_capacity(script.inputs.len());
         for input in &script.inputs {
             let value = script::value(input, &self.around.state)

@@ -76,7 +76,7 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
             inner.resume(name).await?;
             Ok(DeliveryStep::Poll)
         }
-        FolderState::Ended(_) if work.taken().exists() => Ok(DeliveryStep::Done),
+        FolderState::Ended(_) if work.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
             let Some(received) = folder::read_json::<StoredRequest>(&work.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));

@@ -52,7 +52,7 @@ pub async fn run_once(
         not_after_ms: u64::MAX,
         timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
         callback: CallbackEndpoint { url: String::new(), token: String::new(), installation: String::new() },
-        work: once.script,
+        body: once.script,
     };
     folder::write_json(&run.work.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
@@ -60,7 +60,7 @@ pub async fn run_once(
         state,
         path,
         extra_env: once.extra_env,
-        life: TaskLifetime::OfStarter { starter: std::process::id() },
+        lifetime: TaskLifetime::BoundToStarter { starter: std::process::id() },
         containers: None,
     };
     let child = start::start(&run.work, &around, once.program.as_deref()).await?;

@@ -99,8 +99,13 @@ impl LocalRelay {
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
         let containers = options.containers.clone();
-        let around =
-            SupervisorConfig { state: state.clone(), path, extra_env, life: TaskLifetime::Own, containers };
+        let around = SupervisorConfig {
+            state: state.clone(),
+            path,
+            extra_env,
+            lifetime: TaskLifetime::Detached,
+            containers,
+        };
         let watches = Mutex::new(HashMap::new());
         let inner =
             Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: around, watches });
@@ -108,7 +113,7 @@ impl LocalRelay {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
                 let work = inner.task_folder(&name);
-                if !work.taken().exists() && !work.tombstone().exists() {
+                if !work.acknowledged().exists() && !work.tombstone().exists() {
                     inner.watch(&name);
                 }
             }
@@ -155,7 +160,7 @@ impl LocalRelay {
             let _lock = start::lock_unit(&folder).await?;
             for attempt in inner.attempts(&unit)? {
                 let work = inner.task_folder(&TaskId { unit: unit.clone(), attempt });
-                let since = [work.taken(), work.tombstone()]
+                let since = [work.acknowledged(), work.tombstone()]
                     .iter()
                     .filter_map(|path| path.metadata().ok()?.modified().ok())
                     .max();
@@ -214,7 +219,7 @@ impl RelayClient for LocalRelay {
         let work = self.inner().task_folder(name);
         match work.state().map_err(busy)? {
             FolderState::Ended(_) => {
-                folder::write_whole(&work.taken(), b"").map_err(busy)?;
+                folder::write_whole(&work.acknowledged(), b"").map_err(busy)?;
                 work.cleanup();
                 self.inner().wake(name);
                 Ok(())
@@ -309,7 +314,7 @@ impl RelayShared {
     /// Says what became of work whose supervisor ended without saying so, after killing what it may have left. The
     /// caller holds the unit's lock.
     async fn resolve_lost(&self, work: &TaskFolder) -> Result<(), PodsError> {
-        let around: Option<SupervisorConfig> = folder::read_json(&work.surroundings())?;
+        let around: Option<SupervisorConfig> = folder::read_json(&work.supervisor_config())?;
         // Of the engine that it was started by.
         if let Some(containers) = around.and_then(|around| around.containers) {
             let removed = containers.remove(&container_engine::name(work)).await;
@@ -409,7 +414,7 @@ impl RelayShared {
     pub(super) fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
         let work = self.task_folder(name);
-        let may = work.taken().exists() || !work.result().exists();
+        let may = work.acknowledged().exists() || !work.result().exists();
         if may {
             watches.remove(name);
         }
@@ -422,7 +427,7 @@ impl RelayShared {
             watch.ensure_count += 1;
         }
         // A task that is about to end looks for this file, under the lock that `watch` takes.
-        let _ = std::fs::remove_file(work.taken());
+        let _ = std::fs::remove_file(work.acknowledged());
         self.watch(name);
     }
 
@@ -439,7 +444,7 @@ impl RelayShared {
             return Ok(false);
         }
         let work = self.task_folder(name);
-        folder::write_whole(&work.taken(), b"")?;
+        folder::write_whole(&work.acknowledged(), b"")?;
         work.cleanup();
         Ok(true)
     }

@@ -75,7 +75,7 @@ pub(super) fn prepare(
     script: &ScriptTask,
     around: &SupervisorConfig,
 ) -> Result<PreparedScript, LaunchError> {
-    let broken = |error: std::io::Error| LaunchError::Broken(format!("{}: {error}", work.folder.display()));
+    let broken = |error: std::io::Error| LaunchError::Internal(format!("{}: {error}", work.folder.display()));
     let root = work.root();
     let layout = RootLayout::create(&root, &around.state).map_err(broken)?;
     let mut prepared = PreparedScript {

@@ -53,12 +53,12 @@ pub(super) enum LaunchError {
     #[error("{0}")]
     NotStartable(String),
     #[error("{0}")]
-    Broken(String),
+    Internal(String),
 }
 
 /// Starts a script whose output goes to `output`.
 pub(super) fn launch(launch: &LaunchRequest, output: (OwnedFd, OwnedFd)) -> Result<Child, LaunchError> {
-    let broken = |error: io::Error| LaunchError::Broken(format!("cannot start the script: {error}"));
+    let broken = |error: io::Error| LaunchError::Internal(format!("cannot start the script: {error}"));
     let (mut ours, theirs) = UnixStream::pair().map_err(broken)?;
     let mut child = Command::new("/proc/self/exe")
         .arg0("ebb")
@@ -103,11 +103,11 @@ pub(super) fn run() -> i32 {
 fn become_script(bytes: &[u8]) -> LaunchError {
     let launch: LaunchRequest = match serde_json::from_slice(bytes) {
         Ok(launch) => launch,
-        Err(error) => return LaunchError::Broken(format!("the supervisor went away: {error}")),
+        Err(error) => return LaunchError::Internal(format!("the supervisor went away: {error}")),
     };
     // A session of its own is a process group of its own too, and has no terminal.
     if let Err(error) = setsid() {
-        return LaunchError::Broken(format!("no session of its own: {error}"));
+        return LaunchError::Internal(format!("no session of its own: {error}"));
     }
     match launch.layout.as_ref().map(RootLayout::enter) {
         None | Some(Ok(())) => {}
@@ -127,7 +127,11 @@ fn become_script(bytes: &[u8]) -> LaunchError {
 
 fn die_with(supervisor: Pid) -> Result<(), LaunchError> {
     set_pdeathsig(Signal::SIGKILL)
-        .map_err(|error| LaunchError::Broken(format!("no signal at death: {error}")))?;
+        .map_err(|error| LaunchError::Internal(format!("no signal at death: {error}")))?;
     // It may have died before that.
-    if getppid() == supervisor { Ok(()) } else { Err(LaunchError::Broken("the supervisor died".to_owned())) }
+    if getppid() == supervisor {
+        Ok(())
+    } else {
+        Err(LaunchError::Internal("the supervisor died".to_owned()))
+    }
 }

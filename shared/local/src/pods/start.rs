@@ -27,7 +27,7 @@ pub(super) async fn start(
     if work.started().exists() || work.result().exists() || work.tombstone().exists() {
         return Ok(None);
     }
-    folder::write_json(&work.surroundings(), around)?;
+    folder::write_json(&work.supervisor_config(), around)?;
     let errors_path = work.folder.join("supervisor.err");
     let errors = File::create(&errors_path).map_err(|error| PodsError::io(&errors_path, error))?;
     // The link stays right when the file of our program is replaced.
@@ -38,9 +38,9 @@ pub(super) async fn start(
         .arg(&work.folder)
         .current_dir("/")
         .stdin(Stdio::from(lock))
-        .stdout(match around.life {
-            TaskLifetime::Own => Stdio::null(),
-            TaskLifetime::OfStarter { .. } => Stdio::piped(),
+        .stdout(match around.lifetime {
+            TaskLifetime::Detached => Stdio::null(),
+            TaskLifetime::BoundToStarter { .. } => Stdio::piped(),
         })
         .stderr(Stdio::from(errors));
     // A script could read it there. Containers have one of their own, and the engine's command goes by ours.

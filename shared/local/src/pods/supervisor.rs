@@ -62,7 +62,7 @@ pub(super) enum SupervisorOutcome {
 fn supervise(work: &TaskFolder) -> i32 {
     // Fails only if it is the leader of a session already, which is what we want.
     let _ = setsid();
-    let around = folder::read_json::<SupervisorConfig>(&work.surroundings()).unwrap_or(None);
+    let around = folder::read_json::<SupervisorConfig>(&work.supervisor_config()).unwrap_or(None);
     let outcome = match ebb_script::adopt_orphans() {
         Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
         Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
@@ -97,7 +97,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     let lost = |path: PathBuf| PodsError::Damaged { path, message: "it is missing".to_owned() };
     let received: StoredRequest = folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
     let around: SupervisorConfig =
-        folder::read_json(&work.surroundings())?.ok_or_else(|| lost(work.surroundings()))?;
+        folder::read_json(&work.supervisor_config())?.ok_or_else(|| lost(work.supervisor_config()))?;
     let request = &received.request;
     if work.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
@@ -111,7 +111,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     if let Some(containers) = &around.containers {
         return container_task::run(work, request, &around, containers);
     }
-    let mut prepared = match script::prepare(work, &request.work, &around) {
+    let mut prepared = match script::prepare(work, &request.body, &around) {
         Ok(prepared) => prepared,
         Err(trouble) => return Ok(not_started(&trouble)),
     };
@@ -125,15 +125,15 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
         Ok(script) => script,
         Err(trouble) => return Ok(not_started(&trouble)),
     };
-    forward_output(pipe.0, log, around.life, &watch);
-    watch_cancellation(work, around.life, &watch);
+    forward_output(pipe.0, log, around.lifetime, &watch);
+    watch_cancellation(work, around.lifetime, &watch);
     let deadline = begin.checked_add(Duration::from_millis(request.timeout_ms));
     let end = watch.supervise(&script, deadline, STREAMS);
     let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut result = match end.failure(request.timeout_ms, "the supervisor") {
         None => outputs::collect(
             &request.name,
-            &request.work.outputs,
+            &request.body.outputs,
             &prepared.outputs,
             &work.root(),
             &around.state,
@@ -149,7 +149,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
 fn not_started(trouble: &LaunchError) -> SupervisorOutcome {
     let code = match trouble {
         LaunchError::NotStartable(_) | LaunchError::Unavailable(_) => ReasonCode::NotStartable,
-        LaunchError::Broken(_) => ReasonCode::Lost,
+        LaunchError::Internal(_) => ReasonCode::Lost,
     };
     failed(code, &trouble.to_string())
 }
@@ -157,7 +157,7 @@ fn not_started(trouble: &LaunchError) -> SupervisorOutcome {
 fn start(prepared: &mut PreparedScript, output: io::PipeWriter) -> Result<Child, LaunchError> {
     let copies =
         || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
-    let broken = |error: io::Error| LaunchError::Broken(error.to_string());
+    let broken = |error: io::Error| LaunchError::Internal(error.to_string());
     match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
         Err(LaunchError::Unavailable(why)) => {
             stage::launch(&prepared.unisolated(&why)?, copies().map_err(broken)?)
@@ -171,7 +171,7 @@ fn forward_output(from: PipeReader, mut log: LogWriter, life: TaskLifetime, watc
     stream::forward(from, &watch.sender(), move |bytes| {
         // A full disk must not stop the script.
         let _ = log.push(bytes);
-        if matches!(life, TaskLifetime::OfStarter { .. }) {
+        if matches!(life, TaskLifetime::BoundToStarter { .. }) {
             let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
         }
     });
@@ -202,8 +202,8 @@ fn watch_cancellation(work: &TaskFolder, life: TaskLifetime, watch: &ScriptWatch
 /// parent of this process.
 fn has_outlived(life: TaskLifetime) -> bool {
     match life {
-        TaskLifetime::Own => false,
-        TaskLifetime::OfStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
+        TaskLifetime::Detached => false,
+        TaskLifetime::BoundToStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
     }
 }
 
@@ -220,9 +220,9 @@ mod tests {
     #[test]
     fn a_starter_that_ended_before_the_script_began_is_missed() {
         let parent = u32::try_from(getppid().as_raw()).unwrap();
-        assert!(!has_outlived(TaskLifetime::OfStarter { starter: parent }));
+        assert!(!has_outlived(TaskLifetime::BoundToStarter { starter: parent }));
         // Any process that is not the parent shows the same.
-        assert!(has_outlived(TaskLifetime::OfStarter { starter: std::process::id() }));
-        assert!(!has_outlived(TaskLifetime::Own));
+        assert!(has_outlived(TaskLifetime::BoundToStarter { starter: std::process::id() }));
+        assert!(!has_outlived(TaskLifetime::Detached));
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct SupervisorConfig {
     pub(super) path: String,
     pub(super) extra_env: Vec<(String, String)>,
     /// What becomes of the script when the program that started the supervisor ends.
-    pub(super) life: TaskLifetime,
+    pub(super) lifetime: TaskLifetime,
     /// What runs scripts as containers; `None`: they are processes of this machine.
     #[serde(default)]
     pub(super) containers: Option<ContainerEngine>,
@@ -39,9 +39,9 @@ pub(super) struct SupervisorConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TaskLifetime {
     /// It goes on, for whoever opens the relay next.
-    Own,
+    Detached,
     /// It is killed when the process `starter` has ended, and until then it prints to the supervisor's standard output too.
-    OfStarter { starter: u32 },
+    BoundToStarter { starter: u32 },
 }
 
 /// Asks a supervisor to end the script.
@@ -83,7 +83,7 @@ impl TaskFolder {
         self.folder.join("request.json")
     }
 
-    pub(super) fn surroundings(&self) -> PathBuf {
+    pub(super) fn supervisor_config(&self) -> PathBuf {
         self.folder.join("surroundings.json")
     }
 
@@ -104,7 +104,7 @@ impl TaskFolder {
     }
 
     /// Exists once the control plane has taken the result.
-    pub(super) fn taken(&self) -> PathBuf {
+    pub(super) fn acknowledged(&self) -> PathBuf {
         self.folder.join("taken")
     }
 
@@ -177,6 +177,6 @@ impl TaskFolder {
     pub(super) fn cleanup(&self) {
         // Failures only cost space; `prune` comes again.
         let _ = fs::remove_dir_all(self.root());
-        let _ = fs::remove_file(self.surroundings());
+        let _ = fs::remove_file(self.supervisor_config());
     }
 }

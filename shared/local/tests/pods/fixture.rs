@@ -135,7 +135,7 @@ pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
             token: "the-token".to_owned(),
             installation: String::new(),
         },
-        work: ScriptTask {
+        body: ScriptTask {
             image: "ignored".to_owned(),
             namespace: None,
             pod_template: None,
@@ -161,7 +161,7 @@ pub(crate) fn with_outputs(
         path: (*path).to_owned(),
         sensitive: false,
     };
-    request.work.outputs = outputs.iter().map(output).collect();
+    request.body.outputs = outputs.iter().map(output).collect();
     request
 }
 

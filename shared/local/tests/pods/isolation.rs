@@ -51,7 +51,7 @@ pub(crate) async fn same_paths_at_once() {
     for who in ["a", "b", "c"] {
         let mut request = with_outputs(sh(script), &[("shared", "/out/shared"), ("seen", "/out/seen")]);
         request.name.unit = format!("unit-{who}");
-        request.work.env = vec![("WHO".to_owned(), who.to_owned())];
+        request.body.env = vec![("WHO".to_owned(), who.to_owned())];
         names.push((who, request.name.clone()));
         world.ensure(request).await;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn environment_is_clean() {
     let world = PodsFixture::new();
     let mut request =
         sh("env | cut -d= -f1 | grep -v -e ^PWD -e ^OLDPWD -e ^SHLVL -e ^_ | sort; echo $EBB_UNIT $EXTRA");
-    request.work.env = vec![("EBB_UNIT".to_owned(), "create".to_owned())];
+    request.body.env = vec![("EBB_UNIT".to_owned(), "create".to_owned())];
     let result = world.run(request).await;
     let expected = "EBB_SUPERVISED_IN\nEBB_UNIT\nEXTRA\nHOME\nLANG\nPATH\ncreate from the relay\n";
     assert_eq!(result.log.as_deref(), Some(expected));

@@ -8,7 +8,7 @@ use ebb_protocol::callback::CallbackStatus;
 use crate::fixture::*;
 
 fn once(request: ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>) -> OneOffScript {
-    OneOffScript { script: request.work, timeout: PATIENCE, extra_env: Vec::new(), program: None }
+    OneOffScript { script: request.body, timeout: PATIENCE, extra_env: Vec::new(), program: None }
 }
 
 pub(crate) async fn streams_and_returns() {

@@ -72,7 +72,7 @@ pub(crate) async fn released() {
     for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
         let mut request = with_outputs(sh("printf canary-out >/out/x"), &[("x", "/out/x")]);
         request.name.unit = unit.to_owned();
-        request.work.outputs[0].sensitive = true;
+        request.body.outputs[0].sensitive = true;
         assert_eq!(world.run(request).await.status, CallbackStatus::Succeeded);
     }
     assert_eq!(secrets::list(state).unwrap().len(), 4);
@@ -98,8 +98,8 @@ pub(crate) async fn sensitive() {
         ),
         &[("the x", "/out/x")],
     );
-    request.work.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
-    request.work.outputs[0].sensitive = true;
+    request.body.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
+    request.body.outputs[0].sensitive = true;
     let result = world.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let place = &result.secrets["the x"];
@@ -126,7 +126,7 @@ pub(crate) async fn sensitive() {
 
     let mut request = sh("");
     request.name.attempt = 2;
-    request.work.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
+    request.body.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
@@ -152,7 +152,7 @@ pub(crate) async fn inputs_both_ways() {
             ("over", "/out/over"),
         ],
     );
-    request.work.inputs = vec![
+    request.body.inputs = vec![
         input("both", Some("BOTH"), Some("/in/deep/both"), text("a 'b' \"c\" $d\n\n")),
         input("bytes", None, Some("/in/bytes"), Some(UnitValue::Bytes(vec![0, 255, 10]))),
         input("number", Some("NUMBER"), None, Some(UnitValue::Json(5.into()))),
@@ -170,7 +170,7 @@ pub(crate) async fn inputs_both_ways() {
 pub(crate) async fn absent_inputs() {
     let world = PodsFixture::new();
     let mut request = sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/hostname ]");
-    request.work.inputs =
+    request.body.inputs =
         vec![input("x", Some("X"), Some("/in/x"), None), input("y", None, Some("/etc/hostname"), None)];
     let result = world.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
@@ -195,7 +195,7 @@ pub(crate) async fn unusable_inputs() {
     {
         let mut request = sh("echo ran");
         request.name.attempt = attempt as u32 + 1;
-        request.work.inputs = vec![bad];
+        request.body.inputs = vec![bad];
         let result = world.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::NotStartable);
         assert!(reason(&result).message.contains(expected), "{result:?}");

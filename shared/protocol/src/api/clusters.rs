@@ -18,7 +18,7 @@ pub struct ClusterInfo {
     /// The name that documents have for it.
     pub name: String,
     /// `push`: its relay is asked; `pull`: it asks.
-    pub way: TransportKind,
+    pub transport: TransportKind,
     /// The uid of its namespace `kube-system`: the pinned one, else what the relay says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -30,13 +30,13 @@ pub struct ClusterInfo {
     pub up_seconds: Option<u64>,
     /// Works that the relay looks after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub works: Option<u64>,
+    pub tasks: Option<u64>,
     /// Why nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// Since when it gives no answer to what units need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silence: Option<RelayOutage>,
+    pub outage: Option<RelayOutage>,
 }
 
 /// A cluster that gives no answer to what units need: its relay is not reached, or does not reach the API server.
@@ -48,7 +48,7 @@ pub struct RelayOutage {
     /// When that was seen first.
     pub since: String,
     /// What was said then. For people.
-    pub why: String,
+    pub reason: String,
     /// The target's units that wait for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
@@ -72,7 +72,7 @@ pub struct OrphanList {
     pub orphans: Vec<Orphan>,
     /// What could not be looked at. For people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unseen: Vec<RelayProblem>,
+    pub errors: Vec<RelayProblem>,
 }
 
 /// An object that nobody seems to need.
@@ -91,14 +91,14 @@ pub struct Orphan {
     /// Its uid.
     pub uid: String,
     /// The key of the life that it was made for, as its label or record says.
-    pub life: String,
+    pub instance: String,
     /// Seconds since it was made, or asked for.
     pub age_seconds: u64,
     /// Why it is thought to be one.
-    pub why: String,
+    pub reason: String,
     /// Whether it is proven to be ours: the relay has recorded this uid when it applied the object, and the labels still
     /// name the same work. Nothing else is ever deleted.
-    pub proven: bool,
+    pub owned: bool,
 }
 
 /// What could not be looked at.
@@ -108,7 +108,7 @@ pub struct RelayProblem {
     /// The cluster.
     pub cluster: String,
     /// What, and why not.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Asks for the deletion of orphans.
@@ -127,5 +127,5 @@ pub struct OrphansDeleted {
     pub deleted: Vec<Orphan>,
     /// These are not, or not yet: a later sweep, or the same request, goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left: Vec<RelayProblem>,
+    pub remaining: Vec<RelayProblem>,
 }

@@ -229,7 +229,7 @@ fn outcomes() {
         unit: Some("users/database".to_owned()),
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "exit code 3".to_owned() }),
         stop_cause: None,
-        waived: false,
+        overridden: false,
     };
     let (content_type, body) =
         outcome("o-1", "//ebb.example.org", crate::lifecycle::FAILED, "sandbox/pr-1234", TIME, &data);

@@ -38,7 +38,7 @@ fn target() -> TargetInfo {
         created: text(AT),
         expires: some(AT),
         stop_cause: Some(TargetStopCause::Expired),
-        waived: true,
+        overridden: true,
         plugins: vec![text("tenant-db@2.1.0")],
         waits_for: some("its preStart units"),
     }
@@ -62,8 +62,8 @@ fn unit() -> UnitDetail {
         kind: text("pod"),
         state: UnitState::Retrying,
         attempt: 2,
-        attempts: 3,
-        attempt_of_series: 2,
+        max_attempts: 3,
+        attempt_in_series: 2,
         after: vec![text("users/network")],
         reason: Some(reason()),
         started: some(AT),
@@ -123,7 +123,7 @@ fn plugins() {
 
 fn silence(units: &[&str]) -> RelayOutage {
     let units = units.iter().copied().map(text).collect();
-    RelayOutage { cluster: text("inside"), since: text(AT), why: text("it polls"), units }
+    RelayOutage { cluster: text("inside"), since: text(AT), reason: text("it polls"), units }
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn targets() {
     );
     let run = RunDetail {
         id: text("k3j2h4q5w6e7r3t2-3-pre-start"),
-        event: text("preStart"),
+        hook: text("preStart"),
         state: RunState::Running,
         started: text(AT),
         units: vec![unit()],
@@ -158,15 +158,15 @@ fn targets() {
         env: outputs(),
         problem: some("too large"),
         runs: vec![run],
-        telling: some("failed"),
+        pending_notification: some("failed"),
         delivery: Some(NotificationDelivery {
             outcome: text("failed"),
-            tries: 3,
+            attempts: 3,
             reason: some("the server answered 503"),
             next: some(AT),
         }),
         waiting: some("8c1b"),
-        silence: Some(silence(&["users/database"])),
+        outage: Some(silence(&["users/database"])),
     };
     golden!("target", detail);
 }
@@ -209,7 +209,7 @@ fn reasons_for_people() {
         summary: text("users/database failed"),
         cause: Some(cause),
         failed: vec![FailedUnit { unit: text("users/database"), attempt: 3, reason: reason() }],
-        exists: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
+        remaining: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
         next: vec![text("ebb retry sandbox/pr-1234")],
     };
     golden!("why", why);
@@ -227,34 +227,34 @@ fn plans() {
         key: text("users/seed"),
         kind: text("pod"),
         cluster: some("data"),
-        after: vec![EdgePreview { key: text("users/database"), why: text("reads dsn") }],
+        after: vec![EdgePreview { key: text("users/database"), reason: text("reads dsn") }],
         rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
     };
-    let event = HookPreview { event: text("preStart"), units: vec![unit] };
-    golden!("plan", PlanPreview { digest: text("sha256:00"), events: vec![event], warnings: vec![] });
+    let event = HookPreview { hook: text("preStart"), units: vec![unit] };
+    golden!("plan", PlanPreview { digest: text("sha256:00"), hooks: vec![event], warnings: vec![] });
 }
 
 #[test]
 fn clusters() {
     let eu = ClusterInfo {
         name: text("eu"),
-        way: TransportKind::Push,
+        transport: TransportKind::Push,
         uid: some("8c1a"),
         version: some("0.1.0"),
         up_seconds: Some(7),
-        works: Some(3),
-        trouble: None,
-        silence: None,
+        tasks: Some(3),
+        error: None,
+        outage: None,
     };
     let (name, trouble) = (text("inside"), some("the relay does not answer"));
     let inside = ClusterInfo {
         name,
-        way: TransportKind::Pull,
-        trouble,
+        transport: TransportKind::Pull,
+        error: trouble,
         version: None,
         up_seconds: None,
-        works: None,
-        silence: Some(silence(&[])),
+        tasks: None,
+        outage: Some(silence(&[])),
         ..eu.clone()
     };
     golden!("clusters", ClusterList { clusters: vec![eu, inside] });
@@ -264,14 +264,14 @@ fn clusters() {
         namespace: some("ebb-units"),
         name: text("c"),
         uid: text("9d2b"),
-        life: text("k3j2h4q5w6e7r3t2"),
+        instance: text("k3j2h4q5w6e7r3t2"),
         age_seconds: 7200,
-        why: text("sandbox/a, for which it was made, is gone"),
-        proven: true,
+        reason: text("sandbox/a, for which it was made, is gone"),
+        owned: true,
     };
-    let unseen = RelayProblem { cluster: text("inside"), why: text("the relay does not answer") };
+    let unseen = RelayProblem { cluster: text("inside"), reason: text("the relay does not answer") };
     let (orphans, unseen) = (vec![orphan], vec![unseen]);
-    golden!("orphans", OrphanList { orphans: orphans.clone(), unseen: unseen.clone() });
+    golden!("orphans", OrphanList { orphans: orphans.clone(), errors: unseen.clone() });
     golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });
-    golden!("orphans-deleted", OrphansDeleted { deleted: orphans, left: unseen });
+    golden!("orphans-deleted", OrphansDeleted { deleted: orphans, remaining: unseen });
 }

@@ -111,7 +111,7 @@ fn reason_codes() {
         Failed,
         Cancelled,
         Skipped,
-        Waived,
+        Overridden,
     ];
     golden!("reason-codes", codes);
 }
@@ -128,7 +128,7 @@ fn relay_messages() {
             token: "ebb1.k1.r.…".to_owned(),
             installation: "k3j2h4q5w6e7r3t2".to_owned(),
         },
-        work: TaskBody::Script(ScriptTask {
+        body: TaskBody::Script(ScriptTask {
             image: "postgres:17-alpine".to_owned(),
             namespace: Some("ebb-units".to_owned()),
             pod_template: Some("spec: {}\n".to_owned()),
@@ -162,7 +162,7 @@ fn relay_messages() {
     let password =
         ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
     let objects = ObjectTask {
-        life: "k3j2h4q5w6e7r3t2".to_owned(),
+        instance: "k3j2h4q5w6e7r3t2".to_owned(),
         namespace: Some("ebb-units".to_owned()),
         apply: vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})],
         secrets: vec![SecretDocument {
@@ -191,7 +191,7 @@ fn relay_messages() {
     let other = TaskId { unit: "a-1".to_owned(), attempt: 1 };
     let asked = |work| {
         let (name, callback) = (name.clone(), callback.clone());
-        RelayRequest::Ensure(Box::new(EnsureTask { v, name, not_after_ms, timeout_ms, callback, work }))
+        RelayRequest::Ensure(Box::new(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work }))
     };
     let requests = vec![
         asked(objects),
@@ -199,11 +199,11 @@ fn relay_messages() {
         RelayRequest::Get(other.clone()),
         RelayRequest::Cancel { name: other.clone(), grace_ms: 10_000 },
         RelayRequest::Acknowledge(other.clone()),
-        RelayRequest::Release { life: "k3j2h4q5w6e7r3t2".to_owned() },
-        RelayRequest::About,
+        RelayRequest::Release { instance: "k3j2h4q5w6e7r3t2".to_owned() },
+        RelayRequest::Info,
         RelayRequest::List { after: None },
         RelayRequest::List { after: Some("records:x".to_owned()) },
-        RelayRequest::Discard(other.clone()),
+        RelayRequest::Delete(other.clone()),
         RelayRequest::Dequeue(other.clone()),
     ];
     let batch = Batch { v, cluster: "8c1a".to_owned(), requests };
@@ -222,7 +222,7 @@ fn relay_messages() {
     let listed = TaskSummary {
         name: other,
         phase: "taken".to_owned(),
-        life: "a".to_owned(),
+        instance: "a".to_owned(),
         callback: "https://ebb.example.org/v1/callbacks".to_owned(),
         installation: "k3j2h4q5w6e7r3t2".to_owned(),
         age_ms: 7,
@@ -230,41 +230,41 @@ fn relay_messages() {
     };
     let stranger = UnmanagedObject { unit: "b-1".to_owned(), age_ms: 8, object };
     let listing = ClusterListing {
-        works: vec![listed],
-        strangers: vec![stranger],
-        unseen: vec!["Pod: forbidden".to_owned()],
+        tasks: vec![listed],
+        unmanaged: vec![stranger],
+        errors: vec!["Pod: forbidden".to_owned()],
         next: Some("strangers".to_owned()),
     };
     ignores_unknown_fields(&listing);
-    let about = RelayInfo { version: "0.1.0".to_owned(), up_ms: 9, works: 3 };
+    let about = RelayInfo { version: "0.1.0".to_owned(), up_ms: 9, tasks: 3 };
     ignores_unknown_fields(&about);
     let answers = vec![
         RelayResponse::State(TaskState::Tombstoned),
         RelayResponse::Done,
         RelayResponse::Refused("no such kind".to_owned()),
         RelayResponse::Failed("busy".to_owned()),
-        RelayResponse::Alone,
-        RelayResponse::About(about),
+        RelayResponse::TooLarge,
+        RelayResponse::Info(about),
         RelayResponse::Listing(listing),
     ];
-    let answers = BatchResponse { v, cluster: "8c1a".to_owned(), answers };
+    let answers = BatchResponse { v, cluster: "8c1a".to_owned(), responses: answers };
     golden!("answers", answers.clone());
     let reply = |id: &str, outcome| QueuedReply { id: id.to_owned(), outcome };
-    let status = ReplyOutcome::Status { status: 409, said: "another cluster".to_owned() };
+    let status = ReplyOutcome::Status { status: 409, message: "another cluster".to_owned() };
     let poll = PollRequest {
         v,
         cluster: "8c1a".to_owned(),
         wait_ms: Some(20_000),
         held: vec!["0-1".to_owned()],
-        answers: vec![
-            reply("0-2", ReplyOutcome::Answers(BatchResponse { answers: vec![], ..answers })),
+        replies: vec![
+            reply("0-2", ReplyOutcome::Response(BatchResponse { responses: vec![], ..answers })),
             reply("0-3", status),
         ],
     };
     ignores_unknown_fields(&poll);
     golden!("poll", poll);
     let mail = SealedBatch { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
-    let post = PollResponse { v, waited_ms: 3, mail: vec![mail] };
+    let post = PollResponse { v, waited_ms: 3, batches: vec![mail] };
     ignores_unknown_fields(&post);
     golden!("post", post);
     let ended = TaskState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));
@@ -315,7 +315,7 @@ fn lifecycle_messages() {
         unit: None,
         reason: None,
         stop_cause: None,
-        waived: false,
+        overridden: false,
     };
     ignores_unknown_fields(&outcome);
     golden!("outcome-ready", outcome.clone());
@@ -331,7 +331,7 @@ fn lifecycle_messages() {
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
         stop_cause: Some(TargetStopCause::Expired),
-        waived: true,
+        overridden: true,
         ..outcome
     };
     golden!("outcome-gone", gone);
@@ -340,7 +340,7 @@ fn lifecycle_messages() {
 #[test]
 fn records() {
     let succeeded = AttemptResult {
-        verdict: AttemptOutcome::Succeeded,
+        outcome: AttemptOutcome::Succeeded,
         at: 1_790_000_001_000,
         took_ms: Some(900),
         outputs: OutputStorage::Inline(values()),
@@ -352,7 +352,7 @@ fn records() {
         digest: "sha256:00".to_owned(),
     };
     let failed = AttemptResult {
-        verdict: AttemptOutcome::Failed,
+        outcome: AttemptOutcome::Failed,
         outputs: OutputStorage::Nothing,
         reason: Some(reason()),
         evidence: Some(Box::new(Evidence {
@@ -373,13 +373,13 @@ fn records() {
     let record = AttemptRecord {
         started: Some(1_790_000_000_000),
         accepted: Some(1_790_000_000_100),
-        again: Some(1_790_000_030_000),
+        next_dispatch: Some(1_790_000_030_000),
         posted: Some(1_790_000_000_050),
-        leased: Some(1_790_000_122_000),
-        beat: Some(1_790_000_000_500),
+        leased_until: Some(1_790_000_122_000),
+        heartbeat: Some(1_790_000_000_500),
         progress: Some("3 of 7".to_owned()),
         result: Some(failed),
-        others: vec![late, succeeded],
+        further_results: vec![late, succeeded],
         excess: 3,
         refused: Some(CallbackRefusals { count: 2, reason: "unknown field `error`".to_owned() }),
     };

@@ -51,7 +51,7 @@ fn specs() {
             url: "http://10.96.0.7:8080/v1/reports/run-0-3.1".to_owned(),
             token: "TOKEN".to_owned(),
             heartbeat_ms: 10_000,
-            patience_ms: 120_000,
+            report_retry_ms: 120_000,
         }),
     };
     golden!("spec", lasting(spec));

@@ -98,7 +98,7 @@ fn ensure(name: &TaskId, token: &str) -> RelayRequest {
             token: token.to_owned(),
             installation: String::new(),
         },
-        work: ObjectTask { life: "life-1".to_owned(), apply: vec![map], ..ObjectTask::default() },
+        body: ObjectTask { instance: "life-1".to_owned(), apply: vec![map], ..ObjectTask::default() },
     }))
 }
 
@@ -115,7 +115,7 @@ async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
     let relay = Relay::open(client(&server), settings).await.unwrap();
     let ask = async |request: RelayRequest| {
         let batch = Batch { v: VERSION, cluster: CLUSTER.to_owned(), requests: vec![request] };
-        relay.batch(batch, Duration::ZERO).await.unwrap().answers.remove(0)
+        relay.batch(batch, Duration::ZERO).await.unwrap().responses.remove(0)
     };
     let name = TaskId { unit: "unit".to_owned(), attempt: 1 };
     // The record is made; then its object cannot be read.

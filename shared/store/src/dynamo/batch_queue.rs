@@ -56,7 +56,7 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
 impl DynamoTable {
     pub(crate) async fn put_batch_item(&self, cluster: &str, letter: &BatchItem) -> StoreResult<()> {
         self.put(Item::from([
-            ("pk".to_owned(), text(key::mail(cluster))),
+            ("pk".to_owned(), text(key::batch_queue(cluster))),
             ("sk".to_owned(), text(&letter.id)),
             ("at".to_owned(), number(letter.posted.0)),
             ("end".to_owned(), number(letter.ends.0)),
@@ -77,7 +77,7 @@ impl DynamoTable {
             .client
             .query()
             .key_condition_expression("pk = :p")
-            .expression_attribute_values(":p", text(key::mail(cluster)))
+            .expression_attribute_values(":p", text(key::batch_queue(cluster)))
             .consistent_read(true)
             .limit(limit)
             .set_exclusive_start_key(from);
@@ -87,7 +87,7 @@ impl DynamoTable {
     }
 
     pub(crate) async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
-        let item = self.get(&key::mail(cluster), id).await?;
+        let item = self.get(&key::batch_queue(cluster), id).await?;
         item.map(|item| read("GetItem", &item)).transpose()
     }
 
@@ -107,7 +107,7 @@ impl DynamoTable {
             )
             .expression_attribute_names("#a", name)
             .expression_attribute_values(":a", value);
-        self.update_if((&key::mail(cluster), id), request).await
+        self.update_if((&key::batch_queue(cluster), id), request).await
     }
 
     /// The letter as it was.
@@ -116,7 +116,7 @@ impl DynamoTable {
             .client
             .delete_item()
             .table_name(&self.table)
-            .key("pk", text(key::mail(cluster)))
+            .key("pk", text(key::batch_queue(cluster)))
             .key("sk", text(id))
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());

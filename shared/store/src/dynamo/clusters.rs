@@ -11,7 +11,7 @@ use super::{DynamoTable, key};
 use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
 
 /// The key of the one item.
-const ITEM: (&str, &str) = (key::ROUNDS, key::HEAD);
+const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
 #[async_trait]
 impl OrphanScans for DynamoTable {

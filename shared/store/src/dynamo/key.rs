@@ -76,12 +76,12 @@ pub(crate) fn expires(due: Timestamp) -> String {
     format!("{:020}", due.0)
 }
 
-pub(crate) fn mail(cluster: &str) -> String {
+pub(crate) fn batch_queue(cluster: &str) -> String {
     format!("mail#{}", encode(cluster))
 }
 
 /// Where it stands when something is due that is done now and then.
-pub(crate) const ROUNDS: &str = "rounds";
+pub(crate) const CLUSTERS: &str = "rounds";
 
 /// What is written to see whether that can be done.
 pub(crate) const CHECK: &str = "check";

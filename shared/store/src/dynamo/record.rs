@@ -45,7 +45,7 @@ const OUTCOMES: [(AttemptOutcome, u8); 4] = [
 ];
 
 fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, AttributeValue)>> {
-    let verdict = OUTCOMES.iter().find(|row| row.0 == result.verdict).map_or(0, |row| row.1);
+    let verdict = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
     let mut attributes =
         vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
     match &result.outputs {
@@ -84,7 +84,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
         (None, None) => OutputStorage::Nothing,
     };
     Ok(Some(AttemptResult {
-        verdict: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
+        outcome: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
         at: reader.number("t")?,
         took_ms: reader.number_if_any("k")?,
         outputs,
@@ -106,13 +106,13 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
     Ok(AttemptRecord {
         started: reader.number_if_any("s")?,
         accepted: reader.number_if_any("c")?,
-        again: reader.number_if_any("n")?,
+        next_dispatch: reader.number_if_any("n")?,
         posted: reader.number_if_any("q")?,
-        leased: reader.number_if_any("le")?,
-        beat: reader.number_if_any("b")?,
+        leased_until: reader.number_if_any("le")?,
+        heartbeat: reader.number_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
         result: read_result(&reader, item)?,
-        others: vec![],
+        further_results: vec![],
         excess: reader.number_if_any("dx")?.unwrap_or(0),
         refused: match reader.number_if_any("rc")? {
             Some(count) => Some(CallbackRefusals { count, reason: reader.text("rr")?.to_owned() }),
@@ -134,7 +134,7 @@ impl RecordAssembly {
         match place.2 {
             // Its key is the beginning of the others' keys, so it comes first.
             RecordPart::Main => *record = read_record("Query", item)?,
-            RecordPart::Second => record.others.extend(read_result(&reader, item)?),
+            RecordPart::Second => record.further_results.extend(read_result(&reader, item)?),
         }
         Ok(())
     }
@@ -417,8 +417,8 @@ impl PutAttemptResult for DynamoTable {
             return Ok(PutOutcome::Duplicate(first));
         }
         // Other verdicts have one digest each, so there are few of them.
-        if result.verdict == AttemptOutcome::Succeeded {
-            let room = limits::DISTINCT_RESULTS - usize::from(first.verdict == AttemptOutcome::Succeeded);
+        if result.outcome == AttemptOutcome::Succeeded {
+            let room = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
             let name = key::second_digest(&result.digest);
             let kept = reader.texts("ds")?.contains(&name);
             if !kept && !self.reserve(run, (unit, attempt), &name, room).await? {

@@ -74,7 +74,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("tv", number(target.version)),
         (BY, text(mark)),
     ];
-    if let Some(moment) = target.moment {
+    if let Some(moment) = target.hook {
         attributes.push(("mo", text(hook_name(moment))));
     }
     if let Some(routing_key) = &target.routing_key {
@@ -89,10 +89,10 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     if target.stop_cause == TargetStopCause::Expired {
         attributes.push(("sc", text(EXPIRED)));
     }
-    if target.is_waived {
+    if target.is_overridden {
         attributes.push(("wv", AttributeValue::Bool(true)));
     }
-    if let Some(tell) = &target.tell {
+    if let Some(tell) = &target.notification {
         attributes.push(("tell", json(tell)?));
     }
     if let Some(waiting) = &target.waiting {
@@ -124,7 +124,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
         phase: phase.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
-        moment: reader.text_if_any("mo")?.map(moment).transpose()?,
+        hook: reader.text_if_any("mo")?.map(moment).transpose()?,
         plan: reader.digest("plan")?,
         routing_key: reader.text_if_any("rk")?.map(str::to_owned),
         plugins: reader.text_list("pv")?,
@@ -136,8 +136,8 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
             Some(EXPIRED) => TargetStopCause::Expired,
             Some(word) => return Err(reader.broken(format!("unknown cause {word:?}"))),
         },
-        is_waived: item.contains_key("wv"),
-        tell: reader.json_if_any("tell")?,
+        is_overridden: item.contains_key("wv"),
+        notification: reader.json_if_any("tell")?,
         waiting: reader.json_if_any("next")?,
         release: reader.json_if_any("rel")?.unwrap_or_default(),
         due: reader.time_if_any("due")?,
@@ -180,7 +180,7 @@ impl VersionCondition {
 fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
     // A target changes lists when it is over, when that turns out not to be told, and when another one begins under its
     // name.
-    let listed = match (seen, target.phase, target.moment) {
+    let listed = match (seen, target.phase, target.hook) {
         (None, _, _) => 1,
         (Some(_), TargetPhase::Gone, _) => 2,
         (Some(_), TargetPhase::Starting, Some(Hook::PreStart) | None) => 2,

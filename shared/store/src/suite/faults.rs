@@ -91,7 +91,7 @@ pub(super) async fn what_does_not_pass_is_retryable(world: StoreFixture) {
         assert!(proxy.hits() >= 2, "{code}");
     }
     let records = world.store.read_all_records(&run).await.unwrap();
-    assert_eq!((records.len(), records[0].2.others.len()), (1, 0));
+    assert_eq!((records.len(), records[0].2.further_results.len()), (1, 0));
     assert_eq!(world.store.list_plugins().await.unwrap(), []);
     let head = world.store.read_root(&run).await.unwrap().unwrap().head;
     assert!(head.done.is_empty());

@@ -183,7 +183,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         uid: "u1".into(),
         generation: 1,
         phase: TargetPhase::Starting,
-        moment: Some(Hook::PreStart),
+        hook: Some(Hook::PreStart),
         plan: ebb_protocol::id::digest(b"plan"),
         routing_key: None,
         plugins: vec![],
@@ -191,8 +191,8 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         since: Timestamp(1_800_000_000_000),
         expires: None,
         stop_cause: TargetStopCause::Expired,
-        is_waived: true,
-        tell: None,
+        is_overridden: true,
+        notification: None,
         waiting: None,
         release: Vec::new(),
         due: Some(Timestamp(1_800_000_060_000)),
@@ -202,7 +202,7 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
 
 pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {
     AttemptResult {
-        verdict,
+        outcome: verdict,
         at: 1_800_000_001_000,
         took_ms: None,
         outputs: OutputStorage::Nothing,

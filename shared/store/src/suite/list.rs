@@ -92,10 +92,16 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
     // One that waits for something is among the living.
-    let told =
-        |held_by| Some(NotificationState { what: Notification::Gone, tries: 1, held_by, reason: None });
-    move_to(TargetHead { tell: told(None), ..gone("b", 2) }, 1).await;
-    move_to(TargetHead { tell: told(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
+    let told = |held_by| {
+        Some(NotificationState {
+            notification: Notification::Gone,
+            attempts: 1,
+            delivered_by: held_by,
+            reason: None,
+        })
+    };
+    move_to(TargetHead { notification: told(None), ..gone("b", 2) }, 1).await;
+    move_to(TargetHead { notification: told(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
     let waiting = PendingCreation {

@@ -136,7 +136,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
     assert_eq!(proxy.hits(), 2);
     let records = world.store.read_all_records(&run).await.unwrap();
     assert_eq!((records.len(), records[0].2.result.as_ref()), (1, Some(&first)));
-    assert_eq!(records[0].2.others, [second]);
+    assert_eq!(records[0].2.further_results, [second]);
 }
 
 pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture) {

@@ -109,7 +109,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     let records = store.read_records(&run, &[Unit(3)]).await.unwrap();
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].2.result, Some(first));
-    assert_eq!(records[0].2.others, vec![second]);
+    assert_eq!(records[0].2.further_results, vec![second]);
 }
 
 /// Results of one sender are kept up to a bound and counted from there on.
@@ -121,7 +121,7 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world:
     let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
     for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
         assert_eq!(put(unit, &first).await, PutOutcome::Created);
-        let kept = limits::DISTINCT_RESULTS - usize::from(first.verdict == AttemptOutcome::Succeeded);
+        let kept = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
         for number in 1..=kept {
             assert_eq!(put(unit, &success(number)).await, PutOutcome::Conflict(first.clone()), "{number}");
         }
@@ -133,8 +133,8 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world:
         let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
         assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
         let record = world.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
-        assert_eq!((record.others.len(), record.excess), (kept + 1, 3));
-        let mut numbers: Vec<_> = record.others.iter().map(|other| other.digest.clone()).collect();
+        assert_eq!((record.further_results.len(), record.excess), (kept + 1, 3));
+        let mut numbers: Vec<_> = record.further_results.iter().map(|other| other.digest.clone()).collect();
         numbers.sort();
         let mut wanted: Vec<_> = (1..=kept).map(|number| success(number).digest).collect();
         wanted.push(cancelled.digest);
@@ -154,7 +154,7 @@ pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
     let puts: Vec<PutOutcome> = futures::future::try_join_all(puts).await.unwrap();
     let excess = puts.iter().filter(|put| matches!(put, PutOutcome::Excess(_))).count();
     let record = world.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
-    assert_eq!(record.others.len(), limits::DISTINCT_RESULTS - 1);
+    assert_eq!(record.further_results.len(), limits::DISTINCT_RESULTS - 1);
     assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
 }
 
@@ -203,14 +203,14 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
-    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.again, None);
-    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.again, Some(14));
+    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
+    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
     let other =
         async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
     other(AttemptUpdate::Started(Timestamp(1))).await;
     assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
     let put_off = other(AttemptUpdate::Started(Timestamp(4))).await;
-    assert_eq!((put_off.started, put_off.again), (None, Some(3)));
+    assert_eq!((put_off.started, put_off.next_dispatch), (None, Some(3)));
     let once =
         async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
@@ -218,17 +218,17 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
     let third =
         async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
-    assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased, None);
+    assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
     // Of two that take a lease at once, the second one finds the first.
-    assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased, Some(5));
+    assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
     for (at, over) in [
         (7, AttemptUpdate::DispatchAgain(Timestamp(1))),
         (8, AttemptUpdate::Accepted(Timestamp(1))),
         (9, AttemptUpdate::Postponed(Timestamp(1))),
     ] {
         third(AttemptUpdate::Leased(Timestamp(at))).await;
-        assert_eq!(third(over).await.leased, Some(at));
-        assert_eq!(third(AttemptUpdate::Started(Timestamp(1))).await.leased, None);
+        assert_eq!(third(over).await.leased_until, Some(at));
+        assert_eq!(third(AttemptUpdate::Started(Timestamp(1))).await.leased_until, None);
     }
     note(AttemptUpdate::Heartbeat(Timestamp(16), Some("1 of 2".into()))).await;
     note(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
@@ -236,13 +236,13 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     note(AttemptUpdate::Refused("second".into())).await;
     let record = world.store.read_all_records(&run).await.unwrap().remove(0).2;
     assert_eq!(record.refused, Some(CallbackRefusals { count: 2, reason: "second".into() }));
-    assert_eq!((record.started, record.accepted, record.again), (Some(10), Some(12), Some(15)));
-    assert_eq!((record.beat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
+    assert_eq!((record.started, record.accepted, record.next_dispatch), (Some(10), Some(12), Some(15)));
+    assert_eq!((record.heartbeat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
 
     let done = result(AttemptOutcome::Succeeded, "x");
     assert_eq!(world.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
     let after = note(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
-    assert_eq!((after.beat, after.result.clone()), (Some(17), Some(done)));
+    assert_eq!((after.heartbeat, after.result.clone()), (Some(17), Some(done)));
     let records = world.store.read_all_records(&run).await.unwrap();
     assert_eq!(records[0], (Unit(0), A1, after));
 }
@@ -297,9 +297,9 @@ pub(super) async fn outlines_are_records_without_outputs(world: StoreFixture) {
     world.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
     world.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
     let mut expected = world.store.read_all_records(&run).await.unwrap();
-    assert!(expected.iter().any(|(_, _, record)| !record.others.is_empty()));
+    assert!(expected.iter().any(|(_, _, record)| !record.further_results.is_empty()));
     for (_, _, record) in &mut expected {
-        for result in record.result.iter_mut().chain(&mut record.others) {
+        for result in record.result.iter_mut().chain(&mut record.further_results) {
             result.outputs = OutputStorage::Nothing;
             result.evidence = None;
         }

@@ -51,7 +51,7 @@ pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: Sto
     assert_eq!(world.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), PutOutcome::Created);
     too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
     let records = world.store.read_all_records(&run).await.unwrap();
-    assert_eq!((records[0].2.result.as_ref(), records[0].2.others.len()), (Some(&fits), 0));
+    assert_eq!((records[0].2.result.as_ref(), records[0].2.further_results.len()), (Some(&fits), 0));
 }
 
 pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: StoreFixture) {

@@ -18,14 +18,14 @@ fn plain(target: TargetHead, seen: Option<u64>) -> TargetTransition {
 pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
-        moment: Some(Hook::PostStop),
+        hook: Some(Hook::PostStop),
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
-        tell: Some(NotificationState {
-            what: Notification::Stuck,
-            tries: 3,
-            held_by: Some(Hook::PostStop),
+        notification: Some(NotificationState {
+            notification: Notification::Stuck,
+            attempts: 3,
+            delivered_by: Some(Hook::PostStop),
             reason: Some("503".to_owned()),
         }),
         waiting: Some(PendingCreation {
@@ -36,12 +36,14 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
-        release: [None, Some("eu".into())].map(|cluster| SecretRelease { life: "l".into(), cluster }).into(),
+        release: [None, Some("eu".into())]
+            .map(|cluster| SecretRelease { instance: "l".into(), cluster })
+            .into(),
         ..target("route group", "a#b%c")
     };
     assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());
     assert_eq!(world.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
-    let bare = TargetHead { moment: None, due: None, ..target("sandbox", "b") };
+    let bare = TargetHead { hook: None, due: None, ..target("sandbox", "b") };
     assert!(world.store.move_target(&plain(bare.clone(), None)).await.unwrap());
     assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
     assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);

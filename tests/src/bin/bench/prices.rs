@@ -170,7 +170,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
                 telemetry.invoke(FunctionKind::Sweep, came(), work).await?;
             }
             let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, &unmetered)).await?;
-            ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.looked);
+            ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.processed);
             if over {
                 break;
             }

@@ -25,19 +25,19 @@ impl ClusterListArgs {
 
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
-        let way = match cluster.way {
+        let way = match cluster.transport {
             TransportKind::Push => "push",
             TransportKind::Pull => "pull",
         };
-        let silence = cluster.silence.as_ref();
-        let online = match (&cluster.trouble, silence, cluster.up_seconds) {
+        let silence = cluster.outage.as_ref();
+        let online = match (&cluster.error, silence, cluster.up_seconds) {
             (Some(trouble), None, _) => format!("no: {trouble}"),
             (Some(trouble), Some(silence), _) => {
                 format!("no, since {}: {trouble}", timing::clock(&silence.since))
             }
             // Its relay is there, and cannot do what it is asked for.
             (None, Some(silence), _) => {
-                format!("of no use since {}: {}", timing::clock(&silence.since), silence.why)
+                format!("of no use since {}: {}", timing::clock(&silence.since), silence.reason)
             }
             (None, None, Some(up)) => format!("for {}", timing::length(Duration::from_secs(up))),
             (None, None, None) => String::new(),
@@ -47,7 +47,7 @@ fn text(clusters: &[ClusterInfo]) -> String {
             way.to_owned(),
             cluster.uid.clone().unwrap_or_default(),
             cluster.version.clone().unwrap_or_default(),
-            cluster.works.map(|works| works.to_string()).unwrap_or_default(),
+            cluster.tasks.map(|works| works.to_string()).unwrap_or_default(),
             online,
         ]
     });
@@ -65,30 +65,30 @@ mod tests {
     fn one_row_for_each() {
         let eu = ClusterInfo {
             name: "eu".to_owned(),
-            way: TransportKind::Push,
+            transport: TransportKind::Push,
             uid: Some("8c1a".to_owned()),
             version: Some("0.1.0".to_owned()),
             up_seconds: Some(3725),
-            works: Some(3),
-            trouble: None,
-            silence: None,
+            tasks: Some(3),
+            error: None,
+            outage: None,
         };
         let silence = RelayOutage {
             cluster: "inside".to_owned(),
             since: fixtures::NOW.to_owned(),
-            why: "the API server is away".to_owned(),
+            reason: "the API server is away".to_owned(),
             units: vec![],
         };
-        let alone = ClusterInfo { name: "alone".to_owned(), silence: Some(silence.clone()), ..eu.clone() };
+        let alone = ClusterInfo { name: "alone".to_owned(), outage: Some(silence.clone()), ..eu.clone() };
         let inside = ClusterInfo {
             name: "inside".to_owned(),
-            way: TransportKind::Pull,
+            transport: TransportKind::Pull,
             uid: None,
             version: None,
             up_seconds: None,
-            works: None,
-            trouble: Some("the relay does not answer: it polls, and has not answered within 5 s".to_owned()),
-            silence: Some(silence),
+            tasks: None,
+            error: Some("the relay does not answer: it polls, and has not answered within 5 s".to_owned()),
+            outage: Some(silence),
         };
         insta::assert_snapshot!(text(&[alone, eu, inside]), @r"
         NAME    WAY   UID   VERSION  WORKS  ONLINE

@@ -91,7 +91,7 @@ impl LogsArgs {
         for (run, unit) in &chosen {
             printed.unit(client, run, unit).await?;
         }
-        let is_over = match self.step {
+        let is_over = match self.unit {
             Some(_) if !chosen.is_empty() => chosen.iter().all(|(run, unit)| has_ended(run, unit)),
             _ => is_settled(&seen),
         };
@@ -201,7 +201,7 @@ impl LogPrinter {
         if self.last.as_ref() != Some(&from) {
             // The only one needs no name.
             if self.several || self.attempts_printed > 0 {
-                output::print(&heading(&run.event, &unit.key, attempt))?;
+                output::print(&heading(&run.hook, &unit.key, attempt))?;
             }
             self.attempts_printed += 1;
             self.last = Some(from);

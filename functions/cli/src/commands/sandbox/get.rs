@@ -56,7 +56,7 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if let Some(waits) = &info.waits_for {
         let _ = writeln!(text, "Waits for:   {}", why::printable(waits));
     }
-    if let Some(RelayOutage { cluster, since, why, units }) = &detail.silence {
+    if let Some(RelayOutage { cluster, since, reason: why, units }) = &detail.outage {
         let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
         let (since, why) = (timing::clock(since), why::printable(why));
         let _ = writeln!(text, "Silent:      cluster {cluster} gives no answer since {since}: {why}");
@@ -95,7 +95,7 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
         }
     }
     for run in &detail.runs {
-        let _ = writeln!(text, "\n{}  {}  {}", run.event, labels::run(run.state), run.id);
+        let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::run(run.state), run.id);
         for unit in &run.units {
             let waiting = labels::waiting_for(unit, &run.units);
             let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(unit, &waiting, now));

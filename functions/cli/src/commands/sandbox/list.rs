@@ -82,7 +82,7 @@ mod tests {
             created: "2026-11-21T09:00:00.123Z".to_owned(),
             expires: None,
             stop_cause: None,
-            waived: false,
+            overridden: false,
             plugins: vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()],
             waits_for: None,
         };

@@ -103,7 +103,7 @@ impl SingleScript {
             not_after_ms: millis(PATIENCE),
             timeout_ms: millis(self.timeout),
             callback: callback.clone(),
-            work: TaskBody::Script(self.script.clone()),
+            body: TaskBody::Script(self.script.clone()),
         };
         let mut state = answer(async || relay.ensure(cluster, request()).await).await?;
         let mut tail = LogPosition::default();

@@ -15,10 +15,10 @@ fn named(plan: &Plan, at: UnitRef) -> String {
 /// Units with what they wait for, read and undo.
 fn outline(plan: &Plan) -> String {
     let mut text = String::new();
-    for event in &plan.events {
+    for event in &plan.hooks {
         let _ = writeln!(text, "{}", event.event);
         for unit in &event.units {
-            let _ = writeln!(text, "  {} ({})", unit.key, unit.work.kind());
+            let _ = writeln!(text, "  {} ({})", unit.key, unit.action.kind());
             for read in &unit.reads {
                 let optional = if read.optional { "?" } else { "" };
                 let _ = writeln!(text, "    reads {}.{}{optional}", named(plan, read.at), read.output);
@@ -52,7 +52,7 @@ fn a_plan_is_its_json() {
     assert_eq!(read.digest(), plan.digest());
     assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
     assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
-    for event in &plan.events {
+    for event in &plan.hooks {
         assert!(event.graph().is_ok());
     }
 }
@@ -94,17 +94,17 @@ fn objects_are_removed_last() {
     let one = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: cache}}\n";
     let (plan, warnings) = compiled(one, &[&plugin("x", teardown)]).unwrap();
     let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
-    let last = &plan.events[2];
+    let last = &plan.hooks[2];
     let removal = last.units.iter().find(|unit| unit.key == "a/net.removal").unwrap();
     assert_eq!((removal.timeout_ms, removal.retry.attempts), (20 * 60 * 1000, 10));
-    let outputs = serde_json::to_string_pretty(&plan.events[0].units[1].outputs).unwrap();
+    let outputs = serde_json::to_string_pretty(&plan.hooks[0].units[1].outputs).unwrap();
     insta::assert_snapshot!("removals", format!("{}\n{}\n{outputs}", outline(&plan), warned.join("\n")));
     // Nothing else is taken away, and others were wired to it.
     let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
     let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
-    assert!(plan.events.iter().all(|event| event.graph().is_ok()));
+    assert!(plan.hooks.iter().all(|event| event.graph().is_ok()));
 }
 
 const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";
@@ -125,16 +125,16 @@ fn k8s_apply() {
     for image in ["signadot/k8s-apply:v1.0.0", "docker.io/signadot/k8s-apply"] {
         let (published, _) = compiled(APPLIED, &[&document(image)]).unwrap();
         assert_eq!(
-            (&published.events, published.resources["objects"].plugin.as_str()),
-            (&plan.events, "k8s-apply@1.2.0")
+            (&published.hooks, published.resources["objects"].plugin.as_str()),
+            (&plan.hooks, "k8s-apply@1.2.0")
         );
     }
     let (other, _) = compiled(APPLIED, &[&document("alpine")]).unwrap();
-    assert_eq!(other.events[0].units[0].work.kind(), "pod");
+    assert_eq!(other.hooks[0].units[0].action.kind(), "pod");
     // Ours may say it too, with an expression for when it is ready, and escapes as everywhere.
     let ours = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  objects:\n    plugin: k8s-apply\n    params:\n      ready: ${true}\n      data: |\n        {apiVersion: v1, kind: Route, metadata: {name: r, labels: {a: \"$${b}\"}}}\n";
     let (plan, _) = compiled(ours, &[]).unwrap();
-    let work = serde_json::to_value(&plan.events[0].units[0].work).unwrap();
+    let work = serde_json::to_value(&plan.hooks[0].units[0].action).unwrap();
     let manifest =
         json!([{"apiVersion": "v1", "kind": "Route", "metadata": {"name": "r", "labels": {"a": "$${b}"}}}]);
     assert_eq!(work["object"], json!({"manifest": manifest, "ready": "true"}));

@@ -94,7 +94,7 @@ fn clusters() {
         ("i: \"${has(units.make.outputs.o)}\"", both("", "")),
     ] {
         text += &match compiled(&sandbox, &[&used(plugin)]) {
-            Ok((plan, _)) => plan.events[0]
+            Ok((plan, _)) => plan.hooks[0]
                 .units
                 .iter()
                 .map(|unit| format!("{} in {}\n", unit.key, plan.cluster(unit).unwrap()))

@@ -42,9 +42,9 @@ fn text(text: &str) -> RenderValue {
 }
 
 fn at(plan: &Plan, key: &str) -> UnitRef {
-    let found = plan.events.iter().find_map(|event| {
+    let found = plan.hooks.iter().find_map(|event| {
         let unit = event.units.iter().position(|unit| unit.key == key)?;
-        Some(UnitRef { moment: event.moment, unit: u32::try_from(unit).unwrap() })
+        Some(UnitRef { hook: event.hook, unit: u32::try_from(unit).unwrap() })
     });
     found.unwrap()
 }
@@ -54,7 +54,7 @@ fn shown(plan: &Plan, known: &[(&str, ProducerState)]) -> String {
     let compiled = CompiledExpressions::new(plan).unwrap();
     let known: KnownOutputs = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
     let mut shown = String::new();
-    for event in &plan.events {
+    for event in &plan.hooks {
         for unit in &event.units {
             match render::unit(plan, &compiled, at(plan, &unit.key), &facts(), &known) {
                 Ok(rendered) => shown += &format!("{} {rendered:#?}\n", unit.key),
@@ -109,7 +109,7 @@ fn previews() {
     let plan = wired();
     let compiled = CompiledExpressions::new(&plan).unwrap();
     let mut shown = String::new();
-    for event in &plan.events {
+    for event in &plan.hooks {
         for unit in &event.units {
             let preview =
                 render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
@@ -209,7 +209,7 @@ fn scripts_and_places_are_no_templates() {
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
     let unit = plan.unit(at(&plan, "r/u")).unwrap();
-    let crate::plan::Action::Pod(pod) = &unit.work else { panic!("a pod") };
+    let crate::plan::Action::Pod(pod) = &unit.action else { panic!("a pod") };
     assert_eq!(pod.image, "a/${params.v}");
     assert_eq!(pod.namespace.as_deref(), Some("units"));
     assert_eq!(pod.script, "#!/bin/sh\necho ${params.v} $${target.name}");

@@ -52,7 +52,7 @@ fn a_signadot_plugin_becomes_our_model() {
     assert_eq!(runner.pod_template.as_ref().unwrap().value, text("plugin/pod.yaml"));
     let events: Vec<_> =
         plugin.hooks.iter().map(|e| (e.name.value.as_str(), e.hook, e.units.len())).collect();
-    assert_eq!(events, [("preStart", HookName::BeforeReady, 2), ("postStop", HookName::AfterStop, 1)]);
+    assert_eq!(events, [("preStart", HookName::PreStart, 2), ("postStop", HookName::PostStop, 1)]);
 
     let [provision, seed] = plugin.hooks[0].units.as_slice() else { panic!() };
     assert_eq!(template(&provision.inputs[0]), r#"${params[?"region"]}"#);
@@ -151,12 +151,7 @@ fn our_plugin_becomes_the_model() {
     let events: Vec<_> = plugin.hooks.iter().map(|e| (e.hook, e.units.len())).collect();
     assert_eq!(
         events,
-        [
-            (HookName::BeforeReady, 1),
-            (HookName::AfterReady, 1),
-            (HookName::BeforeStop, 1),
-            (HookName::AfterStop, 2)
-        ]
+        [(HookName::PreStart, 1), (HookName::PostStart, 1), (HookName::PreStop, 1), (HookName::PostStop, 2)]
     );
     let make = &plugin.hooks[0].units[0];
     assert_eq!(make.timeout_ms, Some(90_000), "from the defaults");

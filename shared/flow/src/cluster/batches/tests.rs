@@ -61,9 +61,10 @@ impl HttpCall for FakeBatchRelay {
         let fits = |at: usize| self.fit.is_none_or(|fit| at < fit);
         let answers = batch.requests.iter().enumerate();
         let answers =
-            answers.map(|(at, verb)| if fits(at) { answer(verb) } else { RelayResponse::Alone }).collect();
+            answers.map(|(at, verb)| if fits(at) { answer(verb) } else { RelayResponse::TooLarge }).collect();
         let body =
-            serde_json::to_vec(&BatchResponse { v: VERSION, cluster: UID.to_owned(), answers }).unwrap();
+            serde_json::to_vec(&BatchResponse { v: VERSION, cluster: UID.to_owned(), responses: answers })
+                .unwrap();
         if body.len() > LARGEST && batch.requests.len() > 1 {
             return Err(CallError::TooLarge(LARGEST));
         }
@@ -127,7 +128,7 @@ fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
             token: "t".to_owned(),
             installation: String::new(),
         },
-        work: ObjectTask { life: "x".repeat(bytes), ..ObjectTask::default() },
+        body: ObjectTask { instance: "x".repeat(bytes), ..ObjectTask::default() },
     }))
 }
 
@@ -143,7 +144,7 @@ async fn what_is_asked_at_the_same_time_goes_together() {
     }
     // As many as a batch takes, and as many bytes; what may wait goes by itself.
     let (answers, batches) =
-        world.all((0..BATCH + 5).map(|unit| Verb::Release { life: unit.to_string() })).await;
+        world.all((0..BATCH + 5).map(|unit| Verb::Release { instance: unit.to_string() })).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(batches, [5, BATCH]);
     let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;

@@ -105,7 +105,7 @@ fn work() -> TaskId {
 }
 
 fn request() -> (EnsureTask, ObjectTask) {
-    let objects = ObjectTask { life: "life".to_owned(), ..ObjectTask::default() };
+    let objects = ObjectTask { instance: "life".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
         name: work(),
@@ -116,7 +116,7 @@ fn request() -> (EnsureTask, ObjectTask) {
             token: "t".to_owned(),
             installation: String::new(),
         },
-        work: TaskBody::Objects(objects.clone()),
+        body: TaskBody::Objects(objects.clone()),
     };
     (request, objects)
 }
@@ -141,7 +141,7 @@ async fn every_verb_is_signed_and_answered() {
     assert_eq!(relay.release(None, "life").await, Ok(()));
     assert_eq!(relay.discard("default", &work()).await, Ok(()));
     answers(200, json!({"about": {"version": "1", "upMs": 2, "works": 3}}));
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, works: 3 };
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3 };
     assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
     answers(200, json!({"listing": {"next": "2"}}));
     let listing = ClusterListing { next: Some("2".to_owned()), ..ClusterListing::default() };
@@ -149,14 +149,14 @@ async fn every_verb_is_signed_and_answered() {
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
-    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.work == objects && sent.name == work()));
+    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.body == objects && sent.name == work()));
     let rest = [
         Verb::Get(work()),
         Verb::Cancel { name: work(), grace_ms: 3_000 },
         Verb::Acknowledge(work()),
-        Verb::Release { life: "life".to_owned() },
-        Verb::Discard(work()),
-        Verb::About,
+        Verb::Release { instance: "life".to_owned() },
+        Verb::Delete(work()),
+        Verb::Info,
         Verb::List { after: Some("1".to_owned()) },
     ];
     assert_eq!(verbs[1..], rest);

@@ -36,7 +36,7 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
             token: "t".to_owned(),
             installation: String::new(),
         },
-        work: TaskBody::Script(ScriptTask {
+        body: TaskBody::Script(ScriptTask {
             image: "alpine:3".to_owned(),
             namespace: Some("units".to_owned()),
             pod_template: pod_template.map(str::to_owned),
@@ -61,8 +61,8 @@ fn a_script_is_a_job_and_a_secret() {
     let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
     insta::assert_json_snapshot!(made);
     // The document is what the runner reads, once it is filled in.
-    let mut document = made.work.secrets[0].document.clone();
-    for fill in &made.work.secrets[0].fill {
+    let mut document = made.body.secrets[0].document.clone();
+    for fill in &made.body.secrets[0].fill {
         let value = match fill.with {
             FillWith::Secret(_) => json!({"json": "s3cret"}),
             FillWith::Report => {
@@ -89,7 +89,7 @@ fn the_template_meets_the_levels() {
             &["spec.containers[main].securityContext.runAsNonRoot"],
         ),
     ] {
-        let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().work;
+        let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().body;
         let template = &made.apply[0]["spec"]["template"];
         let namespaces = [("units".to_owned(), Default::default())].into();
         let allowed = ClusterPolicy { level, namespaces, ..ClusterPolicy::default() };
@@ -103,13 +103,13 @@ fn the_template_meets_the_levels() {
 fn names_are_the_same_for_the_same_try_and_fit() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().work;
+        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
         let (first, second) = (made(), made());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
         assert_eq!(name, first.secrets[0].name);
         assert!(name.starts_with(RESERVED_PREFIX) && name.len() <= 63, "{name}");
-        assert_eq!(first.life, &unit[..16]);
+        assert_eq!(first.instance, &unit[..16]);
         assert!(expected.is_none_or(|expected| expected == name), "{name}");
     }
 }
@@ -139,8 +139,9 @@ fn what_cannot_be_sent_says_why() {
 
 #[test]
 fn objects_are_passed_on() {
-    let work = ObjectTask { life: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
-    let request = EnsureTask { work: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
+    let work =
+        ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
+    let request = EnsureTask { body: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
     let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
-    assert_eq!((sent.work, sent.name, sent.callback), (work, request.name, request.callback));
+    assert_eq!((sent.body, sent.name, sent.callback), (work, request.name, request.callback));
 }

@@ -98,8 +98,13 @@ pub(crate) async fn measure(
 /// The platform has not been told yet that the target of the large run is ready.
 async fn untell(world: &LargeHarness) -> anyhow::Result<()> {
     let seen = world.store.read_target(KIND, LARGE).await?.context("the target")?;
-    let tell = Some(NotificationState { what: Notification::Ready, tries: 0, held_by: None, reason: None });
-    let target = ebb_store::TargetHead { tell, version: seen.version + 1, ..seen.clone() };
+    let tell = Some(NotificationState {
+        notification: Notification::Ready,
+        attempts: 0,
+        delivered_by: None,
+        reason: None,
+    });
+    let target = ebb_store::TargetHead { notification: tell, version: seen.version + 1, ..seen.clone() };
     let transition =
         TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     anyhow::ensure!(world.store.move_target(&transition).await?, "the target is changed by others");
@@ -113,7 +118,11 @@ async fn invoke(case: LargeCase, world: &LargeHarness, resources: usize) -> anyh
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
             ebb_flow::notify::notify(env, &target).await?;
             let told = store.read_target(KIND, LARGE).await?.context("the target")?;
-            anyhow::ensure!(told.tell.is_none(), "the platform was not told: {:?}", told.tell);
+            anyhow::ensure!(
+                told.notification.is_none(),
+                "the platform was not told: {:?}",
+                told.notification
+            );
         }
         LargeCase::Get => {
             let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;

@@ -104,7 +104,9 @@ async fn run(world: &LargeHarness, units: usize) -> anyhow::Result<()> {
     loop {
         let target = world.store.read_target(KIND, LARGE).await?.context("the target is gone")?;
         match target.phase {
-            TargetPhase::Ready if target.tell.is_none() || world.traffic.pending() == 0 => return Ok(()),
+            TargetPhase::Ready if target.notification.is_none() || world.traffic.pending() == 0 => {
+                return Ok(());
+            }
             TargetPhase::Starting | TargetPhase::Ready => {}
             phase => bail!("the target is {phase:?}: {:?}", world.traffic.failed()),
         }
