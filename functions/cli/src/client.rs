@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    CheckList, ClusterInfo, ClusterList, DeleteOrphans, ForceCompleteUnit, ForceDeleteTarget, OrphanList,
-    OrphansDeleted, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
-    PublishPlugin, RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis, TargetInfo,
-    TargetPage,
+    CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
+    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
+    ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis,
+    TargetInfo, TargetPage,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -27,6 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
 /// The header of a log with the number of its try.
 const ATTEMPT: &str = "ebb-attempt";
+/// The query parameter that asks for the next page.
+const NEXT_TOKEN: &str = "nextToken";
 /// What lifecycle webhooks give as their `source`.
 const SOURCE: &str = "ebb-cli";
 
@@ -201,7 +203,7 @@ impl ApiClient {
         gone: bool,
     ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), ApiClientError> {
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
-        let mut after: Option<String> = None;
+        let mut token: Option<String> = None;
         loop {
             let mut url = self.url(&["targets"]);
             if let Some(kind) = kind {
@@ -210,16 +212,16 @@ impl ApiClient {
             if gone {
                 url.query_pairs_mut().append_pair("gone", "true");
             }
-            if let Some(after) = &after {
-                url.query_pairs_mut().append_pair("after", after);
+            if let Some(token) = &token {
+                url.query_pairs_mut().append_pair(NEXT_TOKEN, token);
             }
             let page: TargetPage = self.read(self.authorized(self.http.get(url))).await?;
             targets.extend(page.targets);
             damaged.extend(page.damaged);
-            if page.next.is_none() || page.next == after {
+            if page.next_token.is_none() || page.next_token == token {
                 return Ok((targets, damaged));
             }
-            after = page.next;
+            token = page.next_token;
         }
     }
 
@@ -228,12 +230,12 @@ impl ApiClient {
         let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
         let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
         for run in &mut detail.runs {
-            while let Some(after) = run.next.take() {
+            while let Some(token) = run.next_token.take() {
                 let mut url = self.url(&["runs", &run.id]);
-                url.query_pairs_mut().append_pair("after", &after);
+                url.query_pairs_mut().append_pair(NEXT_TOKEN, &token);
                 let page: RunDetail = self.read(self.authorized(self.http.get(url))).await?;
                 run.units.extend(page.units);
-                run.next = page.next.filter(|next| *next != after);
+                run.next_token = page.next_token.filter(|next| *next != token);
             }
         }
         Ok(Some(detail))
@@ -309,8 +311,11 @@ impl ApiClient {
         self.read(self.get(&["orphans"])).await
     }
 
-    /// Deletes those of these orphans that are proven ours.
-    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<OrphansDeleted, ApiClientError> {
+    /// Deletes those of these orphans that are owned.
+    pub(crate) async fn delete_orphans(
+        &self,
+        uids: Vec<String>,
+    ) -> Result<DeleteOrphansResponse, ApiClientError> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }

@@ -151,7 +151,7 @@ struct ErrorDetail {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    next: Vec<String>,
+    next_steps: Vec<String>,
     /// The server's problem: its stable code, the errors of a document and the changes of an update.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ProblemDetails>,
@@ -175,7 +175,7 @@ impl CliError {
             Self::Report(told) => Some(ErrorDetail {
                 message: told.message.clone(),
                 causes: told.causes.clone(),
-                next: told.hints.clone(),
+                next_steps: told.hints.clone(),
                 problem: told.problem.clone(),
                 errors: Vec::new(),
             }),

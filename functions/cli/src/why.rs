@@ -44,10 +44,10 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
             let _ = writeln!(text, "  {}", printable(note));
         }
     }
-    if !why.next.is_empty() {
+    if !why.next_steps.is_empty() {
         text.push_str("\nwhat to do next\n");
-        for (number, next) in why.next.iter().enumerate() {
-            let _ = writeln!(text, "  {}. {next}", number + 1);
+        for (number, step) in why.next_steps.iter().enumerate() {
+            let _ = writeln!(text, "  {}. {step}", number + 1);
         }
     }
     text
@@ -156,11 +156,11 @@ mod tests {
                 "inputs": {"dsn": "<sensitive>", "rows": "500", "sql": "select 1;\nselect 2;"},
                 "log": ["connecting", "\u{1b}[31mrefused"],
             },
-            "exists": [
+            "remaining": [
                 {"unit": "db/provision", "certainty": "exists", "outputs": {"name": {"value": "tenant_k3"}}},
                 {"unit": "db/seed", "certainty": "possible"},
             ],
-            "next": ["ebb logs pr-1 --resource db --step seed", "ebb sandbox delete pr-1"],
+            "nextSteps": ["ebb logs pr-1 --resource db --step seed", "ebb sandbox delete pr-1"],
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_waits_says_on_what() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
-            "target": "sandbox/pr-1", "phase": "starting", "exists": [], "next": [],
+            "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
         }))
         .unwrap();

@@ -91,7 +91,7 @@ fn not_started(why: &str) -> ScriptExit {
 
 /// Adds log and time, and cuts to what the control plane takes.
 fn add_log_and_time(mut ended: ScriptExit, tail: &SharedTail, begun: Instant) -> ScriptExit {
-    ended.result.took_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     ended.result.log = Some(log::lock(tail).text());
     ended.result = ended.result.fit();
     if ended.result.status != CallbackStatus::Succeeded {

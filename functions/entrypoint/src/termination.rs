@@ -33,7 +33,7 @@ impl TerminationMessage {
                 "the outputs have {size} bytes when written as JSON, and without a relay {TERMINATION} is the limit"
             );
             let result = Callback {
-                took_ms: whole.result.took_ms,
+                duration_ms: whole.result.duration_ms,
                 ..Callback::failed(ReasonCode::OutputTooLarge, &message)
             };
             return Self(TerminationResult { result, ..whole });

@@ -168,7 +168,7 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue
 /// Reads an expression as [`parse`] does, as one of those that share a budget.
 ///
 /// # Errors
-/// As [`parse`]. If the budget does not suffice, that alone, with the code `work-limit`.
+/// As [`parse`]. If the budget does not suffice, that alone, with the code `compile-limit`.
 pub fn parse_within(
     text: &str,
     scope: Scope,
@@ -183,7 +183,7 @@ pub fn parse_within(
     if text.trim().is_empty() {
         return Err(wrong("syntax", "the expression is empty".to_owned()));
     }
-    let exhausted = || wrong("work-limit", "the document takes too much work to compile".to_owned());
+    let exhausted = || wrong("compile-limit", "the document takes too many steps to compile".to_owned());
     if !budget.spend(1 + text.len() as u64 / BYTES_PER_STEP) {
         return Err(exhausted());
     }

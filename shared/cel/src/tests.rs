@@ -217,7 +217,7 @@ fn expressions_that_share_a_budget_end_with_it() {
     let budget = WorkBudget::new(100);
     assert!(parse_within("params.x + 1", Scope::Plugin, &budget).is_ok());
     let wrong = parse_within("params.x.matches('[a-z]{1,100}')", Scope::Plugin, &budget).unwrap_err();
-    assert_eq!(wrong.iter().map(|mistake| mistake.code).collect::<Vec<_>>(), ["work-limit"]);
+    assert_eq!(wrong.iter().map(|mistake| mistake.code).collect::<Vec<_>>(), ["compile-limit"]);
     assert_eq!(parse_within("1", Scope::Plugin, &budget).unwrap_err(), wrong);
     let wrong = parse(&format!("[{}]", "f(),".repeat(200)), Scope::Plugin).unwrap_err();
     assert_eq!(wrong.len(), MAX_ISSUES);

@@ -161,8 +161,8 @@ pub enum ActionDoc {
         headers: Vec<(At<String>, At<TemplateText>)>,
         /// Body as a tree whose strings are templates.
         body: Option<At<TemplateTree>>,
-        /// For how long its receiver may act after a request that it did not answer; the unit's timeout if absent.
-        acts_within_ms: Option<u64>,
+        /// The longest time for which its receiver processes a request without an answer; the unit's timeout if absent.
+        max_processing_time_ms: Option<u64>,
         /// True if the request may be sent again while its outcome is unknown.
         idempotent: bool,
         /// The URL that tells what it has made.

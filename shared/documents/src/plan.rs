@@ -165,8 +165,8 @@ pub enum Action {
 
 impl Action {
     /// Returns whether it is a request that is not sent again while its outcome is unknown.
-    pub fn posts_once(&self) -> bool {
-        matches!(self, Self::Webhook(webhook) if webhook.posts_once)
+    pub fn is_non_idempotent(&self) -> bool {
+        matches!(self, Self::Webhook(webhook) if webhook.non_idempotent)
     }
 
     /// `pod`, `webhook`, `object` or `removal`.
@@ -215,12 +215,12 @@ pub struct WebhookAction {
     /// The body as a tree whose strings are templates; absent: the inputs as an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<serde_json::Value>,
-    /// For how long its receiver may act after a request that it did not answer; absent: the unit's timeout.
+    /// The longest time for which its receiver processes a request without an answer; absent: the unit's timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub acts_within_ms: Option<u64>,
+    pub max_processing_time_ms: Option<u64>,
     /// True if it is not sent again while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub posts_once: bool,
+    pub non_idempotent: bool,
     /// The URL that tells what a request with an unknown outcome has made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,

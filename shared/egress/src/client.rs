@@ -137,10 +137,10 @@ impl HttpCall for HttpClient {
         let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
         // The host alone: paths and queries may carry secrets.
         let (method, host) = (request.method(), request.url().host_str());
-        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &ended {
-            Ok(response) => tracing::debug!(%method, host, took_ms, status = response.status, "called"),
-            Err(error) => tracing::debug!(%method, host, took_ms, %error, "called in vain"),
+            Ok(response) => tracing::debug!(%method, host, duration_ms, status = response.status, "called"),
+            Err(error) => tracing::debug!(%method, host, duration_ms, %error, "called in vain"),
         }
         ended
     }

@@ -124,7 +124,7 @@ pub fn accept(event: RunEvent) -> Patch {
             let mut changes = vec![PatchChange::SetEpoch(epoch.next())];
             if shard == Shard::ROOT {
                 changes.extend([
-                    PatchChange::SetPhase(RunPhase::Stopping),
+                    PatchChange::SetPhase(RunPhase::Cancelling),
                     PatchChange::SetDue(now),
                     PatchChange::BumpVersion,
                 ]);

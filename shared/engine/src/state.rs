@@ -66,7 +66,7 @@ pub enum RunPhase {
     /// Units start as they become ready.
     Running,
     /// Cancelled: nothing new starts; what may be running is being settled.
-    Stopping,
+    Cancelling,
     /// Nothing moves any more.
     Closed,
 }

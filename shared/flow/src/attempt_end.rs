@@ -25,7 +25,7 @@ pub enum AttemptEnd {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptSuccess {
     pub outputs: Outputs,
-    pub took_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
     pub log: Option<String>,
 }
 
@@ -33,11 +33,11 @@ pub struct AttemptSuccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
-    /// The HTTP status, if the class is [`ReasonCode::Status`].
+    /// The HTTP status, if the class is [`ReasonCode::HttpStatus`].
     pub status: Option<u16>,
     /// Seconds that its server asks for before the next try.
     pub retry_after: Option<u64>,
-    pub took_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
     pub log: Option<String>,
     /// The evidence of its request, if it is a webhook's.
     pub evidence: Option<Box<Evidence>>,
@@ -47,7 +47,7 @@ impl AttemptFailure {
     /// A failure of a class; the words are capped and scrubbed.
     pub fn new(code: ReasonCode, message: &str) -> Self {
         let reason = FailureReason { code, message: limits::message(message) };
-        Self { reason, status: None, retry_after: None, took_ms: None, log: None, evidence: None }
+        Self { reason, status: None, retry_after: None, duration_ms: None, log: None, evidence: None }
     }
 
     /// Returns whether the backend did not answer: its request may still arrive, or be acted on. A gateway that gives up says
@@ -55,8 +55,10 @@ impl AttemptFailure {
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
-            (ReasonCode::Status, Some(_)) if !switch::holds(ProtocolRule::GatewayIsNoAnswer) => false,
-            (ReasonCode::Status, Some(status)) => matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529),
+            (ReasonCode::HttpStatus, Some(_)) if !switch::holds(ProtocolRule::GatewayIsNoAnswer) => false,
+            (ReasonCode::HttpStatus, Some(status)) => {
+                matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)
+            }
             _ => false,
         }
     }
@@ -66,7 +68,7 @@ impl AttemptFailure {
     /// The number of tries counts from the last time that an operator or a late success reopened the unit.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
         let tries = unit.retry.attempts.max(1);
-        let unknown = unit.action.posts_once() && self.is_unanswered();
+        let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
         attempts_used(attempt, tries) < tries && !unknown && self.is_worth_retrying(&unit.retry.on)
     }
 
@@ -95,9 +97,9 @@ impl AttemptFailure {
             | ("outOfMemory", ReasonCode::OutOfMemory, _)
             | ("evicted", ReasonCode::Evicted, _)
             | ("quota", ReasonCode::Quota, _) => true,
-            ("5xx", ReasonCode::Status, Some(500..=599)) => true,
-            ("4xx", ReasonCode::Status, Some(400..=499)) => true,
-            (exact, ReasonCode::Status, Some(status)) => exact.parse() == Ok(status),
+            ("5xx", ReasonCode::HttpStatus, Some(500..=599)) => true,
+            ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
+            (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
             _ => false,
         }
     }
@@ -170,8 +172,10 @@ mod tests {
             });
             serde_json::from_value(unit).unwrap()
         };
-        let status =
-            |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::Status, "") };
+        let status = |status| AttemptFailure {
+            status: Some(status),
+            ..AttemptFailure::new(ReasonCode::HttpStatus, "")
+        };
         let failures = [
             AttemptFailure::new(ReasonCode::Timeout, ""),
             AttemptFailure::new(ReasonCode::Connect, ""),

@@ -262,7 +262,7 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> At
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
                 Err(failure) => AttemptEnd::Failed(AttemptFailure {
-                    took_ms: success.took_ms,
+                    duration_ms: success.duration_ms,
                     log: success.log,
                     ..failure
                 }),
@@ -281,7 +281,7 @@ fn unreadable(reason: &str) -> AttemptEnd {
 }
 
 fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, String> {
-    let took_ms = callback.took_ms;
+    let duration_ms = callback.duration_ms;
     let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
     let log = callback.log.filter(|_| from == CallbackSource::Relay);
     if callback.status == CallbackStatus::Failed {
@@ -289,7 +289,7 @@ fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, Str
             Some(reason) => AttemptFailure::new(code(reason.code, from), &reason.message),
             None => AttemptFailure::new(ReasonCode::Failed, "the unit says that it failed, and not why"),
         };
-        return Ok(AttemptEnd::Failed(AttemptFailure { took_ms, log, retry_after, ..reason }));
+        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, ..reason }));
     }
     let mut outputs = Outputs::new();
     for (name, json) in callback.outputs {
@@ -308,7 +308,7 @@ fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, Str
             return Err(format!("output `{name}` is given twice"));
         }
     }
-    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, took_ms, log }))
+    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log }))
 }
 
 /// The classes that a foreign server may claim; the rest are ours to find.

@@ -54,7 +54,7 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
         let event = match root.head.phase {
             RunPhase::Running => RunEvent::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
             RunPhase::Closed if root.head.stopped.is_none() => RunEvent::EpochFenced { epoch },
-            RunPhase::Stopping | RunPhase::Closed => return Ok(()),
+            RunPhase::Cancelling | RunPhase::Closed => return Ok(()),
         };
         let mut patch = accept(event);
         if !switch::holds(ProtocolRule::CancelByEpoch) {
@@ -67,7 +67,7 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
     Err(FlowError::Contended(format!("run {id}")))
 }
 
-/// Looks at a run that is stopping. Gives what begins once it has settled; otherwise the run is due again soon.
+/// Looks at a run that is being cancelled. Gives what begins once it has settled; otherwise the run is due again soon.
 ///
 /// # Errors
 /// The store's.
@@ -322,7 +322,7 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
 /// The store's; has to be repeated until it succeeds.
 pub async fn stop_dispatch(env: &Env, id: &RunId) -> Result<(), FlowError> {
     let Some((run, view)) = cancel_and_read(env, id).await? else { return Ok(()) };
-    if view.root().is_some_and(|root| root.phase == RunPhase::Stopping) {
+    if view.root().is_some_and(|root| root.phase == RunPhase::Cancelling) {
         fence_items(env, &run, &view).await?;
     }
     Ok(())
@@ -343,7 +343,7 @@ async fn cancel_and_read(env: &Env, id: &RunId) -> Result<Option<(Run, RunView)>
 pub async fn cancel_run(env: &Env, id: &RunId) -> Result<Option<Continuation>, FlowError> {
     let Some((run, view)) = cancel_and_read(env, id).await? else { return Ok(None) };
     match view.root().map(|root| root.phase) {
-        Some(RunPhase::Stopping) => finish_cancel(env, &run, &view).await,
+        Some(RunPhase::Cancelling) => finish_cancel(env, &run, &view).await,
         // It had ended by itself: the target only has to move on.
         Some(RunPhase::Closed) => transition::end_cancelled_run(env, &run).await,
         Some(RunPhase::Running) | None => {

@@ -88,8 +88,8 @@ pub(crate) async fn describe_attempt(
             }
         }
         Ok(response) if response.status == 404 => {
-            let acts = Millis(webhook.acts_within_ms.unwrap_or(unit.timeout_ms));
-            let wait = posted.plus(env.settings.max_in_flight).plus(acts).since(env.now()).0;
+            let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
+            let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {
                 return describe_later(env, run, this, wait.div_ceil(1000)).await;
             }

@@ -469,7 +469,7 @@ async fn post_webhook(
     let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
     if let Action::Webhook(webhook) = &unit.action
-        && webhook.posts_once
+        && webhook.non_idempotent
         && switch::holds(ProtocolRule::PostOnce)
     {
         // The intent is recorded before the request is sent. A sender that finds the intent does not post.
@@ -493,17 +493,17 @@ async fn post_webhook(
         Err(_) => Some("unanswered"),
     };
     telemetry::dispatch_ended(run, this, begun, now, wrong);
-    let took_ms = Some(now.since(begun).0);
+    let duration_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
     let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
-        AttemptEnd::Failed(AttemptFailure { took_ms, evidence, ..failure })
+        AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, ..failure })
     };
     let ended = match &answer {
         Err(error) => failed(call_failure(error), None),
         Ok(response) => match judge_response(run, unit, &sent, response, now) {
             // Without a describe URL there is nothing that may be sent again.
-            ResponseVerdict::Repeat(_) if unit.action.posts_once() && describe_url.is_none() => {
+            ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && describe_url.is_none() => {
                 return handle_accepted(env, run, this, unit, sender).await;
             }
             ResponseVerdict::Accepted => return handle_accepted(env, run, this, unit, sender).await,
@@ -517,16 +517,16 @@ async fn post_webhook(
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(possible))));
             }
             ResponseVerdict::NotFound => {
-                AttemptEnd::Succeeded(AttemptSuccess { took_ms, ..AttemptSuccess::default() })
+                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             ResponseVerdict::Succeeded(outputs) => {
-                AttemptEnd::Succeeded(AttemptSuccess { outputs, took_ms, log: None })
+                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log: None })
             }
             ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
         },
     };
     match ended {
-        AttemptEnd::Failed(failure) if unit.action.posts_once() && failure.is_unanswered() => {
+        AttemptEnd::Failed(failure) if unit.action.is_non_idempotent() && failure.is_unanswered() => {
             describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
         }
         ended => Ok(DispatchOutcome::ended(ended)),
@@ -543,7 +543,7 @@ async fn handle_accepted(
 ) -> Result<DispatchOutcome, FlowError> {
     // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
     // the intent to post it.
-    if sender == DispatchReason::Result && !unit.action.posts_once() {
+    if sender == DispatchReason::Result && !unit.action.is_non_idempotent() {
         return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
     }
     record_acceptance(env, run, this, unit).await?;
@@ -661,7 +661,7 @@ fn judge_response(
         (status, wait) => ResponseVerdict::Failed(AttemptFailure {
             status: Some(status),
             retry_after: wait,
-            ..AttemptFailure::new(ReasonCode::Status, &format!("the server answered {status}"))
+            ..AttemptFailure::new(ReasonCode::HttpStatus, &format!("the server answered {status}"))
         }),
     }
 }

@@ -1,7 +1,7 @@
-//! Clusters that give no answer to what they are asked, for people: since when, why, and which units wait for it.
+//! Outages of relays, for people: since when, the reason, and the units that wait.
 //!
-//! Whoever asks a relay notices, and `sweep`, which asks again whatever got no answer, writes it down: one write when a
-//! silence begins and one when it ends, however many units wait. Nothing is decided by it.
+//! Each request to a relay observes an outage. `sweep`, which repeats the requests without an answer, records it: one write
+//! when an outage begins and one when it ends, for any number of waiting units. No decision depends on the record.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,28 +15,28 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::RelayObservation;
 
-/// The only kind of units that no relay sees to.
+/// The only kind of units that needs no relay.
 const WEBHOOK: &str = "webhook";
 
-/// Writes down which silences have begun and ended since this was done last.
+/// Records the outages that have begun and ended since the last call.
 ///
 /// # Errors
-/// The store's; what was heard by then is not written down.
+/// The store's; the observations up to then are lost.
 pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), FlowError> {
-    let heard = env.relay.take_observations();
-    if heard.is_empty() {
+    let observations = env.relay.take_observations();
+    if observations.is_empty() {
         return Ok(());
     }
     let known = store.read_outages().await?;
-    for (cluster, heard) in heard {
-        match heard {
-            RelayObservation::NoResponse(why) if !known.contains_key(&cluster) => {
-                let why = message(&why);
-                tracing::warn!(cluster, why, "a cluster gives no answer");
-                store.begin_outage(&cluster, env.now(), &why).await?;
+    for (cluster, observation) in observations {
+        match observation {
+            RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) => {
+                let reason = message(&reason);
+                tracing::warn!(cluster, reason, "an outage of a cluster begins");
+                store.begin_outage(&cluster, env.now(), &reason).await?;
             }
             RelayObservation::Responded if known.contains_key(&cluster) => {
-                tracing::warn!(cluster, "a cluster answers again");
+                tracing::warn!(cluster, "an outage of a cluster ends");
                 store.end_outage(&cluster).await?;
             }
             RelayObservation::NoResponse(_) | RelayObservation::Responded => {}
@@ -45,8 +45,8 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), F
     Ok(())
 }
 
-/// A silence that units of `runs` wait out, by what their plan says of their clusters; of several the first one by name.
-/// `None`: there is none.
+/// Returns the outage that units of `runs` wait for, by the clusters of their plan; of several outages the first one by
+/// name.
 ///
 /// # Errors
 /// The store's.
@@ -70,8 +70,8 @@ pub async fn find_outage(
     }
     let mut known = store.read_outages().await?;
     Ok(waits.into_iter().find_map(|(cluster, units)| {
-        let noted = known.remove(&cluster)?;
-        Some(RelayOutage { cluster, since: rfc3339(noted.since), reason: noted.reason, units })
+        let outage = known.remove(&cluster)?;
+        Some(RelayOutage { cluster, since: rfc3339(outage.since), reason: outage.reason, units })
     }))
 }
 
@@ -79,8 +79,8 @@ pub async fn find_outage(
 fn waiting_units(run: &RunDetail) -> impl Iterator<Item = String> {
     let open = match run.state {
         RunState::Running => Some(UnitState::Running),
-        // Nobody has confirmed yet that it does not run any more.
-        RunState::Stopping => Some(UnitState::Cancelled),
+        // Its end is not confirmed yet.
+        RunState::Cancelling => Some(UnitState::Cancelled),
         RunState::Succeeded | RunState::Failed | RunState::Cancelled => None,
     };
     let is_open = move |state| Some(state) == open;

@@ -105,10 +105,14 @@ pub async fn build_result<'a>(
         AttemptEnd::Failed(failure) => failure.evidence.clone(),
         AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
     };
-    let (verdict, outputs, reason, took_ms, log) = match ended {
-        AttemptEnd::Succeeded(success) => {
-            (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.took_ms, success.log.as_deref())
-        }
+    let (verdict, outputs, reason, duration_ms, log) = match ended {
+        AttemptEnd::Succeeded(success) => (
+            AttemptOutcome::Succeeded,
+            Some(&success.outputs),
+            None,
+            success.duration_ms,
+            success.log.as_deref(),
+        ),
         AttemptEnd::Skipped(why) => {
             (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
         }
@@ -119,7 +123,7 @@ pub async fn build_result<'a>(
             AttemptOutcome::Failed,
             None,
             Some(failure.reason.clone()),
-            failure.took_ms,
+            failure.duration_ms,
             failure.log.as_deref(),
         ),
     };
@@ -137,7 +141,7 @@ pub async fn build_result<'a>(
     let result = AttemptResult {
         outcome: verdict,
         at,
-        took_ms,
+        duration_ms,
         outputs,
         reason,
         evidence,

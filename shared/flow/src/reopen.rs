@@ -142,7 +142,7 @@ fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(&run.id).await? else { return Ok(()) };
-        if root.head.epoch != epoch || root.head.phase == RunPhase::Stopping {
+        if root.head.epoch != epoch || root.head.phase == RunPhase::Cancelling {
             return Ok(());
         }
         let mut patch = accept(RunEvent::RunReopened { due: env.now(), version: root.head.version, epoch });

@@ -146,8 +146,8 @@ pub async fn decide(
             if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.action.is_relayed()) {
                 landed =
                     tries.iter().filter_map(|record| in_flight_until(env, record)).fold(landed, Ord::max);
-                let acts = tries.iter().filter_map(|record| acts_until(env, undone, record));
-                possible = acts.fold(possible, Ord::max);
+                let ends = tries.iter().filter_map(|record| processing_until(env, undone, record));
+                possible = ends.fold(possible, Ord::max);
             }
             variants.insert(at, inputs::successes(&tries));
         }
@@ -225,7 +225,7 @@ fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
 
 /// Until when the receiver of a webhook may act on the request of a try that has no answer: failed, or cancelled. A success
 /// that came later is an answer.
-fn acts_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
+fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
     let Action::Webhook(webhook) = &unit.action else { return None };
     if !record.further_results.is_empty() {
         return None;
@@ -236,7 +236,7 @@ fn acts_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Time
         AttemptOutcome::Cancelled => Timestamp(result.at),
         _ => in_flight_until(env, record)?,
     };
-    Some(landed.plus(ebb_engine::Millis(webhook.acts_within_ms.unwrap_or(unit.timeout_ms))))
+    Some(landed.plus(ebb_engine::Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms))))
 }
 
 /// Returns how many further things the undo has to take away after the try `this`. What it undoes is sealed already.

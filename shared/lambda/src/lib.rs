@@ -135,7 +135,7 @@ pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTask
 fn refused(error: &FunctionError) -> Response {
     tracing::error!(%error, "the function cannot work");
     let detail = "the function cannot work as it is deployed; its log says why";
-    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).into_response()
+    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "misconfigured", detail).into_response()
 }
 
 impl FunctionContext {

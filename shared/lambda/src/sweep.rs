@@ -59,7 +59,7 @@ impl FunctionContext {
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "that the schedule works is not marked");
         }
-        // Beside each other: clusters that hang must not keep orphans from being looked for.
+        // At the same time: a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::orphans::scan(env, store)));
@@ -68,17 +68,17 @@ impl FunctionContext {
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "orphans are looked for later"),
-            Err(_) => tracing::warn!("the cluster takes too long; orphans are looked for in the next round"),
+            Ok(Err(error)) => tracing::warn!(%error, "the scan for orphans is repeated later"),
+            Err(_) => tracing::warn!("the cluster takes too long; the next scan looks for its orphans"),
         }
         match retention {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "lives whose retention is over are removed later"),
             Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
         }
-        // Whatever became of the rest: by this people see which cluster it waits for.
+        // Also if the sweep failed: users see the cluster that units wait for.
         if let Err(error) = ebb_flow::outages::record_outages(env, store).await {
-            tracing::warn!(%error, "it is not written down which clusters answer");
+            tracing::warn!(%error, "the outages of clusters are not recorded");
         }
         let SweepSummary { processed: looked, failed, unfinished: given_up, lag_ms: late_ms } = swept?;
         tracing::debug!(looked, failed, given_up, late_ms, "swept");

@@ -14,8 +14,8 @@ use crate::lifecycle::{OutputValue, TargetStopCause};
 
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
-    ClusterInfo, ClusterList, DeleteOrphans, Orphan, OrphanList, OrphansDeleted, RelayOutage, RelayProblem,
-    TransportKind,
+    ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList,
+    RelayOutage, TransportKind,
 };
 
 /// An error, as RFC 9457 has it; `application/problem+json`.
@@ -24,7 +24,7 @@ pub use clusters::{
 pub struct ProblemDetails {
     /// The HTTP status.
     pub status: u16,
-    /// A stable word for programs: `unsigned`, `exists`, `not-found`, …
+    /// A stable word for programs: `invalid-signature`, `already-exists`, `not-found`, …
     pub code: String,
     /// What is wrong, and what to do.
     pub detail: String,
@@ -163,6 +163,7 @@ pub struct TargetInfo {
 /// Where a target stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Phase)]
 pub enum TargetState {
     /// Its resources are being made.
     Starting,
@@ -187,9 +188,9 @@ pub struct TargetPage {
     /// Reasons why further targets cannot be read: damaged items of the table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
-    /// Give this as `after` for the next page; absent on the last one.
+    /// The query parameter `nextToken` of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next_token: Option<String>,
 }
 
 /// A target with everything that is known of it.
@@ -207,9 +208,9 @@ pub struct TargetDetail {
     /// The document's own `env`, once ready.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
-    /// Why outputs and `env` are missing.
+    /// The reason why outputs and `env` are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub outputs_error: Option<String>,
     /// Its runs in the order of a life; those that have begun.
     pub runs: Vec<RunDetail>,
     /// The outcome that the platform has not accepted yet.
@@ -220,7 +221,7 @@ pub struct TargetDetail {
     pub delivery: Option<NotificationDelivery>,
     /// The uid that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<String>,
+    pub waiting_uid: Option<String>,
     /// The cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
@@ -270,9 +271,9 @@ pub struct RunDetail {
     pub started: String,
     /// Its units in the order of the plan: as many as fit in an answer.
     pub units: Vec<UnitDetail>,
-    /// There are more units. Give this as `after` to `GET /v1/runs/{run}` for the next page.
+    /// There are more units. The query parameter `nextToken` of `GET /v1/runs/{run}` for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub next_token: Option<String>,
 }
 
 /// Where a run stands.
@@ -282,7 +283,7 @@ pub enum RunState {
     /// Units run or will.
     Running,
     /// Cancelled; what may run is being settled.
-    Stopping,
+    Cancelling,
     /// Every unit is done.
     Succeeded,
     /// A unit failed, and nothing moves any more.
@@ -296,6 +297,7 @@ pub enum RunState {
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
     /// `resource/unit`.
+    #[serde(rename = "unit")]
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
@@ -321,7 +323,7 @@ pub struct UnitDetail {
     pub ended: Option<String>,
     /// Milliseconds that it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
     /// When the next try or question comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -396,8 +398,8 @@ pub struct TargetDiagnosis {
     /// Unusual reports of units that an operator should check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What to do next, most useful first.
-    pub next: Vec<String>,
+    /// The next steps, the most useful one first.
+    pub next_steps: Vec<String>,
 }
 
 /// A unit that failed.
@@ -501,6 +503,7 @@ pub struct HookPreview {
 #[serde(rename_all = "camelCase")]
 pub struct UnitPreview {
     /// `resource/unit`.
+    #[serde(rename = "unit")]
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
@@ -517,7 +520,8 @@ pub struct UnitPreview {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EdgePreview {
-    /// The key of the unit that comes first.
+    /// The unit that comes first.
+    #[serde(rename = "unit")]
     pub key: String,
     /// `reads NAME`, `after`, `teardown order`.
     pub reason: String,

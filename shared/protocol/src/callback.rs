@@ -39,7 +39,7 @@ pub struct Callback {
     pub log: Option<String>,
     /// Milliseconds that the work took, by the clock of whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
 }
 
 /// What happened.
@@ -83,7 +83,7 @@ pub enum ReasonCode {
     /// No connection to a webhook's server, or it broke.
     Connect,
     /// A webhook's server answered with a status that says failure.
-    Status,
+    HttpStatus,
     /// A webhook's server answered 410, or the address is not allowed: trying again is pointless.
     Refused,
     /// A declared output is missing.
@@ -126,7 +126,7 @@ impl ReasonCode {
             | Self::Timeout
             | Self::Lost
             | Self::Connect
-            | Self::Status
+            | Self::HttpStatus
             | Self::Failed
             | Self::ImagePull
             | Self::Unschedulable
@@ -164,7 +164,7 @@ impl Callback {
             retry_after: None,
             progress: None,
             log: None,
-            took_ms: None,
+            duration_ms: None,
         }
     }
 

@@ -64,7 +64,7 @@ pub struct AttemptResult {
     pub at: u64,
     /// Milliseconds that it took, by the clock of whoever did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub took_ms: Option<u64>,
+    pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
     /// Why it failed or was skipped.

@@ -197,14 +197,19 @@ impl Callback {
         if self.status == CallbackStatus::Succeeded {
             if let Err(why) = self.readable() {
                 let failed = Self::failed(ReasonCode::OutputInvalid, &why);
-                self = Self { log: self.log, took_ms: self.took_ms, ..failed };
+                self = Self { log: self.log, duration_ms: self.duration_ms, ..failed };
             }
         } else {
             let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
             let failed = reason.unwrap_or_else(|| {
                 Self::failed(ReasonCode::Failed, "the unit says that it failed, and not why")
             });
-            self = Self { log: self.log, took_ms: self.took_ms, retry_after: self.retry_after, ..failed };
+            self = Self {
+                log: self.log,
+                duration_ms: self.duration_ms,
+                retry_after: self.retry_after,
+                ..failed
+            };
         }
         let whole = self.log.clone();
         let mut room = LOG_TAIL;
@@ -221,7 +226,11 @@ impl Callback {
             "the outputs have {bytes} bytes when written as JSON, of which {CALLBACK_BODY} is the limit, and {in_event} with \
              their quotation marks and backslashes counted twice, of which {MOST} is"
         );
-        Self { log: whole, took_ms: self.took_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
+        Self {
+            log: whole,
+            duration_ms: self.duration_ms,
+            ..Self::failed(ReasonCode::OutputTooLarge, &message)
+        }
     }
 }
 

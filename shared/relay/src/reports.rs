@@ -192,7 +192,7 @@ impl Reconciler {
                 }
                 Err((code, why)) => {
                     let failed = Callback::failed(code, &why);
-                    result = Callback { log: result.log, took_ms: result.took_ms, ..failed };
+                    result = Callback { log: result.log, duration_ms: result.duration_ms, ..failed };
                 }
             },
             CallbackStatus::Failed => {}

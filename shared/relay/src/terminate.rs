@@ -48,9 +48,9 @@ impl Reconciler {
         mut result: Callback,
     ) -> Result<ReconcileAction, ClusterError> {
         if let Some(work) = &held.record.spec
-            && result.took_ms.is_none()
+            && result.duration_ms.is_none()
         {
-            result.took_ms = Some(now_ms().saturating_sub(work.received_ms));
+            result.duration_ms = Some(now_ms().saturating_sub(work.received_ms));
         }
         held.set_result(result);
         held.record.phase = TaskPhase::Ended;

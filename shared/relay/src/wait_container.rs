@@ -286,7 +286,7 @@ fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     match (result.status, report) {
         (CallbackStatus::Succeeded, Some(_)) => {
             let why = "it has succeeded, and its outputs were in a report that did not arrive";
-            Some(Callback { took_ms: result.took_ms, ..Callback::failed(ReasonCode::Lost, why) })
+            Some(Callback { duration_ms: result.duration_ms, ..Callback::failed(ReasonCode::Lost, why) })
         }
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => Some(result),
         _ => None,

@@ -249,7 +249,7 @@ pub trait WritePlugins: Send + Sync {
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
-/// The time at which the stored data of a life is removed.
+/// The time at which the stored data of an instance is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceExpiry {
     pub kind: String,
@@ -265,7 +265,7 @@ pub struct InstanceExpiry {
 /// An expiry that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedExpiry {
-    /// The short name of the life.
+    /// The short name of the instance.
     pub instance: String,
     /// The sort key of the item.
     pub key: String,
@@ -283,14 +283,14 @@ pub struct DueExpiries {
     pub damaged: Vec<DamagedExpiry>,
 }
 
-/// Schedules the removal of the stored data of lives (`PutItem`).
+/// Schedules the removal of the stored data of instances (`PutItem`).
 #[async_trait]
 pub trait PutExpiry: Send + Sync {
-    /// Writes an expiry of a life. The life may have others, at other times.
+    /// Writes an expiry of an instance. The instance may have others, at other times.
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
 }
 
-/// Removes the stored data of lives (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
+/// Removes the stored data of instances (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
 /// may be repeated.
 #[async_trait]
 pub trait RemoveExpired: Send + Sync {
@@ -460,20 +460,21 @@ pub trait BatchQueue: Send + Sync {
     async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 
-/// When what is done now and then is due, for each cluster (`GetItem`, `UpdateItem`); all in one item.
+/// The times of the next orphan scans of the clusters (`GetItem`, `UpdateItem`); all in one item.
 #[async_trait]
 pub trait OrphanScans: Send + Sync {
-    /// When the next round over each cluster is due; those that never had one are left out.
+    /// Returns the time of the next scan of each cluster that was scanned before.
     async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>>;
-    /// Begins a round: the one after it is due at `next`. False: it was not due when it was seen to be, somebody else has begun.
+    /// Claims the scan that was read as due at `seen`; the one after it is due at `next`. False: another caller has claimed
+    /// it.
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool>;
 }
 
-/// Since when a cluster gives no answer.
+/// An outage of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutageRecord {
     pub since: Timestamp,
-    /// What was said then. For people.
+    /// The first error, for people.
     pub reason: String,
 }
 
@@ -496,13 +497,13 @@ pub trait HealthMarks: Send + Sync {
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>>;
 }
 
-/// Which clusters give no answer (`GetItem`, `UpdateItem`); all in the item of [`OrphanScans`].
+/// The outages of clusters (`GetItem`, `UpdateItem`); all in the item of [`OrphanScans`].
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
-    /// Those that give none, by name.
+    /// Returns the outages by cluster.
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
-    /// Notes that a cluster gives no answer. False: it is noted already, and its time stays.
-    async fn begin_outage(&self, cluster: &str, since: Timestamp, why: &str) -> StoreResult<bool>;
-    /// Notes that it answers again. False: it is not noted that it did not.
+    /// Records an outage. False: one is recorded already, and stays unchanged.
+    async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool>;
+    /// Removes the outage of a cluster. False: none is recorded.
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool>;
 }

@@ -96,10 +96,10 @@ pub fn cases() -> Vec<WorstCase> {
         WorstCase::new("more patterns of 1 KB", None, &params(6_000, "[a-f]{60}q*"), one),
         WorstCase::new("patterns that are too large", Some("param"), &params(390, r"\w{900}"), one),
         WorstCase::new("cases of all letters", None, &params(40, r"(?i)[ -\x{10FFFF}]"), one),
-        WorstCase::new("more cases of all letters", Some("work-limit"), &params(200, r"(?i)\p{any}"), one),
+        WorstCase::new("more cases of all letters", Some("compile-limit"), &params(200, r"(?i)\p{any}"), one),
         WorstCase::new(
             "a long default",
-            Some("work-limit"),
+            Some("compile-limit"),
             &format!(
                 "params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n",
                 "a".repeat(1_000_000)

@@ -84,7 +84,7 @@ async fn answer(
         installation: String::new(),
     };
     let succeeded = |id: &str| json!({"status": "succeeded", "outputs": {"id": id}});
-    let failed = json!({"status": "failed", "reason": {"code": "status", "message": "no"}});
+    let failed = json!({"status": "failed", "reason": {"code": "httpStatus", "message": "no"}});
     let (status, callbacks) = match what.as_str() {
         "later" => (202, vec![succeeded(&long())]),
         "twice" => (202, vec![succeeded("first"), succeeded("second")]),

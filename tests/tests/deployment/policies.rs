@@ -39,15 +39,20 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
         "Bucket plans/*",
         "another event may take the name before a life with a large plan",
     ),
-    ("Sweep", "dynamodb:GetItem", "Table end#*", "an expiry that cannot be read is postponed"),
+    ("Sweep", "dynamodb:GetItem", "Table retention#*", "an expiry that cannot be read is postponed"),
     ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of a life that it removes may be another's"),
     (
         "Complete",
         "dynamodb:PutItem",
-        "Table end#*",
+        "Table retention#*",
         "another life may wait for the name of a life that it ends",
     ),
-    ("Api", "dynamodb:PutItem", "Table end#*", "another life may wait for the name of a life that it ends"),
+    (
+        "Api",
+        "dynamodb:PutItem",
+        "Table retention#*",
+        "another life may wait for the name of a life that it ends",
+    ),
     (
         "Complete",
         "dynamodb:PutItem",

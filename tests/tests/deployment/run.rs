@@ -182,7 +182,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     life.phase("again", "1", "ready").await;
     // A relay that is not there, which `sweep` notes and people are told.
     assert_eq!(life.create("unheard", "1", "script", "").await, 202);
-    life.until("unheard", "waiting for a relay", |target| target["silence"]["cluster"] == SILENT).await;
+    life.until("unheard", "waiting for a relay", |target| target["outage"]["cluster"] == SILENT).await;
     // Setups that fail: at once, and by a callback; and one that is stopped while a script runs.
     for name in ["bad", "late-bad"] {
         assert_eq!(life.create(name, "1", name, "").await, 202);
@@ -198,7 +198,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(life.api("/v1/orphans", None).await.0, 200);
     let (status, checks) = life.api("/v1/checks", None).await;
     for check in checks["checks"].as_array().unwrap() {
-        let silent = check["name"] == format!("relay of {SILENT}");
+        let silent = check["name"] == format!("relay/{SILENT}");
         assert!(status == 200 && check["passed"] != silent, "{check}");
     }
     life.order("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;

@@ -138,12 +138,12 @@ async fn a_cluster_that_is_away() {
         .await;
     };
     let silent = "cluster default gives no answer since 20";
-    says(&["sandbox", "get", "away"], &[silent, "waiting for it: it/unmake", "ebb why away"]).await;
+    says(&["sandbox", "get", "away"], &[silent, "waiting units: it/unmake", "ebb why away"]).await;
     says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb abandon away"]).await;
-    says(&["cluster", "list"], &["of no use since 20"]).await;
+    says(&["cluster", "list"], &["degraded since 20"]).await;
     xtask(&["cluster", "start", "kube-apiserver"]);
     reaches(&place, "away", TargetState::Stuck).await;
-    says(&["cluster", "list"], &["  for "]).await;
+    says(&["cluster", "list"], &["  up "]).await;
     let (_, unit) = undo().await;
     assert_eq!(json!(unit.unwrap().reason.unwrap().code), "timeout");
     let why = place.ebb(&["why", "away"]).await.stdout;

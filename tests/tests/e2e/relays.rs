@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::SystemTime;
 
-use ebb_protocol::api::{ClusterInfo, OrphanList, OrphansDeleted, TargetState, TransportKind};
+use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TargetState, TransportKind};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::OutputValue;
@@ -260,9 +260,9 @@ async fn relays_that_are_killed_gone_and_others() {
     let listed = place.ebb(&["cluster", "list", "-o", "json"]).await.done();
     let listed: Vec<ClusterInfo> = serde_json::from_str(&listed.stdout).unwrap();
     let about = |name: &str| listed.iter().find(|cluster| cluster.name == name).unwrap();
-    for (name, way) in [("inside", TransportKind::Pull), ("asked", TransportKind::Push)] {
-        let ClusterInfo { error, version, .. } = about(name);
-        assert_eq!((trouble, about(name).transport), (&None, way));
+    for (name, expected) in [("inside", TransportKind::Pull), ("asked", TransportKind::Push)] {
+        let ClusterInfo { error, transport, version, .. } = about(name);
+        assert_eq!((error, *transport), (&None, expected));
         assert_eq!(
             (version.as_deref(), about(name).uid.as_deref()),
             (Some(env!("CARGO_PKG_VERSION")), Some(&*uid))
@@ -273,8 +273,8 @@ async fn relays_that_are_killed_gone_and_others() {
     assert!(about("copy").error.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
 
     // People see what is waited for, and cannot let go of what may still run.
-    let silence = about("gone").outage.as_ref().expect("it was asked in vain");
-    let silent = format!("cluster gone gives no answer since {}", silence.since);
+    let outage = about("gone").outage.as_ref().expect("it was asked in vain");
+    let silent = format!("cluster gone gives no answer since {}", outage.since);
     let seen = place.get("lost").await;
     assert_eq!(seen.info.phase, TargetState::Stopping);
     assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
@@ -296,7 +296,7 @@ async fn relays_that_are_killed_gone_and_others() {
     .await;
     let late = TaskId { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
     let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
-    let work = ObjectTask {
+    let body = ObjectTask {
         instance: life.clone(),
         apply: vec![left],
         keep: true,
@@ -325,7 +325,7 @@ async fn relays_that_are_killed_gone_and_others() {
     until("the orphans", async || {
         let list = place.ebb(&["orphans", "-o", "json"]).await.done();
         let list: OrphanList = serde_json::from_str(&list.stdout).unwrap();
-        assert!(list.errors.iter().all(|unseen| ["gone", "copy"].contains(&&*unseen.cluster)), "{list:?}");
+        assert!(list.errors.iter().all(|error| ["gone", "copy"].contains(&&*error.cluster)), "{list:?}");
         (names(&list) == expected).then_some(())
     })
     .await;
@@ -333,7 +333,7 @@ async fn relays_that_are_killed_gone_and_others() {
     assert_eq!(unasked.code, Some(2), "{unasked:#?}");
     assert!(asked.there("configmaps").await.contains(&"left".to_owned()));
     let deleted = place.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await;
-    let deleted: OrphansDeleted = serde_json::from_str(&deleted.stdout).unwrap();
+    let deleted: DeleteOrphansResponse = serde_json::from_str(&deleted.stdout).unwrap();
     assert_eq!(
         deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         ["left"],

@@ -72,7 +72,7 @@ pub(crate) async fn after_the_teardown() {
     world.phase("a", TargetState::Gone).await;
     // Something may exist: the undo has run without knowing its name.
     assert_eq!(undone(&world), ids(["unknown"]));
-    world.callback(call.token(), &made("x")).await.is_problem(409, "late");
+    world.callback(call.token(), &made("x")).await.is_problem(409, "late-result");
     eventually("the undo of x", async || undone(&world).contains("x").then_some(())).await;
     let target = world.phase("a", TargetState::Gone).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().state, UnitState::Cancelled);
@@ -233,8 +233,8 @@ pub(crate) async fn two_tries_after_the_undo() {
     assert_eq!(undone(&world), ids(["unknown"]));
     let (one, two) = (made("one"), made("two"));
     let (one, two) = tokio::join!(world.callback(first.token(), &one), world.callback(second.token(), &two));
-    one.is_problem(409, "late");
-    two.is_problem(409, "late");
+    one.is_problem(409, "late-result");
+    two.is_problem(409, "late-result");
     eventually("both undos", async || (undone(&world) == ids(["unknown", "one", "two"])).then_some(())).await;
     world.phase("a", TargetState::Gone).await;
     assert!(world.why("a").await.remaining.is_empty());
@@ -252,13 +252,13 @@ pub(crate) async fn a_third_try_after_two_undos() {
     let second = world.receiver.call("POST /make", 2).await;
     world.callback(second.token(), &failed).await.is(204);
     let third = world.receiver.call("POST /make", 3).await;
-    world.callback(second.token(), &made("two")).await.is_problem(409, "late");
+    world.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
     world.callback(third.token(), &made("three")).await.is(204);
     world.phase("a", TargetState::Ready).await;
     world.delete("a").await;
     world.phase("a", TargetState::Gone).await;
     assert_eq!(undone(&world), ids(["two", "three"]));
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
     eventually("the undo of one", async || undone(&world).contains("one").then_some(())).await;
     world.phase("a", TargetState::Gone).await;
 }
@@ -305,7 +305,7 @@ outputs:"#;
     world.delete("a").await;
     world.phase("a", TargetState::Gone).await;
     for (call, id) in [(&second, "two"), (&first, "one")] {
-        world.callback(call.token(), &made(id)).await.is_problem(409, "late");
+        world.callback(call.token(), &made(id)).await.is_problem(409, "late-result");
     }
     let run = crate::harness::run_id("a", ebb_engine::Hook::PostStop);
     eventually("both undos", async || {
@@ -327,7 +327,7 @@ pub(crate) async fn both_tries_count() {
     let (world, first, second) = two_tries(&two()).await;
     world.callback(second.token(), &made("two")).await.is(204);
     world.phase("a", TargetState::Ready).await;
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
     let target = world.phase("a", TargetState::Ready).await;
     assert_eq!(
         serde_json::to_value(&target.resources["r"].outputs).unwrap(),
@@ -345,10 +345,10 @@ pub(crate) async fn both_tries_count() {
 pub(crate) async fn two_tries_while_settling() {
     let (world, first, second) = two_tries(&two()).await;
     world.delete("a").await;
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late");
+    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
     world.phase("a", TargetState::Gone).await;
     assert!(undone(&world).contains("one"), "{:?}", undone(&world));
-    world.callback(second.token(), &made("two")).await.is_problem(409, "late");
+    world.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
     eventually("the undo of two", async || undone(&world).contains("two").then_some(())).await;
     world.phase("a", TargetState::Gone).await;
 }

@@ -132,7 +132,7 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     assert_eq!(world.why("a").await.cause.unwrap().unit, "r/make");
     let refused = async |name: &str, asked, plugin: &str, words: &[&str]| {
         let event = sandbox(name, &format!("{name}-uid"), plugin);
-        let problem = world.lifecycle(asked, &event).await.is_problem(422, "document");
+        let problem = world.lifecycle(asked, &event).await.is_problem(422, "invalid-document");
         let text = format!("{problem:?}");
         assert!(text.contains("withdrawn-version"), "{text}");
         for word in words {

@@ -189,7 +189,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
-    let key = [("pk", "end#".to_owned()), ("sk", format!("{:020}#{life}", expiry.due.0))];
+    let key = [("pk", "retention#".to_owned()), ("sk", format!("{:020}#{life}", expiry.due.0))];
     let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
     let request = client.update_item().table_name(table).set_key(Some(key));
     request.update_expression("REMOVE uid").send().await.unwrap();

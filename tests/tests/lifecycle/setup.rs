@@ -51,7 +51,7 @@ postStop:
     world.told("s", &["failed"]).await;
     let told = world.stack().outcomes().events()[0].clone();
     assert_eq!(told["data"]["unit"], "r/a");
-    assert_eq!(told["data"]["reason"]["code"], "status");
+    assert_eq!(told["data"]["reason"]["code"], "httpStatus");
     world.delete("s").await;
     let target = world.phase("s", TargetState::Gone).await;
     assert_eq!(find(&target, "postStop", "undo-b").unwrap().state, UnitState::Skipped);
@@ -342,7 +342,7 @@ preStart:
   make:
     timeout: 20s
     retry: {attempts: 3, backoff: 1s, maxBackoff: 1s}
-    webhook: {url: "RECEIVER/make", idempotent: false, actsWithin: 1sDESCRIBE}
+    webhook: {url: "RECEIVER/make", idempotent: false, maxProcessingTime: 1sDESCRIBE}
     outputs: {id: {value: "${response.body.id}"}}
 postStop:
   undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id}"}}}

@@ -199,7 +199,7 @@ pub(crate) async fn gives_up_and_is_skipped() {
     let world = stuck().await;
     let skip = "/v1/targets/sandbox/a/skip";
     let ask = |unit: &str, reason: &str| Some(json!({"unit": unit, "reason": reason, "by": "ada"}));
-    world.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "incomplete");
+    world.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "missing-field");
     // One that waits for what has failed has not failed itself.
     world.ask(Method::POST, skip, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
     world
@@ -207,7 +207,12 @@ pub(crate) async fn gives_up_and_is_skipped() {
         .await
         .is_problem(404, "not-found");
     assert!(
-        world.why("a").await.next.iter().any(|next| next.starts_with("go on without it: ebb skip a r/drop"))
+        world
+            .why("a")
+            .await
+            .next_steps
+            .iter()
+            .any(|step| step.starts_with("go on without it: ebb skip a r/drop"))
     );
     let skipped: Value = world.ask(Method::POST, skip, ask("r/drop", "removed by hand")).await.is(202).json();
     assert_eq!(skipped["units"], json!(["r/drop"]));
@@ -227,7 +232,7 @@ pub(crate) async fn gives_up_and_is_skipped() {
 pub(crate) async fn gives_up_and_is_abandoned() {
     let world = stuck().await;
     let abandon = "/v1/targets/sandbox/a/abandon";
-    world.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "incomplete");
+    world.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "missing-field");
     let reason = Some(json!({"reason": "the cluster is no more"}));
     let abandoned: Value = world.ask(Method::POST, abandon, reason.clone()).await.is(202).json();
     assert_eq!(abandoned["units"], json!(["r/drop", "r/unmark"]));
@@ -280,7 +285,7 @@ postStop:
 /// `make` is tried once and gives no answer in time; `undo` deletes by its key.
 const SLOW: &str = r#"
 preStart:
-  make: {timeout: 1s, retry: {attempts: 1}, webhook: {url: "RECEIVER/make", actsWithin: 4s}}
+  make: {timeout: 1s, retry: {attempts: 1}, webhook: {url: "RECEIVER/make", maxProcessingTime: 4s}}
 postStop:
   undo: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/thing"}}
 "#;
@@ -361,7 +366,7 @@ pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
     assert!(note.contains("r/drop") && note.contains("may still act"), "{note}");
     // The receiver reports its success, which is kept.
     let done = world.callback(call.token(), &json!({"status": "succeeded"})).await;
-    done.is_problem(409, "late");
+    done.is_problem(409, "late-result");
     let why = world.why("a").await;
     assert_eq!((why.remaining, why.notes), (vec![], vec![]));
     assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);

@@ -96,14 +96,14 @@ pub(crate) async fn tokens() {
     for route in routes(&run) {
         let no = ask(&world, &base, None, &route).await;
         assert_eq!(no.status, 401, "{route:?}: {no:?}");
-        no.is_problem(401, "no-token");
+        no.is_problem(401, "missing-token");
         for token in [format!("Basic {own}"), own.clone(), String::new()] {
-            ask(&world, &base, Some(&token), &route).await.is_problem(401, "no-token");
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "missing-token");
         }
         for token in
             ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())]
         {
-            ask(&world, &base, Some(&token), &route).await.is_problem(401, "unknown-token");
+            ask(&world, &base, Some(&token), &route).await.is_problem(401, "invalid-token");
         }
     }
     assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
@@ -114,7 +114,7 @@ pub(crate) async fn checks() {
     let world = ready().await;
     let list = world.get("/v1/checks").await.is(200).json::<CheckList>();
     let names: Vec<&str> = list.checks.iter().map(|check| check.name.as_str()).collect();
-    assert_eq!(names, ["table", "list index", "due index", "sweep", "bucket", "queue"]);
+    assert_eq!(names, ["table", "list-index", "due-index", "sweep", "bucket", "queue"]);
     assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
     let folder = tempfile::tempdir().unwrap();
     let objects = folder.path().join("objects");
@@ -166,7 +166,7 @@ pub(crate) async fn roles() {
                 assert!(answer.status < 300 || answer.status == 409, "{token} {route:?}: {answer:?}");
             } else {
                 assert_eq!(answer.status, 403, "{token} {route:?}: {answer:?}");
-                answer.is_problem(403, "not-allowed");
+                answer.is_problem(403, "forbidden");
             }
         }
         let answer = ask(&world, &base, Some("bearer operator"), &route).await;
@@ -191,7 +191,7 @@ pub(crate) async fn unknown_routes_and_methods() {
         (Method::GET, "/v1/targets/sandbox/a/retry"),
         (Method::DELETE, "/v1/targets/sandbox/a"),
     ] {
-        world.ask(method, path, None).await.is_problem(405, "method");
+        world.ask(method, path, None).await.is_problem(405, "method-not-allowed");
     }
     for path in [
         "/v1/plugins/nothing",
@@ -205,7 +205,7 @@ pub(crate) async fn unknown_routes_and_methods() {
     ] {
         world.get(path).await.is_problem(404, "not-found");
     }
-    world.get("/v1/runs/not-a-run").await.is_problem(400, "run-id");
+    world.get("/v1/runs/not-a-run").await.is_problem(400, "invalid-run-id");
     world.ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None).await.is_problem(404, "not-found");
     world.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
     world.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
@@ -215,11 +215,11 @@ pub(crate) async fn bodies() {
     let world = LifecycleHarness::new().await;
     for path in ["/v1/plugins", "/v1/plans"] {
         for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
-            world.ask(Method::POST, path, Some(body)).await.is_problem(400, "json");
+            world.ask(Method::POST, path, Some(body)).await.is_problem(400, "invalid-json");
         }
         for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
             let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
-            let problem = answer.is_problem(422, "document");
+            let problem = answer.is_problem(422, "invalid-document");
             assert!(!problem.errors.is_empty(), "{problem:?}");
         }
         let token = format!("Bearer {}", world.stack().token());
@@ -229,10 +229,10 @@ pub(crate) async fn bodies() {
     }
     let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
     let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": two }))).await;
-    assert_eq!(answer.is_problem(422, "document").errors[0].code, "several-documents");
+    assert_eq!(answer.is_problem(422, "invalid-document").errors[0].code, "several-documents");
     let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
     let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": wrong }))).await;
-    let problem = answer.is_problem(422, "document");
+    let problem = answer.is_problem(422, "invalid-document");
     assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(9), true), "{problem:?}");
     assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
@@ -242,7 +242,7 @@ pub(crate) async fn versions_are_immutable() {
     let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
     world.ask(Method::POST, "/v1/plugins", Some(same.clone())).await.is(200);
     let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
-    world.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "exists");
+    world.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "already-exists");
     let path = "/v1/plugins/simple/versions/1.0.0";
     let kept: Value = world.get(path).await.is(200).json();
     assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
@@ -262,7 +262,7 @@ pub(crate) async fn versions_are_immutable() {
     assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
     assert_eq!(withdrawn["document"], kept["document"]);
     // The same document is published again, another one is not.
-    let problem = world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "exists");
+    let problem = world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "already-exists");
     assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
     world.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
     let again: Value = world.get("/v1/plugins/simple/versions/latest").await.is(200).json();
@@ -333,7 +333,7 @@ pub(crate) async fn names_in_paths() {
         "/v1/runs/%ff",
         "/v1/runs/%ff/logs?unit=a",
     ] {
-        world.get(path).await.is_problem(400, "path");
+        world.get(path).await.is_problem(400, "invalid-path");
     }
     // Names that are other names once they are decoded, or that mean something to a key or a path.
     let long = "x".repeat(5_000);
@@ -349,8 +349,8 @@ pub(crate) async fn names_in_paths() {
     for unit in ["..%2f..%2ftable", "r%2fhello%23", "r/hello%00", "%2fetc%2fpasswd", &long] {
         world.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
     }
-    for after in ["x", "%00", "t%23sandbox%23a", &long] {
-        let answer = world.get(&format!("/v1/targets?after={after}")).await;
+    for token in ["x", "%00", "t%23sandbox%23a", &long] {
+        let answer = world.get(&format!("/v1/targets?nextToken={token}")).await;
         assert!(answer.status < 500, "{answer:?}");
     }
 }

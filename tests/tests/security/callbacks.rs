@@ -57,12 +57,12 @@ pub(crate) async fn tokens_that_are_not_ours() {
     let (world, call) = accepted().await;
     let before = world.state("a", SETUP).await;
     let foreign = TokenKeys::from_bytes("local", &[7; 32]).unwrap().mint(&claims(&world, &call));
-    world.callback(&foreign, &succeeded("x")).await.is_problem(403, "token");
+    world.callback(&foreign, &succeeded("x")).await.is_problem(403, "invalid-token");
     let none = world.http.post(world.url("/v1/callbacks")).body(succeeded("x").to_string());
     let none = crate::harness::LifecycleReply::of(none.send().await.unwrap()).await;
-    none.is_problem(401, "no-token");
+    none.is_problem(401, "missing-token");
     // The operator's token is for the api alone.
-    world.callback(world.stack().token(), &succeeded("x")).await.is_problem(403, "token");
+    world.callback(world.stack().token(), &succeeded("x")).await.is_problem(403, "invalid-token");
     assert_eq!(world.state("a", SETUP).await, before);
     assert!(world.receiver.calls("POST /next").is_empty());
     world.callback(call.token(), &succeeded("x")).await.is(204);
@@ -96,12 +96,12 @@ pub(crate) async fn bodies_that_are_none() {
     ];
     let refused = wrong.len() as u64;
     for body in wrong {
-        world.callback(call.token(), &body).await.is_problem(400, "callback");
+        world.callback(call.token(), &body).await.is_problem(400, "invalid-callback");
     }
     for bytes in
         [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"]
     {
-        world.callback_bytes(call.token(), bytes.to_vec()).await.is_problem(400, "callback");
+        world.callback_bytes(call.token(), bytes.to_vec()).await.is_problem(400, "invalid-callback");
     }
     let large = vec![b' '; limits::CALLBACK_BODY + 1];
     world.callback_bytes(call.token(), large).await.is_problem(413, "too-large");
@@ -120,7 +120,7 @@ pub(crate) async fn tokens_of_others() {
     let own = claims(&world, &call);
     // A unit that the plan has not, a run that never was.
     let no_unit = mint(&world, &TokenClaims { unit: Unit(99), ..own.clone() });
-    world.callback(&no_unit, &succeeded("x")).await.is_problem(403, "token");
+    world.callback(&no_unit, &succeeded("x")).await.is_problem(403, "invalid-token");
     let no_run = mint(&world, &TokenClaims { run: run_id("nobody", SETUP), ..own.clone() });
     world.callback(&no_run, &succeeded("x")).await.is_problem(410, "gone");
     let not_begun = mint(&world, &TokenClaims { run: run_id("a", Hook::PostStop), ..own.clone() });
@@ -128,13 +128,13 @@ pub(crate) async fn tokens_of_others() {
     assert_eq!(world.state("a", SETUP).await, before);
     // A failure of a try that nobody waits for changes nothing of the one that is waited for.
     let other_try = mint(&world, &TokenClaims { attempt: Attempt(7), ..own.clone() });
-    world.callback(&other_try, &json!({"status": "failed"})).await.is_problem(409, "late");
+    world.callback(&other_try, &json!({"status": "failed"})).await.is_problem(409, "late-result");
     let other_epoch = mint(&world, &TokenClaims { epoch: Epoch(9), ..own.clone() });
     world.callback(&other_epoch, &json!({"status": "heartbeat"})).await.is(204);
     let after = world.state("a", SETUP).await;
     assert_eq!(after.heads, before.heads);
     // A success of another try is in the ledger, and is no progress.
-    world.callback(&other_try, &succeeded("other")).await.is_problem(409, "late");
+    world.callback(&other_try, &succeeded("other")).await.is_problem(409, "late-result");
     let heads = world.state("a", SETUP).await.heads;
     assert!(heads[0].head.done.is_empty(), "{heads:?}");
     let late = heads[0].head.late.iter().map(|late| (late.slot, late.attempt)).collect::<Vec<_>>();
@@ -157,7 +157,7 @@ pub(crate) async fn expired() {
         json!({"status": "again", "retryAfter": 1}),
         json!({"status": "succeeded"}),
     ] {
-        world.callback(&old, &body).await.is_problem(403, "expired");
+        world.callback(&old, &body).await.is_problem(403, "token-expired");
     }
     assert_eq!(world.state("a", SETUP).await, before);
     // What was made has to be known all the same.
@@ -320,12 +320,12 @@ pub(crate) async fn signing_secrets() {
 pub(crate) async fn refused_callbacks_are_shown() {
     let (world, call) = accepted().await;
     let answer = world.callback(call.token(), &json!({"status": "failed", "error": "quota"})).await;
-    let problem = answer.is_problem(400, "callback");
+    let problem = answer.is_problem(400, "invalid-callback");
     for word in ["`error`", "`status`", "`outputs`", "`reason`"] {
         assert!(problem.detail.contains(word), "{problem:?}");
     }
     let log = json!({"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"});
-    let problem = world.callback(call.token(), &log).await.is_problem(400, "callback");
+    let problem = world.callback(call.token(), &log).await.is_problem(400, "invalid-callback");
     assert!(problem.detail.contains("`log`") && problem.detail.contains("`progress`"), "{problem:?}");
     let target = world.target("a").await.unwrap();
     let refused = crate::harness::find(&target, "preStart", "make").unwrap().refused_callbacks.unwrap();
@@ -420,7 +420,7 @@ pub(crate) async fn after_a_failure() {
     world.phase("a", TargetState::Failed).await;
     assert_eq!(world.why("a").await.remaining[0].certainty, Certainty::Possible);
     world.callback(call.token(), &failure).await.is(204);
-    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late");
+    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late-result");
     let target = world.phase("a", TargetState::Failed).await;
     assert_eq!(crate::harness::find(&target, "preStart", "make").unwrap().state, UnitState::Failed);
     assert!(world.receiver.calls("POST /next").is_empty());
@@ -435,7 +435,7 @@ pub(crate) async fn after_a_failure() {
 pub(crate) async fn after_a_cancel() {
     let (world, call) = accepted().await;
     world.delete("a").await;
-    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late");
+    world.callback(call.token(), &succeeded("x")).await.is_problem(409, "late-result");
     let stored = world.state("a", SETUP).await;
     assert!(stored.heads[0].head.done.is_empty(), "{stored:?}");
     let late = stored.heads[0].head.late.iter().map(|late| (late.slot, late.attempt)).collect::<Vec<_>>();
@@ -475,15 +475,15 @@ pub(crate) async fn what_a_receiver_can_do_with_its_token() {
     // The api is not open to it.
     for path in ["/v1/targets", "/v1/plugins", "/v1/targets/sandbox/a"] {
         let asked = world.http.get(world.url(path)).bearer_auth(call.token()).send().await.unwrap();
-        crate::harness::LifecycleReply::of(asked).await.is_problem(401, "unknown-token");
+        crate::harness::LifecycleReply::of(asked).await.is_problem(401, "invalid-token");
     }
     // Nor are references, logs, or classes of failure that are the relay's to find.
     let reference = json!({"status": "succeeded", "secrets": {"id": {"name": "admin", "key": "dsn"}}});
-    world.callback(call.token(), &reference).await.is_problem(400, "callback");
+    world.callback(call.token(), &reference).await.is_problem(400, "invalid-callback");
     assert_eq!(world.state("a", SETUP).await.heads, before.heads);
     // Names of other units and runs in the body are not read: the token says which.
     let elsewhere = json!({"status": "heartbeat", "unit": 1, "run": "x"});
-    world.callback(call.token(), &elsewhere).await.is_problem(400, "callback");
+    world.callback(call.token(), &elsewhere).await.is_problem(400, "invalid-callback");
     let next = world.state("a", SETUP).await.heads;
     assert_eq!(next, before.heads);
     // What it says is kept as text of foreign origin: capped, without control characters.
@@ -527,7 +527,7 @@ pub(crate) async fn of_an_earlier_try() {
         heads,
         "the second try was ended by the first one's token"
     );
-    world.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late");
+    world.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late-result");
     assert!(world.receiver.calls("POST /next").is_empty());
     world.callback(second.token(), &succeeded("own")).await.is(204);
     world.phase("a", TargetState::Ready).await;

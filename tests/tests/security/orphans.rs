@@ -1,4 +1,4 @@
-//! What a cluster lists, and what of it is deleted: only what is proven ours, of lives that are over.
+//! The orphans of a cluster, and their deletion: only owned objects of instances that have ended.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use ebb_engine::{Hook, TargetPhase, Timestamp};
-use ebb_protocol::api::{OrphanList, OrphansDeleted};
+use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
@@ -17,30 +17,30 @@ use crate::harness::{LifecycleHarness, now};
 
 const HOUR: u64 = 3_600_000;
 
-/// A relay that lists what it was told, in two pages, and notes what it is to discard.
+/// A relay that lists given tasks and objects, in two pages, and records the tasks that it deletes.
 #[derive(Clone, Default)]
 struct OrphanRelay {
-    works: Arc<Mutex<Vec<TaskSummary>>>,
-    strangers: Arc<Mutex<Vec<UnmanagedObject>>>,
-    discarded: Arc<Mutex<Vec<String>>>,
+    tasks: Arc<Mutex<Vec<TaskSummary>>>,
+    unmanaged: Arc<Mutex<Vec<UnmanagedObject>>>,
+    deleted: Arc<Mutex<Vec<String>>>,
 }
 
 async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Json<BatchResponse> {
     let batch: Batch = serde_json::from_slice(&body).unwrap();
     let answer = match batch.requests.into_iter().next().unwrap() {
         RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
-            tasks: relay.works.lock().unwrap().clone(),
+            tasks: relay.tasks.lock().unwrap().clone(),
             next: Some("2".to_owned()),
             ..ClusterListing::default()
         }),
         RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
-            unmanaged: relay.strangers.lock().unwrap().clone(),
+            unmanaged: relay.unmanaged.lock().unwrap().clone(),
             errors: vec!["ConfigMap: forbidden".to_owned()],
             ..ClusterListing::default()
         }),
         RelayRequest::Delete(name) => {
-            relay.works.lock().unwrap().retain(|work| work.name != name);
-            relay.discarded.lock().unwrap().push(name.unit);
+            relay.tasks.lock().unwrap().retain(|task| task.name != name);
+            relay.deleted.lock().unwrap().push(name.unit);
             RelayResponse::Done
         }
         other => panic!("{other:?}"),
@@ -60,8 +60,8 @@ fn object(name: &str, labelled: bool) -> ObjectSummary {
 }
 
 fn unit(name: &str) -> String {
-    let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
-    TaskId::unit_of(&RunId::new(&life, 1, Hook::PreStart), ebb_engine::Unit(0))
+    let instance = id::instance_key("sandbox", name, &format!("{name}-uid"));
+    TaskId::unit_of(&RunId::new(&instance, 1, Hook::PreStart), ebb_engine::Unit(0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,12 +74,12 @@ enum OwnerKind {
 
 struct OrphanCase {
     name: &'static str,
-    /// Whose the name is now, how that life is, and for how long; `None`: it is not known.
+    /// The uid that has the name now, its phase, and for how long; `None`: it is not known.
     target: Option<(&'static str, TargetPhase, u64)>,
     age_ms: u64,
     /// The installation that requested it, and if the labels are its own.
     ours: (OwnerKind, bool),
-    /// Whether it is listed, whether as proven, and whether it is deleted unasked.
+    /// Whether it is listed, whether as owned, and whether a scan deletes it.
     expected: (bool, bool, bool),
 }
 
@@ -129,7 +129,7 @@ const CASES: [OrphanCase; 13] = [
     ),
 ];
 
-/// Puts the run that a work is of, and the target as it is by now, into the table.
+/// Writes the run of a task, and the present target, into the table.
 async fn know(world: &LifecycleHarness, case: &OrphanCase) {
     let Some((uid, phase, since)) = case.target else { return };
     let (store, own) = (world.stack().store(), format!("{}-uid", case.name));
@@ -169,7 +169,7 @@ async fn world() -> (LifecycleHarness, OrphanRelay) {
     let callback = world.stack().env().settings.callback_url.clone();
     for case in &CASES {
         know(&world, case).await;
-        relay.works.lock().unwrap().push(TaskSummary {
+        relay.tasks.lock().unwrap().push(TaskSummary {
             name: TaskId { unit: unit(case.name), attempt: 1 },
             phase: "taken".to_owned(),
             instance: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
@@ -187,12 +187,12 @@ async fn world() -> (LifecycleHarness, OrphanRelay) {
             objects: vec![object(case.name, case.ours.1)],
         });
     }
-    // Labels without a record: of a life that goes on, of one that is over, and of what names no run.
+    // Labels without a record: of an active instance, of an ended one, and of no run.
     for (name, unit) in
         [("of-living", unit("lives")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())]
     {
-        let stranger = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
-        relay.strangers.lock().unwrap().push(stranger);
+        let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
+        relay.unmanaged.lock().unwrap().push(unmanaged);
     }
     (world, relay)
 }
@@ -223,26 +223,31 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
     // Not before its time, whoever asks.
     assert_eq!(ebb_flow::orphans::scan(env, store).await.unwrap(), 0);
     let unasked = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
-    assert_eq!(*relay.discarded.lock().unwrap(), units(unasked));
+    assert_eq!(*relay.deleted.lock().unwrap(), units(unasked));
 }
 
 pub(crate) async fn what_is_deleted_when_asked() {
     let (world, relay) = world().await;
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
-        world.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "json");
+        world.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "invalid-json");
     }
     let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
-    let strangers = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
+    let unmanaged = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
     let asked = |uids: &[String]| json!({ "uids": uids });
-    for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &strangers] {
+    for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &unmanaged] {
         let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(uids))).await;
-        assert_eq!(answer.is(200).json::<OrphansDeleted>().deleted, [], "{uids:?}");
+        assert_eq!(answer.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
     }
-    assert_eq!(*relay.discarded.lock().unwrap(), [""; 0]);
+    assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
     let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
-    let deleted: Vec<String> =
-        answer.is(200).json::<OrphansDeleted>().deleted.into_iter().map(|orphan| orphan.name).collect();
-    let proven: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
-    assert_eq!(deleted, proven);
-    assert_eq!(*relay.discarded.lock().unwrap(), units(proven));
+    let deleted: Vec<String> = answer
+        .is(200)
+        .json::<DeleteOrphansResponse>()
+        .deleted
+        .into_iter()
+        .map(|orphan| orphan.name)
+        .collect();
+    let owned: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
+    assert_eq!(deleted, owned);
+    assert_eq!(*relay.deleted.lock().unwrap(), units(owned));
 }

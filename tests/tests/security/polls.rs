@@ -116,22 +116,22 @@ pub(crate) async fn proofs() {
         ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
         ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
     ] {
-        let problem = send(&world, cluster, &request).await.is_problem(401, "signature");
+        let problem = send(&world, cluster, &request).await.is_problem(401, "invalid-signature");
         assert!(!problem.detail.contains(&*waits.id), "{what}: {problem:?}");
     }
     let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
     let many = vec!["a".to_owned(); MAX_CONCURRENT_BATCHES + 1];
     for (cluster, request, status, code) in [
-        ("asked", right(&poll(Some(0), &[], vec![])), 409, "asked"),
+        ("asked", right(&poll(Some(0), &[], vec![])), 409, "wrong-transport"),
         (
             "inside",
             right(&PollRequest { cluster: "copy".to_owned(), ..poll(Some(0), &[], vec![]) }),
             409,
-            "other-cluster",
+            "wrong-cluster",
         ),
-        ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
-        ("inside", right(&PollRequest { held: many, ..poll(Some(0), &[], vec![]) }), 400, "poll"),
-        ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "poll"),
+        ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
+        ("inside", right(&PollRequest { held: many, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
+        ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
     ] {
         send(&world, cluster, &request).await.is_problem(status, code);

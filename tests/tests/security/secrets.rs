@@ -194,12 +194,12 @@ pub(crate) async fn plain_values() {
     data.document =
         data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
     let answer = world.lifecycle(LifecycleType::Created, &data).await;
-    let problem = answer.is_problem(422, "document");
+    let problem = answer.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "sensitive");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
     let preview = json!({ "document": data.document });
     let answer = world.ask(Method::POST, "/v1/plans", Some(preview)).await;
-    answer.is_problem(422, "document");
+    answer.is_problem(422, "invalid-document");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
     let leaks: Vec<_> =
         stored(&world.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();

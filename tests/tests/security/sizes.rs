@@ -41,7 +41,7 @@ pub(crate) async fn headers_and_urls() {
         format!("GET /healthz HTTP/1.1\r\nhost: a\r\n{many}\r\n"),
         format!("GET /healthz HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {large}\r\n\r\n"),
         format!("GET /v1/targets/sandbox/{large} HTTP/1.1\r\nhost: a\r\n\r\n"),
-        format!("GET /v1/targets?after={large} HTTP/1.1\r\nhost: a\r\n\r\n"),
+        format!("GET /v1/targets?nextToken={large} HTTP/1.1\r\nhost: a\r\n\r\n"),
         "\0\x01\x02 not HTTP\r\n\r\n".to_owned(),
     ] {
         let status = raw(&world, head.as_bytes()).await;
@@ -50,9 +50,9 @@ pub(crate) async fn headers_and_urls() {
     }
     // A token as long as a header may be.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
-        world.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "token");
+        world.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "invalid-token");
         let asked = world.http.get(world.url("/v1/targets")).bearer_auth(&token).send().await.unwrap();
-        crate::harness::LifecycleReply::of(asked).await.is_problem(401, "unknown-token");
+        crate::harness::LifecycleReply::of(asked).await.is_problem(401, "invalid-token");
     }
     world.get("/healthz").await.is(200);
 }
@@ -91,7 +91,7 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
         "[".repeat(50_000),
         "]".repeat(50_000)
     );
-    world.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "callback");
+    world.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
     world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": deep}})).await.is(204);
     world.phase("b", TargetState::Ready).await;
 }
@@ -108,7 +108,7 @@ pub(crate) async fn documents() {
     let many = format!("{head}---\n").repeat(200);
     for (path, document) in [("/v1/plugins", bomb), ("/v1/plans", many)] {
         let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
-        let problem = answer.is_problem(422, "document");
+        let problem = answer.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "too-complex", "{problem:?}");
         assert!(problem.errors[0].help.is_some(), "{problem:?}");
     }

@@ -112,7 +112,7 @@ pub(crate) async fn places_are_not_templates() {
     ] {
         let text =
             format!("params: {{v: {{type: string}}}}\npreStart: {{c: {{webhook: {{url: \"{url}\"}}}}}}\n");
-        let problem = publish(&text).await.is_problem(422, "document");
+        let problem = publish(&text).await.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, code, "{url}: {problem:?}");
         assert!(problem.errors[0].line.is_some(), "{problem:?}");
     }
@@ -125,7 +125,7 @@ pub(crate) async fn places_are_not_templates() {
                 "params: {{v: {{type: string}}}}\nrunners: {{sh: {{image: a}}}}\npreStart: {{c: {{pod: {{script: \"#!/bin/sh\"}}, {part}}}}}\n"
             );
             let answer = publish(&text).await;
-            let problem = answer.is_problem(422, "document");
+            let problem = answer.is_problem(422, "invalid-document");
             assert!(problem.errors[0].line.is_some(), "{path}: {problem:?}");
         }
     }

@@ -50,7 +50,7 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
         assert!(text.contains("the platform to accept the outcome `gone`"), "{text}");
         assert!(text.contains("503") && text.contains("uid next waits for the name"), "{text}");
     }
-    assert!(why.next.iter().any(|next| next.contains("platform")), "{why:?}");
+    assert!(why.next_steps.iter().any(|step| step.contains("platform")), "{why:?}");
     world.receiver.on("POST /platform", |_, _| CannedReply::status(204));
     eventually("the next life is ready", async || {
         let target = world.target("a").await?;
@@ -160,7 +160,7 @@ pub(crate) async fn a_plan_that_is_lost() {
     let waits = target.info.waits_for.unwrap_or_default();
     assert!(waits.contains("the stored plan"), "{waits:?}");
     let why = world.why("a").await;
-    assert!(why.next[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
+    assert!(why.next_steps[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
     let version = "/v1/plugins/large/versions/1.0.0";
     // The plan is restored from the version that the target has, also if it is withdrawn.
     world.ask(Method::DELETE, version, None).await.is(204);

@@ -63,9 +63,9 @@ pub(crate) async fn signatures() {
     let world = world().await;
     let body = event(&data()).to_string().into_bytes();
     let right = signature(world.stack().webhook_secret(), now(), &body);
-    send(&world, &[], &body).await.is_problem(401, "signature");
+    send(&world, &[], &body).await.is_problem(401, "invalid-signature");
     let other = WebhookSecret::from_bytes(&[9; 32]).unwrap().reveal();
-    send(&world, &signature(&other, now(), &body), &body).await.is_problem(401, "signature");
+    send(&world, &signature(&other, now(), &body), &body).await.is_problem(401, "invalid-signature");
     nothing_began(&world).await;
     send(&world, &right, &body).await.is(202);
 }
@@ -77,19 +77,19 @@ pub(crate) async fn times_and_alterations() {
     let tolerance = limits::WEBHOOK_TOLERANCE_SECONDS * 1000;
     for time in [now().0 - tolerance - 2_000, now().0 + tolerance + 60_000, 0, 1_000] {
         let signed = signature(&secret, Timestamp(time), &body);
-        send(&world, &signed, &body).await.is_problem(401, "signature");
+        send(&world, &signed, &body).await.is_problem(401, "invalid-signature");
     }
     // An old signature with a fresh time.
     let mut moved = signature(&secret, Timestamp(now().0 - tolerance - 60_000), &body);
     moved[1].1 = (now().0 / 1000).to_string();
-    send(&world, &moved, &body).await.is_problem(401, "signature");
+    send(&world, &moved, &body).await.is_problem(401, "invalid-signature");
     let signed = signature(&secret, now(), &body);
     let mut altered = body.clone();
     altered.push(b' ');
-    send(&world, &signed, &altered).await.is_problem(401, "signature");
-    send(&world, &signed, &body[..body.len() - 1]).await.is_problem(401, "signature");
+    send(&world, &signed, &altered).await.is_problem(401, "invalid-signature");
+    send(&world, &signed, &body[..body.len() - 1]).await.is_problem(401, "invalid-signature");
     let other = String::from_utf8(body.clone()).unwrap().replace("a-uid", "b-uid");
-    send(&world, &signed, other.as_bytes()).await.is_problem(401, "signature");
+    send(&world, &signed, other.as_bytes()).await.is_problem(401, "invalid-signature");
     nothing_began(&world).await;
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn events_that_are_none() {
         let body = event.to_string();
         let answer = world.signed(&secret, now(), JSON, body.clone().into_bytes()).await;
         assert_eq!(answer.status, status, "{body}: {answer:?}");
-        answer.is_problem(status, "event");
+        answer.is_problem(status, "invalid-event");
     }
     nothing_began(&world).await;
 }
@@ -122,8 +122,8 @@ pub(crate) async fn bodies() {
     let world = world().await;
     let secret = world.stack().webhook_secret().to_owned();
     let body = event(&data()).to_string().into_bytes();
-    world.signed(&secret, now(), "text/plain", body).await.is_problem(415, "event");
-    world.signed(&secret, now(), JSON, b"\xff".to_vec()).await.is_problem(400, "event");
+    world.signed(&secret, now(), "text/plain", body).await.is_problem(415, "invalid-event");
+    world.signed(&secret, now(), JSON, b"\xff".to_vec()).await.is_problem(400, "invalid-event");
     let large = vec![b' '; limits::WEBHOOK_BODY + 1];
     world.signed(&secret, now(), JSON, large).await.is_problem(413, "too-large");
     // The connection may be closed while the rest is still being sent.
@@ -150,7 +150,7 @@ pub(crate) async fn binary_mode() {
             request = request.header(name, value);
         }
         let answer = LifecycleReply::of(request.body(body.clone()).send().await.unwrap()).await;
-        let problem = answer.is_problem(415, "event");
+        let problem = answer.is_problem(415, "invalid-event");
         assert!(problem.detail.contains("application/cloudevents+json"), "{problem:?}");
     }
     nothing_began(&world).await;
@@ -184,7 +184,8 @@ pub(crate) async fn documents() {
             document: Some(document.clone()),
             ..crate::harness::sandbox("a", "a-uid", "simple")
         };
-        let problem = world.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "document");
+        let problem =
+            world.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
         let found: Vec<&str> = problem.errors.iter().map(|error| error.code.as_str()).collect();
         assert_eq!(found.len(), codes.len(), "{document}: {:?}", problem.errors);
         for code in codes {
@@ -286,7 +287,7 @@ pub(crate) async fn one_name_two_lives() {
     assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
     create(&world, "a", "u3").await.is_problem(409, "name-taken");
     let target = world.target("a").await.unwrap();
-    assert_eq!((target.info.uid.as_str(), target.waiting.as_deref()), ("u1", Some("u2")));
+    assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u2")));
     // One that gives up waiting never begins.
     delete(&world, "a", "u2").await.is(202);
     create(&world, "a", "u2").await.is_problem(409, "stale");
@@ -318,7 +319,7 @@ pub(crate) async fn a_third_life_does_not_displace_the_second() {
     assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
     assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
     create(&world, "a", "u3").await.is_problem(409, "name-taken");
-    assert_eq!(world.target("a").await.unwrap().waiting.as_deref(), Some("u2"));
+    assert_eq!(world.target("a").await.unwrap().waiting_uid.as_deref(), Some("u2"));
     world.receiver.on("POST /platform", |_, _| CannedReply::status(204));
     eventually("u2 is ready", async || {
         let target = world.target("a").await?;

@@ -79,9 +79,9 @@ fn failure() -> AttemptResult {
     AttemptResult {
         outcome: AttemptOutcome::Failed,
         at: AT.0,
-        took_ms: Some(1),
+        duration_ms: Some(1),
         outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
-        reason: Some(FailureReason { code: ReasonCode::Status, message: "why".into() }),
+        reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
         evidence: Some(Box::new(evidence)),
         next: Some(AT.0),
         log: true,
@@ -121,8 +121,11 @@ async fn lives(store: &Store) {
             PatchChange::SetEpoch(Epoch(2)),
             PatchChange::BumpVersion,
         ];
-        let rest =
-            [PatchChange::SetPhase(RunPhase::Stopping), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
+        let rest = [
+            PatchChange::SetPhase(RunPhase::Cancelling),
+            PatchChange::SetStopped(AT),
+            PatchChange::SetDue(AT),
+        ];
         let changes = [&sets[..], &more, &rest].concat();
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }

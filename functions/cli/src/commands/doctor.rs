@@ -17,27 +17,27 @@ pub(crate) struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// What was found of one part.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum CheckState {
-    Works,
-    Fails,
-    Unknown,
+enum CheckResult {
+    Passed,
+    Failed,
+    Skipped,
 }
 
-/// One part.
+/// One check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DoctorCheck {
-    name: String,
-    state: CheckState,
+    check: String,
+    result: CheckResult,
     detail: String,
 }
 
 impl DoctorCheck {
-    fn new(name: &str, state: CheckState, detail: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), state, detail: detail.into() }
+    fn new(check: &str, result: CheckResult, detail: impl Into<String>) -> Self {
+        Self { check: check.to_owned(), result, detail: detail.into() }
     }
 }
 
@@ -46,28 +46,32 @@ impl DoctorArgs {
         let asked = timing::now().as_millisecond();
         let answer = client.checks().await;
         let between = asked.midpoint(timing::now().as_millisecond());
-        // Nothing else is worth a try.
+        // Without a connection each other check fails too.
         let answer = match answer {
             Err(error @ ApiClientError::Unreachable { .. }) => return Err(error.into()),
             answer => answer,
         };
-        let mut parts = Vec::new();
+        let mut checks = Vec::new();
         match answer {
             Ok(list) => {
-                parts.push(DoctorCheck::new("api", CheckState::Works, format!("version {}", list.version)));
-                parts.push(clock(&list, between));
-                parts.push(signature(client).await);
-                parts.push(callbacks(client, &list.callback_url).await);
-                parts.extend(list.checks.into_iter().map(of_server));
+                checks.push(DoctorCheck::new(
+                    "api",
+                    CheckResult::Passed,
+                    format!("version {}", list.version),
+                ));
+                checks.push(clock(&list, between));
+                checks.push(signature(client).await);
+                checks.push(callbacks(client, &list.callback_url).await);
+                checks.extend(list.checks.into_iter().map(of_server));
             }
             Err(error) => {
-                parts.push(DoctorCheck::new("api", CheckState::Fails, unanswered(&error)));
-                parts.push(signature(client).await);
+                checks.push(DoctorCheck::new("api", CheckResult::Failed, unanswered(&error)));
+                checks.push(signature(client).await);
             }
         }
-        self.output.write(&parts, |parts| text(parts))?;
-        let fails = parts.iter().any(|part| part.state == CheckState::Fails);
-        Ok(if fails { Exit::Failed } else { Exit::Done })
+        self.output.write(&checks, |checks| text(checks))?;
+        let has_failed = checks.iter().any(|check| check.result == CheckResult::Failed);
+        Ok(if has_failed { Exit::Failed } else { Exit::Done })
     }
 }
 
@@ -86,69 +90,70 @@ fn clock(list: &CheckList, here: i64) -> DoctorCheck {
     let how = if apart < 0 { "before" } else { "after" };
     let said = format!("the server's is {} s {how} this machine's", apart.abs());
     if apart.abs() <= APART {
-        DoctorCheck::new("clock", CheckState::Works, said)
+        DoctorCheck::new("clock", CheckResult::Passed, said)
     } else {
         DoctorCheck::new(
             "clock",
-            CheckState::Fails,
+            CheckResult::Failed,
             format!("{said}: signatures five minutes off are refused; set this clock"),
         )
     }
 }
 
-/// A signed event of a type that there is not gets past the signature and no further.
+/// Sends a signed event of an unknown type: the server verifies its signature, then rejects the type.
 async fn signature(client: &ApiClient) -> DoctorCheck {
-    let part = |state, detail: String| DoctorCheck::new("signature", state, detail);
+    let check = |result, detail: String| DoctorCheck::new("signature", result, detail);
     if !client.has_webhook_secret() {
-        return part(CheckState::Unknown, "EBB_WEBHOOK_SECRET is not set".to_owned());
+        return check(CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set".to_owned());
     }
     match client.probe_signature().await {
         Ok(Some(problem)) if problem.status == 422 => {
-            part(CheckState::Works, "lifecycle webhooks are believed".to_owned())
+            check(CheckResult::Passed, "the server accepts the signature of lifecycle webhooks".to_owned())
         }
-        Ok(Some(problem)) if problem.status == 401 => part(
-            CheckState::Fails,
+        Ok(Some(problem)) if problem.status == 401 => check(
+            CheckResult::Failed,
             format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail),
         ),
-        Ok(Some(problem)) => part(CheckState::Fails, problem.detail),
-        Ok(None) => part(CheckState::Fails, "an event that asks for nothing was taken".to_owned()),
-        Err(error) => part(CheckState::Fails, error.to_string()),
+        Ok(Some(problem)) => check(CheckResult::Failed, problem.detail),
+        Ok(None) => check(CheckResult::Failed, "the server accepted an event of an unknown type".to_owned()),
+        Err(error) => check(CheckResult::Failed, error.to_string()),
     }
 }
 
 async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
-    let part = |state, detail: String| DoctorCheck::new("callbacks", state, detail);
-    let Ok(parsed) = url.parse() else { return part(CheckState::Fails, format!("{url} is no URL")) };
+    let check = |result, detail: String| DoctorCheck::new("callbacks", result, detail);
+    let Ok(parsed) = url.parse() else { return check(CheckResult::Failed, format!("{url} is no URL")) };
     match client.probe_callback(parsed).await {
-        Ok(Some(problem)) if problem.status == 401 => part(CheckState::Works, format!("answered at {url}")),
-        Ok(Some(problem)) => part(CheckState::Fails, format!("{url}: {}", problem.detail)),
-        Ok(None) => {
-            part(CheckState::Fails, format!("{url} takes callbacks of nobody: it is another server's"))
+        Ok(Some(problem)) if problem.status == 401 => {
+            check(CheckResult::Passed, format!("answered at {url}"))
         }
-        Err(_) => part(
-            CheckState::Fails,
-            format!(
-                "{url}, where units are told to report, is not answered as it should be: see the parameter Url"
-            ),
+        Ok(Some(problem)) => check(CheckResult::Failed, format!("{url}: {}", problem.detail)),
+        Ok(None) => check(
+            CheckResult::Failed,
+            format!("{url} accepts callbacks without a token: it belongs to another server"),
+        ),
+        Err(_) => check(
+            CheckResult::Failed,
+            format!("{url}, the callback URL of units, gives no valid answer: see the parameter Url"),
         ),
     }
 }
 
 fn of_server(check: HealthCheck) -> DoctorCheck {
-    let state = if check.passed { CheckState::Works } else { CheckState::Fails };
-    DoctorCheck::new(&check.name, state, format!("{} ({} ms)", check.detail, check.took_ms))
+    let result = if check.passed { CheckResult::Passed } else { CheckResult::Failed };
+    DoctorCheck::new(&check.name, result, format!("{} ({} ms)", check.detail, check.duration_ms))
 }
 
-fn text(parts: &[DoctorCheck]) -> String {
-    let rows = parts.iter().map(|part| {
-        let state = match part.state {
-            CheckState::Works => "works",
-            CheckState::Fails => "FAILS",
-            CheckState::Unknown => "unknown",
+fn text(checks: &[DoctorCheck]) -> String {
+    let rows = checks.iter().map(|check| {
+        let result = match check.result {
+            CheckResult::Passed => "passed",
+            CheckResult::Failed => "FAILED",
+            CheckResult::Skipped => "skipped",
         };
-        [part.name.clone(), state.to_owned(), part.detail.clone()]
+        [check.check.clone(), result.to_owned(), check.detail.clone()]
     });
-    output::table(&["PART", "STATE", "DETAIL"], rows)
+    output::table(&["CHECK", "RESULT", "DETAIL"], rows)
 }
 
 #[cfg(test)]
@@ -158,18 +163,23 @@ mod tests {
     #[test]
     fn a_row_for_each() {
         let check = |name: &str, passed, detail: &str| {
-            of_server(HealthCheck { name: name.to_owned(), passed, detail: detail.to_owned(), took_ms: 7 })
+            of_server(HealthCheck {
+                name: name.to_owned(),
+                passed,
+                detail: detail.to_owned(),
+                duration_ms: 7,
+            })
         };
-        let parts = [
-            DoctorCheck::new("signature", CheckState::Unknown, "EBB_WEBHOOK_SECRET is not set"),
+        let checks = [
+            DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set"),
             check("table", true, "written and read"),
             check("queue", false, "AccessDenied"),
         ];
-        insta::assert_snapshot!(text(&parts), @r"
-        PART       STATE    DETAIL
-        signature  unknown  EBB_WEBHOOK_SECRET is not set
-        table      works    written and read (7 ms)
-        queue      FAILS    AccessDenied (7 ms)
+        insta::assert_snapshot!(text(&checks), @r"
+        CHECK      RESULT   DETAIL
+        signature  skipped  EBB_WEBHOOK_SECRET is not set
+        table      passed   written and read (7 ms)
+        queue      FAILED   AccessDenied (7 ms)
         ");
     }
 
@@ -181,13 +191,13 @@ mod tests {
             callback_url: String::new(),
             checks: Vec::new(),
         };
-        for (there, state, says) in [
-            (160_000, CheckState::Works, "60 s after"),
-            (39_000, CheckState::Fails, "61 s before"),
-            (161_000, CheckState::Fails, "61 s after"),
+        for (there, result, says) in [
+            (160_000, CheckResult::Passed, "60 s after"),
+            (39_000, CheckResult::Failed, "61 s before"),
+            (161_000, CheckResult::Failed, "61 s after"),
         ] {
-            let part = clock(&list(there), 100_000);
-            assert!(part.state == state && part.detail.contains(says), "{part:?}");
+            let check = clock(&list(there), 100_000);
+            assert!(check.result == result && check.detail.contains(says), "{check:?}");
         }
     }
 }

@@ -45,7 +45,7 @@ enum EbbCommand {
     Run(run::RunArgs),
     /// Run the server on this machine until Ctrl-C
     Dev(dev::DevArgs),
-    /// Check a deployment, part by part
+    /// Check each component of a deployment
     Doctor(doctor::DoctorArgs),
     /// Publish, read, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
@@ -73,7 +73,7 @@ enum EbbCommand {
     Skip(overrides::ForceCompleteArgs),
     /// End the life of a stuck sandbox, although something of it may be left
     Abandon(overrides::ForceDeleteArgs),
-    /// Show, and delete, what is left in clusters of sandboxes that are gone
+    /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Says which command applies a document
     #[command(hide = true)]

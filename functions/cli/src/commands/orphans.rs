@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{Orphan, OrphanList, OrphansDeleted, RelayProblem};
+use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList};
 
 use crate::ask;
 use crate::client::ApiClient;
@@ -12,10 +12,10 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OrphansArgs {
-    /// Delete those that are proven ours: their uids were recorded when they were applied
+    /// Delete the owned ones: their uids were recorded when they were applied
     #[arg(long)]
     delete: bool,
-    /// Do not ask before
+    /// Do not ask for confirmation
     #[arg(long, requires = "delete")]
     yes: bool,
     #[command(flatten)]
@@ -25,34 +25,34 @@ pub(crate) struct OrphansArgs {
 impl OrphansArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
         let list = client.orphans().await?;
-        let proven: Vec<String> =
+        let owned: Vec<String> =
             list.orphans.iter().filter(|orphan| orphan.owned).map(|orphan| orphan.uid.clone()).collect();
         if !self.delete {
             self.output.write(&list, text)?;
-            list.errors.iter().for_each(|unseen| output::status_line(&not_seen(unseen)));
+            list.errors.iter().for_each(|error| output::status_line(&not_checked(error)));
             return Ok(Exit::Done);
         }
-        if proven.is_empty() {
-            self.output.write(&OrphansDeleted::default(), |_| String::new())?;
-            output::status_line("There is nothing that is proven ours");
+        if owned.is_empty() {
+            self.output.write(&DeleteOrphansResponse::default(), |_| String::new())?;
+            output::status_line("There are no owned orphans");
             return Ok(Exit::Done);
         }
         if !self.yes {
             output::status_line(text(&list).trim_end());
-            let question = format!("Delete the {} that are proven ours?", proven.len());
+            let question = format!("Delete the {} owned orphans?", owned.len());
             ask::yes(&question, "nothing was deleted")?;
         }
-        let done = client.delete_orphans(proven).await?;
-        self.output.write(&done, |done| rows(&done.deleted))?;
-        done.remaining
-            .iter()
-            .for_each(|left| output::status_line(&format!("Left in {}: {}", left.cluster, left.reason)));
-        Ok(if done.remaining.is_empty() { Exit::Done } else { Exit::Failed })
+        let response = client.delete_orphans(owned).await?;
+        self.output.write(&response, |response| rows(&response.deleted))?;
+        response.remaining.iter().for_each(|error| {
+            output::status_line(&format!("Remaining in {}: {}", error.cluster, error.reason));
+        });
+        Ok(if response.remaining.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }
 
-fn not_seen(unseen: &RelayProblem) -> String {
-    format!("Not looked at in {}: {}", unseen.cluster, unseen.reason)
+fn not_checked(error: &ClusterError) -> String {
+    format!("Not checked in {}: {}", error.cluster, error.reason)
 }
 
 fn text(list: &OrphanList) -> String {
@@ -61,7 +61,7 @@ fn text(list: &OrphanList) -> String {
 
 fn rows(orphans: &[Orphan]) -> String {
     let rows = orphans.iter().map(|orphan| {
-        let proven = if orphan.owned { "yes" } else { "no" };
+        let owned = if orphan.owned { "yes" } else { "no" };
         let place = orphan.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
         [
             orphan.cluster.clone(),
@@ -69,11 +69,11 @@ fn rows(orphans: &[Orphan]) -> String {
             format!("{place}{}", orphan.name),
             orphan.uid.clone(),
             timing::length(Duration::from_secs(orphan.age_seconds)),
-            proven.to_owned(),
+            owned.to_owned(),
             orphan.reason.clone(),
         ]
     });
-    output::table(&["CLUSTER", "KIND", "NAME", "UID", "AGE", "OURS", "WHY"], rows)
+    output::table(&["CLUSTER", "KIND", "NAME", "UID", "AGE", "OWNED", "REASON"], rows)
 }
 
 #[cfg(test)]
@@ -96,9 +96,9 @@ mod tests {
         let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
         let list = OrphanList { orphans: vec![job, forged], errors: vec![] };
         insta::assert_snapshot!(text(&list), @r"
-        CLUSTER  KIND  NAME               UID   AGE    OURS  WHY
-        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes   sandbox/a, for which it was made, is gone
-        eu       Node  ebb-a-1            8c1a  2h00m  no    sandbox/a, for which it was made, is gone
+        CLUSTER  KIND  NAME               UID   AGE    OWNED  REASON
+        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes    sandbox/a, for which it was made, is gone
+        eu       Node  ebb-a-1            8c1a  2h00m  no     sandbox/a, for which it was made, is gone
         ");
     }
 }

@@ -62,13 +62,13 @@ fn text(name: &str, preview: &PlanPreview) -> String {
                     continue;
                 }
                 seen.push(&edge.key);
-                let whys: Vec<&str> = unit
+                let reasons: Vec<&str> = unit
                     .after
                     .iter()
                     .filter(|other| other.key == edge.key)
                     .map(|other| other.reason.as_str())
                     .collect();
-                let _ = writeln!(text, "       after {} ({})", edge.key, whys.join(", "));
+                let _ = writeln!(text, "       after {} ({})", edge.key, reasons.join(", "));
             }
             write_rendered(&mut text, &unit.rendered);
         }
@@ -129,13 +129,13 @@ mod tests {
         let preview: PlanPreview = serde_json::from_value(serde_json::json!({
             "digest": "sha256:0123",
             "events": [{"event": "preStart", "units": [
-                {"key": "db/provision", "kind": "pod", "after": [], "rendered": {"inputs": [
+                {"unit": "db/provision", "kind": "pod", "after": [], "rendered": {"inputs": [
                     {"name": "region", "value": "eu-west-1", "env": "AWS_REGION", "path": null},
                     {"name": "tags", "value": null, "env": "TAGS", "path": "/in/tags"},
                     {"name": "sql", "value": "a\nb", "env": null, "path": "/in/sql"},
                 ]}},
-                {"key": "billing/register", "kind": "webhook",
-                 "after": [{"key": "db/provision", "why": "reads name"}, {"key": "db/provision", "why": "reads dsn"}],
+                {"unit": "billing/register", "kind": "webhook",
+                 "after": [{"unit": "db/provision", "reason": "reads name"}, {"unit": "db/provision", "reason": "reads dsn"}],
                  "rendered": {"method": "POST", "url": "https://billing.example.org/tenants", "headers": {},
                               "body": {"db": "<db/provision.name>"}}},
             ]}],

@@ -19,7 +19,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
         reason: None,
         started: None,
         ended: None,
-        took_ms: None,
+        duration_ms: None,
         next: None,
         deadline: None,
         progress: None,
@@ -32,7 +32,7 @@ pub(crate) fn unit(key: &str, state: UnitState) -> UnitDetail {
 fn units() -> Vec<UnitDetail> {
     let at = |time: &str| Some(format!("2026-11-21T{time}Z"));
     vec![
-        UnitDetail { took_ms: Some(432), ..unit("db/provision", UnitState::Succeeded) },
+        UnitDetail { duration_ms: Some(432), ..unit("db/provision", UnitState::Succeeded) },
         UnitDetail {
             after: vec!["db/provision".to_owned()],
             attempt: 2,
@@ -47,7 +47,7 @@ fn units() -> Vec<UnitDetail> {
         },
         UnitDetail {
             reason: Some(FailureReason {
-                code: ReasonCode::Status,
+                code: ReasonCode::HttpStatus,
                 message: "the server answered 503".to_owned(),
             }),
             attempt: 2,
@@ -62,7 +62,7 @@ fn units() -> Vec<UnitDetail> {
             }),
             attempt: 3,
             attempt_in_series: 3,
-            took_ms: Some(12_000),
+            duration_ms: Some(12_000),
             ..unit("queue/create", UnitState::Failed)
         },
         UnitDetail { after: vec!["queue/create".to_owned()], ..unit("queue/subscribe", UnitState::Blocked) },
@@ -78,7 +78,7 @@ pub(crate) fn busy() -> TargetView {
         state: RunState::Running,
         started: "2026-11-21T09:00:00Z".to_owned(),
         units: units(),
-        next: None,
+        next_token: None,
     };
     let said = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
     TargetView {
@@ -99,7 +99,7 @@ pub(crate) fn done() -> TargetView {
         match unit.state {
             UnitState::Running | UnitState::Waiting | UnitState::Retrying => {
                 unit.state = UnitState::Succeeded;
-                unit.took_ms = Some(2500);
+                unit.duration_ms = Some(2500);
             }
             _ => {}
         }
@@ -114,7 +114,7 @@ pub(crate) fn done() -> TargetView {
         state: RunState::Running,
         started: "2026-11-21T09:00:09Z".to_owned(),
         units: vec![undo],
-        next: None,
+        next_token: None,
     });
     view
 }

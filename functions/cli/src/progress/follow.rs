@@ -95,7 +95,7 @@ pub(crate) async fn follow(
                     }
                     screen.show(view, timing::now());
                 } else if let Some(seen) = &seen
-                    && seen.waiting.as_deref() == Some(life.uid.as_str())
+                    && seen.waiting_uid.as_deref() == Some(life.uid.as_str())
                     && !std::mem::replace(&mut told, true)
                 {
                     screen.say(&waits(life, seen));
@@ -201,7 +201,7 @@ fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>
     let Some(seen) = seen else { return lost() };
     let detail = seen;
     if detail.info.uid != life.uid {
-        let waits = detail.waiting.as_deref() == Some(life.uid.as_str());
+        let waits = detail.waiting_uid.as_deref() == Some(life.uid.as_str());
         return if waits { None } else { lost() };
     }
     if detail.info.generation < life.generation {
@@ -215,7 +215,7 @@ fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>
         (FollowGoal::Ready | FollowGoal::Settled, TargetState::Starting | TargetState::Stopping) => None,
         (FollowGoal::Ready, TargetState::Ready) => Some(GoalState::Reached),
         (FollowGoal::Settled, TargetState::Ready) => match after_ready(seen) {
-            None | Some(RunState::Running | RunState::Stopping) => None,
+            None | Some(RunState::Running | RunState::Cancelling) => None,
             Some(RunState::Succeeded) => Some(GoalState::Reached),
             Some(RunState::Failed | RunState::Cancelled) => Some(GoalState::Failed),
         },
@@ -270,7 +270,7 @@ mod tests {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let life = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         let mut other = seen("b", 1, "stopping");
-        other.waiting = Some("a".to_owned());
+        other.waiting_uid = Some("a".to_owned());
         assert_eq!(verdict(&life, FollowGoal::Ready, Some(&other)), None);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
 pub(crate) fn run(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
-        RunState::Stopping => "stopping",
+        RunState::Cancelling => "cancelling",
         RunState::Succeeded => "succeeded",
         RunState::Failed => "failed",
         RunState::Cancelled => "cancelled",
@@ -54,14 +54,14 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
     }
 }
 
-/// A class of failure, as `retry.on` and the api name it.
+/// A class of failure, as the API names it.
 pub(crate) fn code(code: ReasonCode) -> &'static str {
     match code {
         ReasonCode::Exit => "exit",
         ReasonCode::Timeout => "timeout",
         ReasonCode::Lost => "lost",
         ReasonCode::Connect => "connect",
-        ReasonCode::Status => "status",
+        ReasonCode::HttpStatus => "httpStatus",
         ReasonCode::Refused => "refused",
         ReasonCode::OutputMissing => "outputMissing",
         ReasonCode::OutputTooLarge => "outputTooLarge",
@@ -138,7 +138,7 @@ fn why(unit: &UnitDetail) -> String {
 
 fn took(unit: &UnitDetail) -> String {
     let lasted = || timing::since(unit.started.as_deref()?, unit.ended.as_deref()?.parse().ok()?);
-    let took = unit.took_ms.map(std::time::Duration::from_millis).or_else(lasted);
+    let took = unit.duration_ms.map(std::time::Duration::from_millis).or_else(lasted);
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 

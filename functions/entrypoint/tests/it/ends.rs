@@ -47,7 +47,7 @@ fn codes_and_reasons() {
         let started = reason != Some(ReasonCode::NotStartable);
         assert_eq!(done.said.exit_code, started.then_some(code), "{text:?}");
         // Nothing waits for a time to pass.
-        assert!(done.said.result.took_ms.is_some_and(|took| took < 20_000), "{text:?}: {done:?}");
+        assert!(done.said.result.duration_ms.is_some_and(|took| took < 20_000), "{text:?}: {done:?}");
         assert!(!done.said.reported && done.said.report.is_none());
     }
 }

@@ -13,8 +13,8 @@ use crate::template::{self, TemplatePiece, UnclosedExpression};
 
 /// Bytes of a document in which one step looks for a place.
 const BYTES_PER_STEP: usize = 64;
-/// The code of the error that ends a compilation which takes too much work.
-pub(super) const WORK_LIMIT: &str = "work-limit";
+/// The code of the error that ends a compilation which takes too many steps.
+pub(super) const COMPILE_LIMIT: &str = "compile-limit";
 
 /// Collects what is wrong with one document.
 pub(super) struct DiagnosticCollector {
@@ -69,17 +69,15 @@ impl DiagnosticCollector {
 
     /// Reports that the work up to this place is more than a document may take.
     pub(super) fn exhausted(&mut self, at: LineColumn) {
-        let message = format!(
-            "up to here, compiling takes more than the limit of {} steps of work",
-            self.budget.limit()
-        );
+        let message =
+            format!("up to here, compiling takes more than the limit of {} steps", self.budget.limit());
         let help = "use fewer or simpler patterns, expressions and references, or split the document";
-        self.push(self.error(WORK_LIMIT, at, message).help(help));
+        self.push(self.error(COMPILE_LIMIT, at, message).help(help));
     }
 
     /// The errors so far, if there are any. Work that was not done for want of budget is one of them.
     pub(super) fn errors(&mut self, at: LineColumn) -> Option<Diagnostics> {
-        if self.budget.is_exhausted() && !self.found.iter().any(|found| found.code == WORK_LIMIT) {
+        if self.budget.is_exhausted() && !self.found.iter().any(|found| found.code == COMPILE_LIMIT) {
             self.exhausted(at);
         }
         self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
@@ -293,7 +291,7 @@ impl DiagnosticCollector {
             })),
             Err(mistakes) => {
                 for mistake in mistakes {
-                    if mistake.code == WORK_LIMIT {
+                    if mistake.code == COMPILE_LIMIT {
                         let place = TextSpan { text, at, offset: start, length: 0 }.pos(&self.source);
                         self.exhausted(place);
                         continue;

@@ -93,7 +93,7 @@ pub(super) fn fits(budget: &WorkBudget, param: &ParamDoc, value: &Value) -> Resu
     match budget.matches(&matcher, text) {
         Some(true) => Ok(()),
         Some(false) => Err(format!("has to match `{}`", pattern.value)),
-        None => Err(format!("takes too much work to match with `{}`", pattern.value)),
+        None => Err(format!("takes too many steps to match with `{}`", pattern.value)),
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn compile<'a>(
             input_destinations::check_inputs(report, &doc.inputs);
             (Action::Pod(pod(report, plugin, doc, runner.as_ref(), script)), TextRole::PodInput)
         }
-        ActionDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe } => {
+        ActionDoc::Webhook { method, url, headers, body, max_processing_time_ms, idempotent, describe } => {
             let method = webhook::method(report, method.as_ref());
             let url = webhook::url(report, url, &mut found);
             let headers = webhook::headers(report, headers, &mut found);
@@ -74,8 +74,16 @@ pub(super) fn compile<'a>(
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
                 report.push(report.error("input", first.name.at, message).help(help));
             }
-            let (acts_within_ms, posts_once) = (*acts_within_ms, !idempotent);
-            let webhook = WebhookAction { method, url, headers, body, acts_within_ms, posts_once, describe };
+            let (max_processing_time_ms, non_idempotent) = (*max_processing_time_ms, !idempotent);
+            let webhook = WebhookAction {
+                method,
+                url,
+                headers,
+                body,
+                max_processing_time_ms,
+                non_idempotent,
+                describe,
+            };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
         ActionDoc::Object { manifest, ready, fail } => {
@@ -203,33 +211,34 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
         );
         report.push(report.error("limit", at, message));
     }
-    if let ActionDoc::Webhook { acts_within_ms, describe, .. } = &doc.action {
-        acts_within(report, doc, *acts_within_ms, describe.as_ref().map(|url| url.at));
+    if let ActionDoc::Webhook { max_processing_time_ms, describe, .. } = &doc.action {
+        max_processing_time(report, doc, *max_processing_time_ms, describe.as_ref().map(|url| url.at));
     }
 }
 
-/// Checks `actsWithin` of a webhook. A 404 of the `describe` URL is final only after `actsWithin`, and the unit ends at its
-/// timeout.
-fn acts_within(
+/// Checks `maxProcessingTime` of a webhook. A 404 of the `describe` URL is final only after that time, and the unit ends at
+/// its timeout.
+fn max_processing_time(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
-    acts_within_ms: Option<u64>,
+    max_processing_time_ms: Option<u64>,
     describe: Option<LineColumn>,
 ) {
     let name = &doc.name.value;
-    if let Some(acts) = acts_within_ms
-        && acts > MAX_TIMEOUT_MS
+    if let Some(time) = max_processing_time_ms
+        && time > MAX_TIMEOUT_MS
     {
-        let message = format!("`{name}` has an `actsWithin` of {acts} ms; it has to be at most 24h");
+        let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it has to be at most 24h");
         report.push(report.error("limit", doc.name.at, message));
     }
     let timeout = doc.timeout_ms.unwrap_or(TIMEOUT_MS);
     if let Some(at) = describe
-        && acts_within_ms.unwrap_or(timeout) >= timeout
+        && max_processing_time_ms.unwrap_or(timeout) >= timeout
     {
-        let message =
-            format!("`describe` needs an `actsWithin` below the timeout of `{name}`, which is {timeout} ms");
-        let help = "set `actsWithin` to the time for which the receiver may act after a request that it did not answer";
+        let message = format!(
+            "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {timeout} ms"
+        );
+        let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
         report.push(report.error("limit", at, message).help(help));
     }
 }

@@ -16,7 +16,7 @@ const CLEANUP: [&str; 1] = ["none"];
 pub(crate) const KINDS: [&str; 3] = ["pod", "webhook", "object"];
 pub(crate) const POD: [&str; 2] = ["runner", "script"];
 pub(crate) const WEBHOOK: [&str; 7] =
-    ["url", "method", "headers", "body", "actsWithin", "idempotent", "describe"];
+    ["url", "method", "headers", "body", "maxProcessingTime", "idempotent", "describe"];
 pub(crate) const DESCRIBE: [&str; 1] = ["url"];
 pub(crate) const OBJECT: [&str; 3] = ["manifest", "ready", "fail"];
 pub(crate) const INPUT: [&str; 3] = ["value", "env", "path"];
@@ -200,8 +200,9 @@ fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<Actio
     let body = webhook.get("body").map(super::tree);
     let url = reader.required_string(&webhook, "url")?;
     let url = At { value: crate::model::TemplateText::Template(url.value), at: url.at };
-    let acts_within_ms =
-        webhook.get("actsWithin").and_then(|node| reader.duration(node, &webhook.below("actsWithin")));
+    let max_processing_time_ms = webhook
+        .get("maxProcessingTime")
+        .and_then(|node| reader.duration(node, &webhook.below("maxProcessingTime")));
     let idempotent = match webhook.get("idempotent") {
         Some(_) => reader.flag(&webhook, "idempotent")?,
         None => true,
@@ -211,7 +212,7 @@ fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<Actio
         let wrong = reader.wrong("contradiction", describe.at, "`describe` needs `idempotent: false`");
         reader.note(wrong.help("a request that is idempotent is sent again instead"));
     }
-    Some(ActionDoc::Webhook { method, url, headers, body, acts_within_ms, idempotent, describe })
+    Some(ActionDoc::Webhook { method, url, headers, body, max_processing_time_ms, idempotent, describe })
 }
 
 /// The URL that tells what a request with an unknown outcome has made.

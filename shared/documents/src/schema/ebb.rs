@@ -224,12 +224,12 @@ struct WebhookSchema {
     headers: Option<BTreeMap<String, String>>,
     /// The body; left out, the inputs as an object.
     body: Option<Value>,
-    /// For how long the receiver may act after a request that it did not answer; left out, the unit's `timeout`.
-    acts_within: Option<DurationSchema>,
+    /// The longest time for which the receiver processes a request without an answer; left out, the unit's `timeout`.
+    max_processing_time: Option<DurationSchema>,
     /// `false`: the request is not sent again while its outcome is unknown. `true` if left out.
     idempotent: Option<bool>,
-    /// How to find out what a request with an unknown outcome has made. It needs `idempotent: false` and an `actsWithin` below
-    /// the `timeout`.
+    /// How to find out what a request with an unknown outcome has made. It needs `idempotent: false` and a
+    /// `maxProcessingTime` below the `timeout`.
     describe: Option<DescribeSchema>,
 }
 

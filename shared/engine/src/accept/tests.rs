@@ -117,7 +117,7 @@ fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<
         RunEvent::Cancelled { now, .. } => {
             head.epoch = Epoch(2);
             if root {
-                (head.phase, head.due) = (RunPhase::Stopping, Some(now));
+                (head.phase, head.due) = (RunPhase::Cancelling, Some(now));
             }
         }
         RunEvent::Stopped { now, .. } => head.stopped = Some(now),

@@ -38,12 +38,12 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
                 Err("what was written is not read".to_owned())
             }
         }),
-        part("list index", async {
+        part("list-index", async {
             let found =
                 ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
             Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
         }),
-        part("due index", async {
+        part("due-index", async {
             let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
             Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
         }),
@@ -119,10 +119,10 @@ async fn part(name: &str, work: impl Future<Output = Result<String, String>>) ->
     let began = Instant::now();
     let seen = tokio::time::timeout(PATIENCE, work).await;
     let seen = seen.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let passed = seen.is_ok();
     let (Ok(detail) | Err(detail)) = seen;
-    HealthCheck { name: name.to_owned(), passed, detail: ebb_protocol::limits::message(&detail), took_ms }
+    HealthCheck { name: name.to_owned(), passed, detail: ebb_protocol::limits::message(&detail), duration_ms }
 }
 
 fn reason(error: StoreError) -> String {
@@ -131,7 +131,7 @@ fn reason(error: StoreError) -> String {
 
 async fn relays(env: &Env) -> Vec<HealthCheck> {
     let asked = env.relay.clusters().into_iter().map(|cluster| async {
-        let name = format!("relay of {}", cluster.name);
+        let name = format!("relay/{}", cluster.name);
         let seen = async {
             let about = clusters::about(env, cluster).await;
             match about.error {

@@ -1,4 +1,4 @@
-//! Clusters as people see them: each relay is asked what it is, all at once.
+//! The clusters for people: all relays are asked for their information at the same time.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::{ConnectedCluster, RelayError};
 
-/// The clusters that are connected. One whose relay does not answer within its few seconds says why.
+/// Lists the connected clusters. A cluster whose relay does not answer in time has an error.
 ///
 /// # Errors
 /// The store's.
@@ -18,15 +18,15 @@ pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, Fl
     let asked = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(asked).await;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
-    let mut silences = match clusters.is_empty() {
+    let mut outages = match clusters.is_empty() {
         true => BTreeMap::new(),
         false => store.read_outages().await?,
     };
     for cluster in &mut clusters {
-        cluster.outage = silences.remove(&cluster.name).map(|noted| RelayOutage {
+        cluster.outage = outages.remove(&cluster.name).map(|outage| RelayOutage {
             cluster: cluster.name.clone(),
-            since: rfc3339(noted.since),
-            reason: noted.reason,
+            since: rfc3339(outage.since),
+            reason: outage.reason,
             units: Vec::new(),
         });
     }
@@ -35,12 +35,12 @@ pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, Fl
 
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
     let ConnectedCluster { name, polls, uid } = cluster;
-    let way = if polls { TransportKind::Pull } else { TransportKind::Push };
+    let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
     match env.relay.about(&name).await {
-        Ok((about, said)) => ClusterInfo {
+        Ok((about, reported)) => ClusterInfo {
             name,
-            transport: way,
-            uid: Some(ebb_protocol::limits::message(&said)),
+            transport,
+            uid: Some(ebb_protocol::limits::message(&reported)),
             version: Some(ebb_protocol::limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
             tasks: Some(about.tasks),
@@ -49,13 +49,13 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
         },
         Err(error) => ClusterInfo {
             name,
-            transport: way,
+            transport,
             uid,
             version: None,
             up_seconds: None,
             tasks: None,
             error: Some(match error {
-                RelayError::Refused(why) => why,
+                RelayError::Refused(reason) => reason,
                 error @ (RelayError::Unreachable(_) | RelayError::Busy(_)) => error.to_string(),
             }),
             outage: None,

@@ -253,7 +253,7 @@ mod tests {
         AttemptResult {
             outcome: verdict,
             at: 1,
-            took_ms: None,
+            duration_ms: None,
             outputs: OutputStorage::Nothing,
             reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
             evidence: None,

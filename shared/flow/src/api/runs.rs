@@ -44,7 +44,7 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
         state,
         started: rfc3339(run.facts.started),
         units: units.collect(),
-        next: None,
+        next_token: None,
     }))
 }
 
@@ -67,7 +67,7 @@ pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<us
     }
     if fits < run.units.len() {
         run.units.truncate(fits);
-        run.next = run.units.last().map(|unit| unit.key.clone());
+        run.next_token = run.units.last().map(|unit| unit.key.clone());
     }
     Some(left)
 }
@@ -76,7 +76,7 @@ fn state(view: &RunView) -> RunState {
     let Some(root) = view.root() else { return RunState::Running };
     match root.phase {
         RunPhase::Running => RunState::Running,
-        RunPhase::Stopping => RunState::Stopping,
+        RunPhase::Cancelling => RunState::Cancelling,
         RunPhase::Closed if root.stopped.is_some() => RunState::Cancelled,
         RunPhase::Closed if ebb_engine::follow::outcome(view) == RunOutcome::Failed => RunState::Failed,
         RunPhase::Closed => RunState::Succeeded,
@@ -134,7 +134,8 @@ impl RunSnapshot<'_> {
         let reason = result.or(failed_before).and_then(|result| result.reason.clone());
         let started = record.and_then(started_at);
         let ended = result.map(|result| Timestamp(result.at));
-        let cancelled = state == UnitState::Cancelled && self.state == RunState::Stopping && result.is_none();
+        let cancelled =
+            state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
         let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();
@@ -150,7 +151,7 @@ impl RunSnapshot<'_> {
             reason: reason.filter(|_| state != UnitState::Succeeded),
             started: started.map(rfc3339),
             ended: ended.map(rfc3339),
-            took_ms: result.and_then(|result| result.took_ms),
+            duration_ms: result.and_then(|result| result.duration_ms),
             next: wait.or(again).map(rfc3339),
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
@@ -206,7 +207,7 @@ mod tests {
             reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
             started: None,
             ended: None,
-            took_ms: None,
+            duration_ms: None,
             next: None,
             deadline: None,
             progress: None,
@@ -220,7 +221,7 @@ mod tests {
             state: RunState::Failed,
             started: rfc3339(Timestamp(0)),
             units: (0..count).map(unit).collect(),
-            next: None,
+            next_token: None,
         }
     }
 
@@ -236,8 +237,8 @@ mod tests {
             assert!(limits::lambda_event_size_of(&run) <= limits::LAMBDA_EVENT);
             pages += 1;
             seen.extend(run.units.into_iter().map(|unit| unit.key));
-            match run.next {
-                Some(next) => after = Some(next),
+            match run.next_token {
+                Some(token) => after = Some(token),
                 None => break,
             }
         }
@@ -249,10 +250,10 @@ mod tests {
     fn a_page_has_a_unit_and_begins_after_one_that_is_there() {
         let mut run = failed(3);
         assert_eq!(page(&mut run, None, 1), Some(0));
-        assert_eq!((run.units.len(), run.next.as_deref()), (1, Some("resource/unit-0")));
+        assert_eq!((run.units.len(), run.next_token.as_deref()), (1, Some("resource/unit-0")));
         let mut run = failed(3);
         assert!(page(&mut run, Some("resource/unit-1"), limits::API_RESPONSE).is_some());
-        assert_eq!((run.units.len(), run.next), (1, None));
+        assert_eq!((run.units.len(), run.next_token), (1, None));
         assert_eq!(page(&mut failed(3), Some("resource/none"), limits::API_RESPONSE), None);
     }
 }

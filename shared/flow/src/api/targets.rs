@@ -18,7 +18,7 @@ use crate::{notify, outages};
 
 const PAGE: usize = 100;
 
-/// Returns a page of targets, or the field that is malformed. `after` is what the page before said.
+/// Returns a page of targets, or the field that is malformed. `token` is the `nextToken` of the previous page.
 ///
 /// # Errors
 /// The store's.
@@ -26,9 +26,9 @@ pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
     kind: Option<&str>,
-    after: Option<&str>,
+    token: Option<&str>,
 ) -> Result<Result<TargetPage, FieldError>, FlowError> {
-    let after = match after.map(cursor).transpose() {
+    let after = match token.map(cursor).transpose() {
         Ok(after) => after,
         Err(invalid) => return Ok(Err(invalid)),
     };
@@ -38,7 +38,7 @@ pub async fn list(
     // Pages go by kind and name: one of a kind follows all of the kinds before it.
     let after = match (kind, after) {
         (Some(kind), Some((of, _))) if of > kind => {
-            return Ok(Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next: None }));
+            return Ok(Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None }));
         }
         (Some(kind), Some((of, _))) if of < kind => None,
         (_, after) => after,
@@ -47,8 +47,8 @@ pub async fn list(
     for reason in &damaged {
         tracing::error!(reason, "a target cannot be read");
     }
-    let next = next.map(|(kind, name)| format!("{kind}/{name}"));
-    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next }))
+    let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
+    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token }))
 }
 
 /// Reads the kind and the name that a page ends with.
@@ -59,8 +59,8 @@ fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
     match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
         Ok(()) => Ok((kind, name)),
         Err(_) => Err(FieldError {
-            field: "after",
-            problem: "is not the `next` of a page: expected KIND/NAME".to_owned(),
+            field: "nextToken",
+            problem: "is not the `nextToken` of a page: expected KIND/NAME".to_owned(),
         }),
     }
 }
@@ -139,12 +139,12 @@ pub async fn get(
     let telling = notify::pending_notification(env, &target)
         .await?
         .map(|untold| untold.notification.notification.name().to_owned());
-    let silence = outages::find_outage(env, store, &loaded.plan, &runs).await?;
+    let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
     let mut left = limits::API_RESPONSE;
     for used in [
         limits::lambda_event_size_of(&resources),
         limits::lambda_event_size_of(&given.env),
-        limits::lambda_event_size_of(&silence),
+        limits::lambda_event_size_of(&outage),
     ] {
         left = left.saturating_sub(used);
     }
@@ -156,12 +156,12 @@ pub async fn get(
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: given.env,
-        problem: given.problem,
+        outputs_error: given.problem,
         runs,
         pending_notification: telling,
         delivery: waits::delivery(&target),
-        waiting: target.waiting.map(|waiting| waiting.uid),
-        outage: silence,
+        waiting_uid: target.waiting.map(|waiting| waiting.uid),
+        outage,
     }))
 }
 
@@ -173,11 +173,11 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
         labels: BTreeMap::new(),
         resources: BTreeMap::new(),
         env: BTreeMap::new(),
-        problem: None,
+        outputs_error: None,
         runs: Vec::new(),
         pending_notification: None,
         delivery: waits::delivery(target),
-        waiting: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        waiting_uid: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
         outage: None,
     }
 }

@@ -75,20 +75,20 @@ pub async fn why(
         remaining_resources(env, &target, &loaded).await?;
     notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Override::note));
     notes.extend(lost);
-    let silence = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
-    let pending = match (&latest, &last, &silence) {
+    let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
+    let pending = match (&latest, &last, &outage) {
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
         _ => None,
     };
     let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
-    let mut summary = summary(&target, waits, &failures, (&exists, &waivers), silence.as_ref());
+    let mut summary = summary(&target, waits, &failures, (&exists, &waivers), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
     if let Some(waits) = undelivered(&target) {
         summary = format!("{summary}; {waits}");
     }
-    let next = advice(&target, cause.as_ref(), &failures, &exists, silence.as_ref());
+    let next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
     let phase = targets::phase(target.phase);
     Ok(Some(TargetDiagnosis {
         target: format!("{kind}/{name}"),
@@ -98,7 +98,7 @@ pub async fn why(
         failed: failures,
         remaining: exists,
         notes,
-        next,
+        next_steps,
     }))
 }
 
@@ -112,7 +112,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         failed: Vec::new(),
         remaining: Vec::new(),
         notes: Vec::new(),
-        next: vec![fix.to_owned()],
+        next_steps: vec![fix.to_owned()],
     }
 }
 
@@ -207,7 +207,7 @@ fn summary(
     waits: Option<String>,
     failures: &[FailedUnit],
     (exists, waivers): (&[RemainingEffect], &[Override]),
-    silence: Option<&RelayOutage>,
+    outage: Option<&RelayOutage>,
 ) -> String {
     let since = rfc3339(target.since);
     let failed = |first: &FailedUnit| {
@@ -224,10 +224,10 @@ fn summary(
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
-        TargetPhase::Starting | TargetPhase::Stopping => match (silence, waits) {
-            (Some(RelayOutage { cluster, since, reason: why, units }), _) => {
+        TargetPhase::Starting | TargetPhase::Stopping => match (outage, waits) {
+            (Some(RelayOutage { cluster, since, reason, units }), _) => {
                 let units = units.join(", ");
-                format!("cluster {cluster} gives no answer since {since} ({why}); waiting for it: {units}")
+                format!("cluster {cluster} gives no answer since {since} ({reason}); waiting units: {units}")
             }
             (None, Some(text)) => text,
             (None, None) => format!("{} since {since}", event_of(target)),
@@ -263,7 +263,7 @@ fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
 
 /// What a run waits for: the first unit that runs or is tried again, with since and until when.
 fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
-    if run.state == RunState::Stopping {
+    if run.state == RunState::Cancelling {
         return cancelled(run);
     }
     let unit = first_waiting(run)?;
@@ -316,7 +316,7 @@ fn advice(
     cause: Option<&RootCause>,
     failures: &[FailedUnit],
     exists: &[RemainingEffect],
-    silence: Option<&RelayOutage>,
+    outage: Option<&RelayOutage>,
 ) -> Vec<String> {
     let name = &target.name;
     let mut next = Vec::new();
@@ -346,9 +346,12 @@ fn advice(
             next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
-            if let Some(RelayOutage { cluster, .. }) = silence {
+            if let Some(RelayOutage { cluster, .. }) = outage {
                 next.push("see whether its relay answers: ebb cluster list".to_owned());
-                next.push("start the relay, or mend the way to it: what waits goes on by itself".to_owned());
+                next.push(
+                    "start the relay, or restore the connection to it: the waiting units then continue"
+                        .to_owned(),
+                );
                 next.push(format!(
                     "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb abandon {name} --reason WHY"
                 ));

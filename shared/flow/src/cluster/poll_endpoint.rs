@@ -75,7 +75,7 @@ impl PollEndpoint {
             let theirs = message(&poll.cluster);
             let why =
                 format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
-            return Err(PollRejection::Conflict("other-cluster", why));
+            return Err(PollRejection::Conflict("wrong-cluster", why));
         }
         let PollRequest { replies: answers, held, wait_ms, .. } = poll;
         let taken = answers.into_iter().map(|reply| self.store_response(name, reply));
@@ -113,8 +113,10 @@ impl PollEndpoint {
         match cluster.transport {
             RelayTransport::Pull => Ok(cluster),
             RelayTransport::Push(_) => Err(PollRejection::Conflict(
-                "asked",
-                format!("the relay of cluster {name} is asked at its URL: take the URL away, or the poll"),
+                "wrong-transport",
+                format!(
+                    "cluster {name} has the transport push: remove its URL, or the pull URL of its relay"
+                ),
             )),
         }
     }

@@ -82,7 +82,7 @@ impl BodyBudget {
             Ok(Err(error)) => Err(broken(&error, length)),
             Err(_) => {
                 let detail = format!("the body did not arrive within {} s", MAX_RECEIVE_TIME.as_secs());
-                Err(HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "slow", detail))
+                Err(HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", detail))
             }
         }
     }
@@ -102,7 +102,11 @@ pub(crate) fn broken(error: &axum::Error, limit: usize) -> HttpProblem {
         std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"));
     match exceeded {
         true => too_large(limit),
-        false => HttpProblem::new(StatusCode::BAD_REQUEST, "body", format!("the body broke off: {error}")),
+        false => HttpProblem::new(
+            StatusCode::BAD_REQUEST,
+            "incomplete-body",
+            format!("the body broke off: {error}"),
+        ),
     }
 }
 

@@ -74,7 +74,7 @@ fn complete_operation(path: &str, operation: &mut Operation) {
 
 fn problem(status: u16) -> Response {
     let mut response = Response::new(described(status));
-    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
     response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
     response
 }

@@ -45,7 +45,7 @@ impl HttpProblem {
     pub fn document(errors: &Diagnostics) -> Self {
         let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
         let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
-        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "document", first);
+        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-document", first);
         problem.0.errors = list;
         problem
     }
@@ -79,19 +79,19 @@ impl IntoResponse for HttpProblem {
 
 impl From<QueryRejection> for HttpProblem {
     fn from(rejection: QueryRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "query", rejection.body_text())
+        Self::new(StatusCode::BAD_REQUEST, "invalid-query", rejection.body_text())
     }
 }
 
 impl From<PathRejection> for HttpProblem {
     fn from(rejection: PathRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "path", rejection.body_text())
+        Self::new(StatusCode::BAD_REQUEST, "invalid-path", rejection.body_text())
     }
 }
 
 impl From<RawPathParamsRejection> for HttpProblem {
     fn from(rejection: RawPathParamsRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "path", rejection.body_text())
+        Self::new(StatusCode::BAD_REQUEST, "invalid-path", rejection.body_text())
     }
 }
 
@@ -105,7 +105,7 @@ impl From<FlowError> for HttpProblem {
         if error.is_retryable() {
             tracing::warn!(%error, "the caller is asked to come again");
             let detail = "the state could not be read or written just now: send the same request again";
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "try-again", detail)
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
         } else {
             tracing::error!(%error, "broken");
             Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; the log says why")

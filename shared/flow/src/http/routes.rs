@@ -52,7 +52,7 @@ async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     serde_json::from_slice(&bytes).map_err(|error| {
         HttpProblem::new(
             StatusCode::BAD_REQUEST,
-            "json",
+            "invalid-json",
             format!("the body is not what is expected: {error}"),
         )
     })

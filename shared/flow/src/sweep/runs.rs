@@ -114,7 +114,7 @@ async fn sweep_once<'a>(
     let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
         return Ok(SweepOutcome::Done);
     };
-    let stops = root.phase == RunPhase::Stopping;
+    let stops = root.phase == RunPhase::Cancelling;
     let asleep = when == SweepCondition::Due && root.due.is_some_and(|due| due > env.now());
     if root.phase == RunPhase::Closed || (asleep && !stops) {
         return Ok(SweepOutcome::Done);

@@ -125,5 +125,5 @@ async fn sweep_once<'a>(
 /// Returns whether a run that is being stopped is looked at without its target.
 async fn is_cancelling(env: &Env, run: &RunId) -> Result<bool, FlowError> {
     let root = env.store.read_root(run).await?;
-    Ok(root.is_some_and(|root| root.head.phase == RunPhase::Stopping && root.head.due.is_some()))
+    Ok(root.is_some_and(|root| root.head.phase == RunPhase::Cancelling && root.head.due.is_some()))
 }

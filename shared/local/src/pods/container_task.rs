@@ -298,7 +298,9 @@ impl ContainerTask<'_> {
                 self.unreported_result(sight, deadline.is_some_and(|deadline| Instant::now() >= deadline))
             }
         };
-        result.took_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+        result
+            .duration_ms
+            .get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         result.log.get_or_insert_with(|| logs::tail_text(&self.work.folder, LOG_TAIL));
         SupervisorOutcome::Result(Box::new(result))
     }

@@ -141,7 +141,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
         Some(_) if end.cause == StopCause::Cancelled => return Ok(SupervisorOutcome::Tombstone),
         Some(failure) => failure,
     };
-    result.took_ms = Some(took);
+    result.duration_ms = Some(took);
     result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
     Ok(SupervisorOutcome::Result(Box::new(result)))
 }

@@ -15,7 +15,7 @@ pub(crate) async fn exit_codes() {
         request.name.attempt = attempt;
         let result = world.run(request).await;
         assert_eq!(result.log.as_deref(), Some("said\nso\n"));
-        assert!(result.took_ms.is_some());
+        assert!(result.duration_ms.is_some());
         if code == 0 {
             assert_eq!(result.status, CallbackStatus::Succeeded);
         } else {

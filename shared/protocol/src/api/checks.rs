@@ -1,9 +1,9 @@
-//! What the api says of itself.
+//! The checks of a deployment.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Whether the parts of a deployment work, as its api sees them.
+/// The results of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckList {
@@ -11,22 +11,22 @@ pub struct CheckList {
     pub version: String,
     /// Its time, in milliseconds since 1970.
     pub now_ms: u64,
-    /// Where units and relays are told to report.
+    /// The URL to which units and relays report.
     pub callback_url: String,
-    /// Each part.
+    /// One result for each part.
     pub checks: Vec<HealthCheck>,
 }
 
-/// Whether one part works.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
-    /// The part: `table`, `due index`, `list index`, `bucket`, `queue`, `sweep`, or `relay of NAME`.
+    /// The part: `table`, `list-index`, `due-index`, `sweep`, `bucket`, `queue`, or `relay/CLUSTER`.
     pub name: String,
-    /// Whether it works.
+    /// True if it works.
     pub passed: bool,
-    /// What was seen, or what is wrong and what to do.
+    /// What was observed, or what is wrong and what to do.
     pub detail: String,
-    /// How long that took, in milliseconds.
-    pub took_ms: u64,
+    /// Duration of the check, in milliseconds.
+    pub duration_ms: u64,
 }

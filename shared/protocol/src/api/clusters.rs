@@ -1,4 +1,4 @@
-//! What the api says of clusters, and of what is left in them.
+//! Clusters and the objects that remain in them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,71 +11,71 @@ pub struct ClusterList {
     pub clusters: Vec<ClusterInfo>,
 }
 
-/// A cluster that is connected, and what its relay says of itself.
+/// A connected cluster, and the information that its relay reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
     /// The name that documents have for it.
     pub name: String,
-    /// `push`: its relay is asked; `pull`: it asks.
+    /// `push`: the control plane sends requests to the relay; `pull`: the relay polls for them.
     pub transport: TransportKind,
-    /// The uid of its namespace `kube-system`: the pinned one, else what the relay says.
+    /// The uid of its namespace `kube-system`: the one that the relay reports, else the pinned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Version of the relay. Absent when it did not answer, as what follows.
+    /// Version of the relay. Absent if it did not answer, as the next two fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Seconds for which the relay is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
-    /// Works that the relay looks after.
+    /// Number of tasks of the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// Why nothing is known of it.
+    /// The reason why the relay did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Since when it gives no answer to what units need.
+    /// The outage, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
 }
 
-/// A cluster that gives no answer to what units need: its relay is not reached, or does not reach the API server.
+/// An outage of a cluster: its relay does not answer, or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayOutage {
     /// The cluster.
     pub cluster: String,
-    /// When that was seen first.
+    /// When it was first observed.
     pub since: String,
-    /// What was said then. For people.
+    /// The first error, for people.
     pub reason: String,
-    /// The target's units that wait for an answer.
+    /// The target's units that wait for the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
 }
 
-/// Who asks whom.
+/// The direction of the requests between control plane and relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TransportKind {
-    /// The control plane asks the relay.
+    /// The control plane sends them to the relay.
     Push,
-    /// The relay asks the control plane.
+    /// The relay polls the control plane for them.
     Pull,
 }
 
-/// What is left in clusters of lives that are over, or of which nothing is known.
+/// Objects that remain in clusters of instances that have ended, or that are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OrphanList {
     /// By cluster.
     pub orphans: Vec<Orphan>,
-    /// What could not be looked at. For people.
+    /// The clusters, or parts of them, that could not be listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<RelayProblem>,
+    pub errors: Vec<ClusterError>,
 }
 
-/// An object that nobody seems to need.
+/// An object without an active owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Orphan {
@@ -90,24 +90,24 @@ pub struct Orphan {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// The key of the life that it was made for, as its label or record says.
+    /// The key of the instance that it was made for, by its label or record.
     pub instance: String,
-    /// Seconds since it was made, or asked for.
+    /// Seconds since it was made, or its task was requested.
     pub age_seconds: u64,
-    /// Why it is thought to be one.
+    /// The reason why it is an orphan.
     pub reason: String,
-    /// Whether it is proven to be ours: the relay has recorded this uid when it applied the object, and the labels still
-    /// name the same work. Nothing else is ever deleted.
+    /// True if the relay recorded this uid when it applied the object, and the labels still name the same task. Only owned
+    /// objects are deleted.
     pub owned: bool,
 }
 
-/// What could not be looked at.
+/// An error of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RelayProblem {
+pub struct ClusterError {
     /// The cluster.
     pub cluster: String,
-    /// What, and why not.
+    /// The object or the request, and the error. For people.
     pub reason: String,
 }
 
@@ -115,17 +115,17 @@ pub struct RelayProblem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteOrphans {
-    /// Uids of those that were seen; what is no proven orphan by now stays.
+    /// Uids of listed orphans; an object that is not an owned orphan by now stays.
     pub uids: Vec<String>,
 }
 
-/// What became of it.
+/// The result of the deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OrphansDeleted {
-    /// These are gone.
+pub struct DeleteOrphansResponse {
+    /// The deleted objects.
     pub deleted: Vec<Orphan>,
-    /// These are not, or not yet: a later sweep, or the same request, goes on.
+    /// The objects that are not deleted, or not yet: a later scan, or the same request, continues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remaining: Vec<RelayProblem>,
+    pub remaining: Vec<ClusterError>,
 }

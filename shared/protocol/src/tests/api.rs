@@ -68,7 +68,7 @@ fn unit() -> UnitDetail {
         reason: Some(reason()),
         started: some(AT),
         ended: some(AT),
-        took_ms: Some(900),
+        duration_ms: Some(900),
         next: some(AT),
         deadline: some(AT),
         progress: some("3 of 7"),
@@ -90,7 +90,7 @@ fn errors() {
     };
     let problem = ProblemDetails {
         status: 422,
-        code: text("document"),
+        code: text("invalid-document"),
         detail: text("1 error"),
         errors: vec![error],
         changes: vec![],
@@ -98,7 +98,7 @@ fn errors() {
     golden!("problem", problem);
     let short = ProblemDetails {
         status: 401,
-        code: text("unsigned"),
+        code: text("invalid-signature"),
         detail: text("sign it"),
         errors: vec![],
         changes: vec![],
@@ -121,7 +121,7 @@ fn plugins() {
     golden!("plugin", PluginDetail { info, withdrawn: some(AT), document: text("kind: Plugin\n") });
 }
 
-fn silence(units: &[&str]) -> RelayOutage {
+fn outage(units: &[&str]) -> RelayOutage {
     let units = units.iter().copied().map(text).collect();
     RelayOutage { cluster: text("inside"), since: text(AT), reason: text("it polls"), units }
 }
@@ -133,7 +133,7 @@ fn targets() {
         TargetPage {
             targets: vec![target()],
             damaged: vec!["t#sandbox#pr-2: a field is missing".to_owned()],
-            next: some("sandbox/pr-1234")
+            next_token: some("sandbox/pr-1234")
         }
     );
     let run = RunDetail {
@@ -142,7 +142,7 @@ fn targets() {
         state: RunState::Running,
         started: text(AT),
         units: vec![unit()],
-        next: Some(text("users/database")),
+        next_token: some("users/database"),
     };
     let detail = TargetDetail {
         info: target(),
@@ -156,7 +156,7 @@ fn targets() {
             },
         )]),
         env: outputs(),
-        problem: some("too large"),
+        outputs_error: some("too large"),
         runs: vec![run],
         pending_notification: some("failed"),
         delivery: Some(NotificationDelivery {
@@ -165,8 +165,8 @@ fn targets() {
             reason: some("the server answered 503"),
             next: some(AT),
         }),
-        waiting: some("8c1b"),
-        outage: Some(silence(&["users/database"])),
+        waiting_uid: some("8c1b"),
+        outage: Some(outage(&["users/database"])),
     };
     golden!("target", detail);
 }
@@ -175,7 +175,7 @@ fn targets() {
 fn states() {
     use {RunState as R, TargetState as P, UnitState as U};
     golden!("phases", [P::Starting, P::Ready, P::Failed, P::Stopping, P::Stuck, P::Gone]);
-    golden!("run-states", [R::Running, R::Stopping, R::Succeeded, R::Failed, R::Cancelled]);
+    golden!("run-states", [R::Running, R::Cancelling, R::Succeeded, R::Failed, R::Cancelled]);
     golden!(
         "unit-states",
         [U::Waiting, U::Running, U::Retrying, U::Succeeded, U::Skipped, U::Failed, U::Blocked, U::Cancelled]
@@ -210,7 +210,7 @@ fn reasons_for_people() {
         cause: Some(cause),
         failed: vec![FailedUnit { unit: text("users/database"), attempt: 3, reason: reason() }],
         remaining: vec![existing(Certainty::Exists), existing(Certainty::Possible)],
-        next: vec![text("ebb retry sandbox/pr-1234")],
+        next_steps: vec![text("ebb retry sandbox/pr-1234")],
     };
     golden!("why", why);
     golden!("retried", RetryResponse { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
@@ -246,15 +246,15 @@ fn clusters() {
         error: None,
         outage: None,
     };
-    let (name, trouble) = (text("inside"), some("the relay does not answer"));
+    let (name, error) = (text("inside"), some("the relay does not answer"));
     let inside = ClusterInfo {
         name,
         transport: TransportKind::Pull,
-        error: trouble,
+        error,
         version: None,
         up_seconds: None,
         tasks: None,
-        outage: Some(silence(&[])),
+        outage: Some(outage(&[])),
         ..eu.clone()
     };
     golden!("clusters", ClusterList { clusters: vec![eu, inside] });
@@ -269,9 +269,9 @@ fn clusters() {
         reason: text("sandbox/a, for which it was made, is gone"),
         owned: true,
     };
-    let unseen = RelayProblem { cluster: text("inside"), reason: text("the relay does not answer") };
-    let (orphans, unseen) = (vec![orphan], vec![unseen]);
-    golden!("orphans", OrphanList { orphans: orphans.clone(), errors: unseen.clone() });
+    let error = ClusterError { cluster: text("inside"), reason: text("the relay does not answer") };
+    let (orphans, errors) = (vec![orphan], vec![error]);
+    golden!("orphans", OrphanList { orphans: orphans.clone(), errors: errors.clone() });
     golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });
-    golden!("orphans-deleted", OrphansDeleted { deleted: orphans, remaining: unseen });
+    golden!("orphans-deleted", DeleteOrphansResponse { deleted: orphans, remaining: errors });
 }

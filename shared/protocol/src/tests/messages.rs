@@ -72,7 +72,7 @@ fn callbacks() {
         binary: BTreeMap::from([("key".to_owned(), "/wD+".to_owned())]),
         secrets: BTreeMap::from([("dsn".to_owned(), secret())]),
         log: Some("created\n".to_owned()),
-        took_ms: Some(1234),
+        duration_ms: Some(1234),
         ..Callback::new(CallbackStatus::Succeeded)
     };
     refuses_unknown_fields(&succeeded);
@@ -95,7 +95,7 @@ fn reason_codes() {
         Timeout,
         Lost,
         Connect,
-        Status,
+        HttpStatus,
         Refused,
         OutputMissing,
         OutputTooLarge,
@@ -342,7 +342,7 @@ fn records() {
     let succeeded = AttemptResult {
         outcome: AttemptOutcome::Succeeded,
         at: 1_790_000_001_000,
-        took_ms: Some(900),
+        duration_ms: Some(900),
         outputs: OutputStorage::Inline(values()),
         reason: None,
         evidence: None,

@@ -66,7 +66,7 @@ fn ends() {
         "report-running",
         lasting(ScriptReport { v: VERSION, log_bytes: 1234, state: ReportState::Running })
     );
-    let mut result = Callback { took_ms: Some(1500), ..Callback::new(CallbackStatus::Succeeded) };
+    let mut result = Callback { duration_ms: Some(1500), ..Callback::new(CallbackStatus::Succeeded) };
     result.hold("name", b"users\n".to_vec());
     result.hold("bytes", vec![0xff, 0]);
     let termination = TerminationResult {

@@ -1,5 +1,5 @@
-//! What is known of clusters beside runs: `rounds` / `h`, with an attribute `c#CLUSTER` that says when something is due
-//! that is done now and then, and `s#CLUSTER` and `w#CLUSTER` since when and why it gives no answer.
+//! The state of clusters: `clusters` / `h`, with an attribute `scan#CLUSTER` for the time of the next orphan scan, and
+//! `since#CLUSTER` and `reason#CLUSTER` for the start and the reason of an outage.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl OrphanScans for DynamoTable {
         if let Some(seen) = seen {
             request = request.expression_attribute_values(":s", number(seen.0));
         }
-        // A write that was sent again because its answer was lost is refused: that round is left out.
+        // A repeated write whose first response was lost is refused: that scan is left out.
         self.update_if(ITEM, request).await
     }
 }
@@ -45,37 +45,38 @@ impl RelayOutages for DynamoTable {
         let Some(item) = self.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
-        let noted = clusters.map(|cluster| {
-            let (since, why) = key::outage_attributes(cluster);
-            let noted = OutageRecord { since: reader.time(&since)?, reason: reader.text(&why)?.to_owned() };
-            Ok((cluster.to_owned(), noted))
+        let outages = clusters.map(|cluster| {
+            let (since, reason) = key::outage_attributes(cluster);
+            let outage =
+                OutageRecord { since: reader.time(&since)?, reason: reader.text(&reason)?.to_owned() };
+            Ok((cluster.to_owned(), outage))
         });
-        noted.collect()
+        outages.collect()
     }
 
-    async fn begin_outage(&self, cluster: &str, since: Timestamp, why: &str) -> StoreResult<bool> {
-        let (at, reason) = key::outage_attributes(cluster);
+    async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
+        let (since_name, reason_name) = key::outage_attributes(cluster);
         let request = self
             .client
             .update_item()
-            .update_expression("SET #s = :s, #w = :w")
+            .update_expression("SET #s = :s, #r = :r")
             .condition_expression("attribute_not_exists(#s)")
-            .expression_attribute_names("#s", at)
-            .expression_attribute_names("#w", reason)
+            .expression_attribute_names("#s", since_name)
+            .expression_attribute_names("#r", reason_name)
             .expression_attribute_values(":s", number(since.0))
-            .expression_attribute_values(":w", text(why));
+            .expression_attribute_values(":r", text(reason));
         self.update_if(ITEM, request).await
     }
 
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
-        let (at, reason) = key::outage_attributes(cluster);
+        let (since_name, reason_name) = key::outage_attributes(cluster);
         let request = self
             .client
             .update_item()
-            .update_expression("REMOVE #s, #w")
+            .update_expression("REMOVE #s, #r")
             .condition_expression("attribute_exists(#s)")
-            .expression_attribute_names("#s", at)
-            .expression_attribute_names("#w", reason);
+            .expression_attribute_names("#s", since_name)
+            .expression_attribute_names("#r", reason_name);
         self.update_if(ITEM, request).await
     }
 }

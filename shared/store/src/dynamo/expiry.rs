@@ -1,6 +1,6 @@
-//! The removal times of the stored data of ended lives: `end#` / `TIME#LIFE`.
+//! The removal times of the stored data of ended instances: `retention#` / `TIME#INSTANCE`.
 //!
-//! The item is written before a life begins to end, so every life that is gone has one. The partition is in the order of
+//! The item is written before an instance begins to end, so every instance that is gone has one. The partition is in the order of
 //! the times, so that it needs no index. [`QueryDue`](crate::QueryDue) does not ask it: removals do not compete with what
 //! is urgent.
 
@@ -30,14 +30,14 @@ const WRITE: &str = "BatchWriteItem";
 /// Counts the looks in a row that failed.
 const FAILURES: &str = "fl";
 
-fn life(expiry: &InstanceExpiry) -> String {
+fn instance(expiry: &InstanceExpiry) -> String {
     id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = vec![
         ("pk", text(key::EXPIRIES)),
-        ("sk", text(key::expiry(expiry.due, &life(expiry)))),
+        ("sk", text(key::expiry(expiry.due, &instance(expiry)))),
         ("k", text(&expiry.kind)),
         ("n", text(&expiry.name)),
         ("uid", text(&expiry.uid)),
@@ -64,13 +64,17 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     };
     // It is deleted by the key that it should have.
-    if life(&expiry) == named { Ok(expiry) } else { Err(broken("its sort key is that of another life")) }
+    if instance(&expiry) == named {
+        Ok(expiry)
+    } else {
+        Err(broken("its sort key is that of another instance"))
+    }
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     let failures = ItemReader::new("Query", item).number_if_any(FAILURES);
     DamagedExpiry {
-        instance: key::expiry_of(key).map_or(key, |(_, life)| life).to_owned(),
+        instance: key::expiry_of(key).map_or(key, |(_, instance)| instance).to_owned(),
         key: key.to_owned(),
         failures: failures.ok().flatten().unwrap_or(0),
         reason: error.to_string(),
@@ -135,7 +139,7 @@ impl DynamoTable {
     }
 
     pub(crate) async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &life(expiry))).await
+        self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &instance(expiry))).await
     }
 
     /// Returns the first items of a run, its heads before its records.

@@ -63,12 +63,12 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
-/// The partition of the removal times of the stored data of lives.
-pub(crate) const EXPIRIES: &str = "end#";
+/// The partition of the removal times of the stored data of instances.
+pub(crate) const EXPIRIES: &str = "retention#";
 
-/// Returns the sort key of the removal time of a life. Sort keys are in the order of their times.
-pub(crate) fn expiry(due: Timestamp, life: &str) -> String {
-    format!("{}#{life}", expires(due))
+/// Returns the sort key of the removal time of an instance. Sort keys are in the order of their times.
+pub(crate) fn expiry(due: Timestamp, instance: &str) -> String {
+    format!("{}#{instance}", expires(due))
 }
 
 /// Returns what the sort keys of the removal times at `due` begin with.
@@ -80,28 +80,28 @@ pub(crate) fn batch_queue(cluster: &str) -> String {
     format!("mail#{}", encode(cluster))
 }
 
-/// Where it stands when something is due that is done now and then.
-pub(crate) const CLUSTERS: &str = "rounds";
+/// The partition of the item with the next orphan scan and the outage of each cluster.
+pub(crate) const CLUSTERS: &str = "clusters";
 
 /// What is written to see whether that can be done.
 pub(crate) const CHECK: &str = "check";
 
-/// The attribute of a cluster there, which nothing else is called.
+/// Returns the attribute of the item [`CLUSTERS`] with the time of a cluster's next orphan scan.
 pub(crate) fn scan_attribute(cluster: &str) -> String {
-    format!("c#{cluster}")
+    format!("scan#{cluster}")
 }
 
 pub(crate) fn scan_cluster(attribute: &str) -> Option<&str> {
-    attribute.strip_prefix("c#")
+    attribute.strip_prefix("scan#")
 }
 
-/// The attribute that says since when a cluster gives no answer, and the one that says why.
+/// Returns the attributes of the item [`CLUSTERS`] with the start and the reason of a cluster's outage.
 pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
-    (format!("s#{cluster}"), format!("w#{cluster}"))
+    (format!("since#{cluster}"), format!("reason#{cluster}"))
 }
 
 pub(crate) fn outage_cluster(attribute: &str) -> Option<&str> {
-    attribute.strip_prefix("s#")
+    attribute.strip_prefix("since#")
 }
 
 pub(crate) fn shard(shard: Shard) -> String {
@@ -169,10 +169,10 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     Some(DueItem::Target(decode(kind)?, decode(name)?))
 }
 
-/// Returns the time and the life of a removal time.
+/// Returns the time and the instance of the sort key of a removal time.
 pub(crate) fn expiry_of(sort_key: &str) -> Option<(Timestamp, &str)> {
-    let (due, life) = sort_key.split_once('#')?;
-    Some((Timestamp(due.parse().ok()?), life))
+    let (due, instance) = sort_key.split_once('#')?;
+    Some((Timestamp(due.parse().ok()?), instance))
 }
 
 pub(crate) fn plugin_of(partition: &str) -> Option<String> {

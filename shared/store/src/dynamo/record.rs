@@ -53,7 +53,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, A
         OutputStorage::Inline(outputs) => attributes.push(("o", json(outputs)?)),
         OutputStorage::Bucket(key) => attributes.push(("ob", text(key))),
     }
-    if let Some(took) = result.took_ms {
+    if let Some(took) = result.duration_ms {
         attributes.push(("k", number(took)));
     }
     if let Some(reason) = &result.reason {
@@ -86,7 +86,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
     Ok(Some(AttemptResult {
         outcome: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
         at: reader.number("t")?,
-        took_ms: reader.number_if_any("k")?,
+        duration_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
         // Evidence decides nothing: the rest of the record is of use without it.

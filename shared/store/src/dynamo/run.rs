@@ -24,7 +24,7 @@ use crate::meter::CapacityKind;
 use crate::ops::{PatchRun, ReadRun, StoreResult};
 
 const PHASES: [(RunPhase, &str); 3] =
-    [(RunPhase::Running, "running"), (RunPhase::Stopping, "stopping"), (RunPhase::Closed, "closed")];
+    [(RunPhase::Running, "running"), (RunPhase::Cancelling, "cancelling"), (RunPhase::Closed, "closed")];
 
 fn phase_word(phase: RunPhase) -> &'static str {
     PHASES.iter().find(|row| row.0 == phase).map_or("", |row| row.1)

@@ -128,7 +128,7 @@ pub(super) async fn a_look_for_letters_reads_no_more_than_it_needs(world: StoreF
     assert_eq!(world.mail("eu", 0, &held, 64, usize::MAX).await, of(180..230));
 }
 
-pub(super) async fn a_round_is_begun_once(world: StoreFixture) {
+pub(super) async fn a_scan_is_claimed_once(world: StoreFixture) {
     let store = &world.store;
     assert_eq!(store.read_scans().await.unwrap(), [].into());
     let at = |ms: u64| Timestamp(NOW.0 + ms);
@@ -139,33 +139,34 @@ pub(super) async fn a_round_is_begun_once(world: StoreFixture) {
         ("eu", Some(10), 20, true),
         ("a.b#c", None, 5, true),
     ] {
-        let begun = store.claim_scan(cluster, seen.map(at), at(next)).await.unwrap();
-        assert_eq!(begun, expected, "{cluster} {seen:?} {next}");
+        let claimed = store.claim_scan(cluster, seen.map(at), at(next)).await.unwrap();
+        assert_eq!(claimed, expected, "{cluster} {seen:?} {next}");
     }
     let due = [("eu".to_owned(), at(20)), ("a.b#c".to_owned(), at(5))];
     assert_eq!(store.read_scans().await.unwrap(), due.into());
 }
 
-pub(super) async fn a_silence_is_noted_until_it_ends(world: StoreFixture) {
+pub(super) async fn an_outage_is_recorded_until_it_ends(world: StoreFixture) {
     let store = &world.store;
-    let noted = async || store.read_outages().await.unwrap();
-    assert_eq!(noted().await, [].into());
+    let recorded = async || store.read_outages().await.unwrap();
+    assert_eq!(recorded().await, [].into());
     assert!(!store.end_outage("eu").await.unwrap());
-    let silence = |ms: u64, why: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: why.to_owned() };
-    for (cluster, ms, why, expected) in
+    let outage =
+        |ms: u64, reason: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    for (cluster, ms, reason, expected) in
         [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)]
     {
-        let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), why).await.unwrap();
+        let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
         assert_eq!(begun, expected, "{cluster} {ms}");
     }
-    let both = [("eu".to_owned(), silence(10, "a")), ("a.b#c".to_owned(), silence(5, ""))];
-    assert_eq!(noted().await, both.into());
-    // It is no round, and no round ends it.
+    let both = [("eu".to_owned(), outage(10, "a")), ("a.b#c".to_owned(), outage(5, ""))];
+    assert_eq!(recorded().await, both.into());
+    // A scan does not end it.
     assert!(store.claim_scan("eu", None, NOW).await.unwrap());
     assert_eq!(store.read_scans().await.unwrap(), [("eu".to_owned(), NOW)].into());
     assert!(store.end_outage("eu").await.unwrap());
     assert!(!store.end_outage("eu").await.unwrap());
-    assert_eq!(noted().await, [("a.b#c".to_owned(), silence(5, ""))].into());
+    assert_eq!(recorded().await, [("a.b#c".to_owned(), outage(5, ""))].into());
     assert!(store.begin_outage("eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
-    assert_eq!(noted().await["eu"], silence(12, "b"));
+    assert_eq!(recorded().await["eu"], outage(12, "b"));
 }

@@ -125,7 +125,7 @@ pub(super) async fn images_are_the_item_as_it_is_read(world: StoreFixture) {
     let changes = [
         PatchChange::AddDone(7),
         PatchChange::SetAttempt(3, Attempt(3)),
-        PatchChange::SetPhase(RunPhase::Stopping),
+        PatchChange::SetPhase(RunPhase::Cancelling),
     ];
     let patch = Patch {
         shard: Shard::ROOT,

@@ -43,7 +43,7 @@ pub(super) async fn lives_expire_when_they_are_due(world: StoreFixture) {
     store.delete_expiry(&expiry("c", 20)).await.unwrap();
     store.delete_expiry(&expiry("c", 20)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
-    // A life may have two: each is removed by itself.
+    // An instance may have two: each is removed by itself.
     store.put_expiry(&expiry("a", 50)).await.unwrap();
     store.delete_expiry(&expiry("a", 30)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
@@ -55,27 +55,27 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Stor
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
         store.put_expiry(expiry).await.unwrap();
     }
-    let life = ebb_protocol::id::instance_key("sandbox", "a", "u");
-    let mut item = world.item("end#", &format!("{:020}#{life}", 10)).await.unwrap();
+    let instance = ebb_protocol::id::instance_key("sandbox", "a", "u");
+    let mut item = world.item("retention#", &format!("{:020}#{instance}", 10)).await.unwrap();
     assert!(item.remove("gen").is_some());
     world.write(vec![item]).await;
     let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
     let due = listed(20).await;
     assert_eq!(due.readable, [expiry("b", 11), failed.clone()]);
     let [damaged] = due.damaged.as_slice() else { panic!("{:?}", due.damaged) };
-    assert_eq!((damaged.instance.as_str(), damaged.failures), (life.as_str(), 0));
+    assert_eq!((damaged.instance.as_str(), damaged.failures), (instance.as_str(), 0));
     assert!(damaged.reason.contains("gen"), "{}", damaged.reason);
     let failed_once = DamagedExpiry { failures: 1, ..damaged.clone() };
     store.postpone_damaged(&failed_once, Timestamp(30)).await.unwrap();
     assert_eq!(listed(29).await.damaged, []);
     let [postponed] = listed(30).await.damaged.try_into().unwrap();
-    assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{life}", 30), 1));
+    assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{instance}", 30), 1));
     // One that was removed meanwhile stays removed.
     store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
-    assert_eq!(world.item("end#", &format!("{:020}#{life}", 31)).await, None);
-    // One whose key is that of another life is damaged, too.
+    assert_eq!(world.item("retention#", &format!("{:020}#{instance}", 31)).await, None);
+    // One whose key is that of another instance is damaged, too.
     let mut other = world
-        .item("end#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
+        .item("retention#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
         .await
         .unwrap();
     other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));

@@ -204,7 +204,7 @@ pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {
     AttemptResult {
         outcome: verdict,
         at: 1_800_000_001_000,
-        took_ms: None,
+        duration_ms: None,
         outputs: OutputStorage::Nothing,
         reason: None,
         evidence: None,

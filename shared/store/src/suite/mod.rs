@@ -144,8 +144,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
             a_question_by_mail_is_three_writes,
             a_look_for_letters_reads_no_more_than_it_needs,
-            a_round_is_begun_once,
-            a_silence_is_noted_until_it_ends;
+            a_scan_is_claimed_once,
+            an_outage_is_recorded_until_it_ends;
         model:
             heads_are_the_same_through_the_table_as_in_memory;
         record:

@@ -47,7 +47,7 @@ fn change() -> impl Strategy<Value = PatchChange> {
         1 => slots().prop_map(PatchChange::AddSealed),
         2 => (slots(), attempts()).prop_map(|(slot, attempt)| PatchChange::SetAttempt(slot, attempt)),
         1 => epochs().prop_map(PatchChange::SetEpoch),
-        1 => prop_oneof![Just(RunPhase::Running), Just(RunPhase::Stopping), Just(RunPhase::Closed)]
+        1 => prop_oneof![Just(RunPhase::Running), Just(RunPhase::Cancelling), Just(RunPhase::Closed)]
             .prop_map(PatchChange::SetPhase),
         1 => times().prop_map(PatchChange::SetStopped),
         1 => times().prop_map(PatchChange::SetDue),

@@ -23,7 +23,7 @@ fn full() -> AttemptResult {
         ("raw".to_owned(), UnitValue::Bytes(vec![0, 255])),
     ]);
     AttemptResult {
-        took_ms: Some(1234),
+        duration_ms: Some(1234),
         outputs: OutputStorage::Inline(outputs),
         reason: Some(FailureReason { code: ReasonCode::Exit, message: "code 3\n".into() }),
         next: Some(1_800_000_009_000),

@@ -73,7 +73,7 @@ pub(super) async fn a_cancel_ends_the_epoch(world: StoreFixture) {
     let head = written(world.accept(&run, cancel).await).head;
     assert_eq!(
         (head.epoch, head.phase, head.due, head.version),
-        (Epoch(2), RunPhase::Stopping, Some(now), 1)
+        (Epoch(2), RunPhase::Cancelling, Some(now), 1)
     );
     assert!(refused(world.accept(&run, cancel).await).is_some());
     assert!(refused(world.accept(&run, success(1, A1, E1)).await).is_some());

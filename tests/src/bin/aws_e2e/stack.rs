@@ -121,7 +121,7 @@ impl DeployedStack<'_> {
         let mut other = self.ebb(&["doctor"]);
         let other = other.env("EBB_WEBHOOK_SECRET", SignedMessage::Outcome.key()).output().await?;
         let seen = String::from_utf8_lossy(&other.stdout).into_owned();
-        let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILS ")).collect();
+        let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILED ")).collect();
         ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{seen}");
         say("ebb doctor finds that a signature is not believed");
         Ok(())

@@ -49,7 +49,7 @@ pub(crate) struct PricesArgs {
     units: usize,
     /// Assumed: milliseconds that an invocation takes, waiting for units' servers included
     #[arg(long, default_value_t = 100.0)]
-    took_ms: f64,
+    duration_ms: f64,
 }
 
 /// Prints the price, and returns what does not hold.
@@ -185,7 +185,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let bytes = lines.text().len() as f64 + entries * (LINE.len() + 1) as f64;
     let mut amounts = vec![
         ("lambda-request", entries + taken),
-        ("lambda-x86", (entries + taken) * gb * arguments.took_ms / 1000.0),
+        ("lambda-x86", (entries + taken) * gb * arguments.duration_ms / 1000.0),
         ("http-api", entries),
         // Each message is sent, received and deleted.
         ("sqs", 3.0 * taken),

@@ -25,33 +25,33 @@ impl ClusterListArgs {
 
 fn text(clusters: &[ClusterInfo]) -> String {
     let rows = clusters.iter().map(|cluster| {
-        let way = match cluster.transport {
+        let transport = match cluster.transport {
             TransportKind::Push => "push",
             TransportKind::Pull => "pull",
         };
-        let silence = cluster.outage.as_ref();
-        let online = match (&cluster.error, silence, cluster.up_seconds) {
-            (Some(trouble), None, _) => format!("no: {trouble}"),
-            (Some(trouble), Some(silence), _) => {
-                format!("no, since {}: {trouble}", timing::clock(&silence.since))
+        let outage = cluster.outage.as_ref();
+        let status = match (&cluster.error, outage, cluster.up_seconds) {
+            (Some(error), None, _) => format!("down: {error}"),
+            (Some(error), Some(outage), _) => {
+                format!("down since {}: {error}", timing::clock(&outage.since))
             }
-            // Its relay is there, and cannot do what it is asked for.
-            (None, Some(silence), _) => {
-                format!("of no use since {}: {}", timing::clock(&silence.since), silence.reason)
+            // The relay answers, but cannot carry out its requests.
+            (None, Some(outage), _) => {
+                format!("degraded since {}: {}", timing::clock(&outage.since), outage.reason)
             }
-            (None, None, Some(up)) => format!("for {}", timing::length(Duration::from_secs(up))),
+            (None, None, Some(up)) => format!("up {}", timing::length(Duration::from_secs(up))),
             (None, None, None) => String::new(),
         };
         [
             cluster.name.clone(),
-            way.to_owned(),
+            transport.to_owned(),
             cluster.uid.clone().unwrap_or_default(),
             cluster.version.clone().unwrap_or_default(),
-            cluster.tasks.map(|works| works.to_string()).unwrap_or_default(),
-            online,
+            cluster.tasks.map(|tasks| tasks.to_string()).unwrap_or_default(),
+            status,
         ]
     });
-    output::table(&["NAME", "WAY", "UID", "VERSION", "WORKS", "ONLINE"], rows)
+    output::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], rows)
 }
 
 #[cfg(test)]
@@ -73,13 +73,14 @@ mod tests {
             error: None,
             outage: None,
         };
-        let silence = RelayOutage {
+        let outage = RelayOutage {
             cluster: "inside".to_owned(),
             since: fixtures::NOW.to_owned(),
             reason: "the API server is away".to_owned(),
             units: vec![],
         };
-        let alone = ClusterInfo { name: "alone".to_owned(), outage: Some(silence.clone()), ..eu.clone() };
+        let degraded =
+            ClusterInfo { name: "degraded".to_owned(), outage: Some(outage.clone()), ..eu.clone() };
         let inside = ClusterInfo {
             name: "inside".to_owned(),
             transport: TransportKind::Pull,
@@ -88,13 +89,13 @@ mod tests {
             up_seconds: None,
             tasks: None,
             error: Some("the relay does not answer: it polls, and has not answered within 5 s".to_owned()),
-            outage: Some(silence),
+            outage: Some(outage),
         };
-        insta::assert_snapshot!(text(&[alone, eu, inside]), @r"
-        NAME    WAY   UID   VERSION  WORKS  ONLINE
-        alone   push  8c1a  0.1.0    3      of no use since 2026-11-21 09:00:10Z: the API server is away
-        eu      push  8c1a  0.1.0    3      for 1h02m
-        inside  pull                        no, since 2026-11-21 09:00:10Z: the relay does not answer: it polls, and has not answered within 5 s
+        insta::assert_snapshot!(text(&[degraded, eu, inside]), @r"
+        NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
+        degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is away
+        eu        push       8c1a  0.1.0    3      up 1h02m
+        inside    pull                             down since 2026-11-21 09:00:10Z: the relay does not answer: it polls, and has not answered within 5 s
         ");
     }
 }

@@ -13,7 +13,7 @@ use crate::server::ServerArgs;
 pub(crate) enum ClusterCommand {
     /// Print what connects a cluster: manifests for the cluster, an entry for the control plane
     Connect(Box<connect::ClusterConnectArgs>),
-    /// List the clusters that are connected, and whether their relays answer
+    /// List connected clusters and the state of their relays
     List(list::ClusterListArgs),
 }
 

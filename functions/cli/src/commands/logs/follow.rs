@@ -119,7 +119,7 @@ impl From<ApiClientError> for FollowError {
 
 /// Whether a unit says nothing more.
 fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
-    let is_open = matches!(run.state, RunState::Running | RunState::Stopping);
+    let is_open = matches!(run.state, RunState::Running | RunState::Cancelling);
     match unit.state {
         UnitState::Succeeded | UnitState::Skipped | UnitState::Failed => true,
         UnitState::Blocked | UnitState::Cancelled => !is_open,
@@ -130,7 +130,7 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
 /// Whether all runs of a target are over and none is about to begin.
 fn is_settled(seen: &TargetDetail) -> bool {
     let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Stopping);
-    !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Stopping))
+    !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
 }
 
 impl LogPrinter {

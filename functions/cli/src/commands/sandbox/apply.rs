@@ -83,5 +83,5 @@ impl SandboxApplyArgs {
 /// The uid that an update is for: the life that waits for the name, or else the one that has it and lives.
 fn current_uid(seen: &TargetDetail) -> Option<&str> {
     let living = || is_alive(seen).then_some(seen.info.uid.as_str());
-    seen.waiting.as_deref().or_else(living)
+    seen.waiting_uid.as_deref().or_else(living)
 }

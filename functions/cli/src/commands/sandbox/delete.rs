@@ -42,7 +42,7 @@ impl SandboxDeleteArgs {
         let client = connect(server)?;
         let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
         let info = &seen.info;
-        if let Some(uid) = &seen.waiting {
+        if let Some(uid) = &seen.waiting_uid {
             // Otherwise it would begin as soon as the other one is gone.
             let waiting = WatchedInstance { target: target.clone(), uid: uid.clone(), generation: 1 };
             request(&client, LifecycleType::Deleted, &waiting, None).await?;

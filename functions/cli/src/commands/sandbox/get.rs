@@ -56,12 +56,12 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if let Some(waits) = &info.waits_for {
         let _ = writeln!(text, "Waits for:   {}", why::printable(waits));
     }
-    if let Some(RelayOutage { cluster, since, reason: why, units }) = &detail.outage {
+    if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
         let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
-        let (since, why) = (timing::clock(since), why::printable(why));
-        let _ = writeln!(text, "Silent:      cluster {cluster} gives no answer since {since}: {why}");
-        let _ = writeln!(text, "             waiting for it: {}", units.join(", "));
-        let _ = writeln!(text, "             what to do: ebb why {}", named(&target));
+        let (since, reason) = (timing::clock(since), why::printable(reason));
+        let _ = writeln!(text, "Outage:      cluster {cluster} gives no answer since {since}: {reason}");
+        let _ = writeln!(text, "             waiting units: {}", units.join(", "));
+        let _ = writeln!(text, "             next step: ebb why {}", named(&target));
     }
     if !detail.resources.is_empty() {
         let rows = detail
@@ -119,8 +119,8 @@ mod tests {
             "resources": {"db": {"plugin": "tenant-db@2.1.0", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
             "env": {"DB": {"value": "tenant"}},
             "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
-            "waiting": "7a", "waitsFor": "its preStart units; uid 7a waits for the name",
-            "silence": {"cluster": "eu", "since": fixtures::NOW, "why": "it polls", "units": ["db/a", "db/b"]},
+            "waitingUid": "7a", "waitsFor": "its preStart units; uid 7a waits for the name",
+            "outage": {"cluster": "eu", "since": fixtures::NOW, "reason": "it polls", "units": ["db/a", "db/b"]},
         }))
         .unwrap();
         insta::assert_snapshot!(text(&seen, fixtures::NOW.parse().unwrap()));

@@ -170,7 +170,7 @@ fn webhooks() {
         &[
             "params: {h: {type: string}}\npreStart:\n  a: {webhook: {url: \"https://${params.h}/x\"}}\n  b: {webhook: {url: \"${params.h}\"}}\n  c: {webhook: {url: \"ftp://x/\"}}\n  d: {webhook: {url: \"https://user:word@x/\"}}\n  e: {webhook: {url: \"https://x/${\"}}\n  g: {webhook: {url: \"https://x.${params.h}.org/\"}}\n",
             "preStart:\n  f: {webhook: {url: \"https://x/\", headers: {webhook-id: x}, body: {}}, inputs: {i: x}}\n  e: {webhook: {url: \"https://x/\"}, outputs: {p: {value: \"a ${response.body} b\"}, q: {value: params.x}}}\n",
-            "preStart:\n  a: {webhook: {url: \"https://x/\", idempotent: false, describe: {url: \"https://x/a\"}}}\n  b: {webhook: {url: \"https://x/\", idempotent: false, actsWithin: 1m, describe: {url: \"https://x/b\"}}, timeout: 1m}\n  c: {webhook: {url: \"https://x/\", idempotent: false, actsWithin: 59s, describe: {url: \"https://x/c\"}}, timeout: 1m}\n  d: {webhook: {url: \"https://x/\", actsWithin: 25h}}\n",
+            "preStart:\n  a: {webhook: {url: \"https://x/\", idempotent: false, describe: {url: \"https://x/a\"}}}\n  b: {webhook: {url: \"https://x/\", idempotent: false, maxProcessingTime: 1m, describe: {url: \"https://x/b\"}}, timeout: 1m}\n  c: {webhook: {url: \"https://x/\", idempotent: false, maxProcessingTime: 59s, describe: {url: \"https://x/c\"}}, timeout: 1m}\n  d: {webhook: {url: \"https://x/\", maxProcessingTime: 25h}}\n",
         ],
     );
 }
@@ -378,7 +378,7 @@ fn work_that_exceeds_the_budget() {
     let exhausted: Vec<String> = exhausted.iter().map(Diagnostic::plain).collect();
     assert_eq!(exhausted.len(), 1, "{exhausted:?}");
     assert!(
-        exhausted[0].starts_with("plugin.yaml:") && exhausted[0].contains("error[work-limit]: up to here"),
+        exhausted[0].starts_with("plugin.yaml:") && exhausted[0].contains("error[compile-limit]: up to here"),
         "{exhausted:?}"
     );
 }

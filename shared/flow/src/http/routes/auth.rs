@@ -55,17 +55,17 @@ impl ApiTokens {
     pub(crate) fn check(&self, headers: &HeaderMap, right: ApiPermission) -> Result<(), HttpProblem> {
         let Some(token) = bearer(headers) else {
             let detail = "this needs `Authorization: Bearer TOKEN`";
-            return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
+            return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
         };
         let digest = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
         match self.tokens.iter().find(|(known, _)| *known == digest) {
             None => {
-                Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "unknown-token", "the token is not known"))
+                Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is not known"))
             }
             Some((_, role)) if role.may(right) => Ok(()),
             Some((_, role)) => {
                 let detail = format!("the token's role {role:?} may not do this");
-                Err(HttpProblem::new(StatusCode::FORBIDDEN, "not-allowed", detail))
+                Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail))
             }
         }
     }

@@ -22,7 +22,7 @@ const NOT_VALID: &str = "the token is not valid here";
     (status = 400, body = ProblemDetails, description = "Not a callback."),
     (status = 401, body = ProblemDetails, description = "No token."),
     (status = 403, body = ProblemDetails, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = ProblemDetails, description = "`late`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
+    (status = 409, body = ProblemDetails, description = "`late-result`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
     (status = 410, body = ProblemDetails, description = "The run does not exist, or the attempt of an expired token has ended."),
     (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
     (status = 503, body = ProblemDetails, description = "Try again."),
@@ -35,13 +35,13 @@ pub(crate) async fn complete(
     let Some(token) = bearer(&headers) else {
         let detail =
             "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
-        return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "no-token", detail));
+        return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
     };
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
     // The head is judged before there is memory for a body.
     check_length(&headers, limits::CALLBACK_BODY)?;
     let Some(token) = callback::verify_token(&server.env, token) else {
-        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "token", NOT_VALID));
+        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "invalid-token", NOT_VALID));
     };
     let body = super::read(body, limits::CALLBACK_BODY).await?;
     let (taken, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn complete(
         | CallbackOutcome::Excess(CallbackSource::Relay) => Ok(StatusCode::NO_CONTENT),
         CallbackOutcome::Late(CallbackSource::Webhook) => problem(
             StatusCode::CONFLICT,
-            "late",
+            "late-result",
             "the result is too late to count; a success is recorded, and its cleanup runs",
         ),
         CallbackOutcome::Excess(CallbackSource::Webhook) => problem(
@@ -65,15 +65,15 @@ pub(crate) async fn complete(
                 limits::DISTINCT_RESULTS
             ),
         ),
-        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "token", NOT_VALID),
+        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "invalid-token", NOT_VALID),
         CallbackOutcome::Expired(CallbackSource::Relay) => {
             problem(StatusCode::GONE, "gone", "the attempt has ended, and the token has expired")
         }
         CallbackOutcome::Expired(CallbackSource::Webhook) => {
-            problem(StatusCode::FORBIDDEN, "expired", "the token has expired")
+            problem(StatusCode::FORBIDDEN, "token-expired", "the token has expired")
         }
         CallbackOutcome::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
-        CallbackOutcome::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "callback", &detail),
+        CallbackOutcome::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "invalid-callback", &detail),
     };
     Ok((remainder, answer))
 }

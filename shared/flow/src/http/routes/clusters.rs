@@ -17,7 +17,7 @@ use crate::cluster::PollRejection;
 use crate::http::bodies::{BodyBudget, check_length};
 use crate::http::{HttpProblem, ServerState};
 
-/// Lists the clusters that are connected, with what their relays say of themselves.
+/// Lists the connected clusters, with the information that their relays report.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 503, body = ProblemDetails, description = "Try again."),
@@ -49,8 +49,9 @@ pub(crate) async fn poll(
 ) -> Result<Json<PollResponse>, HttpProblem> {
     // The head is judged before there is memory for a body.
     check_length(&headers, POLL_BODY)?;
-    sign::check_headers(&headers, server.env.now())
-        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string()))?;
+    sign::check_headers(&headers, server.env.now()).map_err(|error| {
+        HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string())
+    })?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
     let cluster =
         server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
@@ -61,8 +62,10 @@ pub(crate) async fn poll(
 
 fn rejection_response(error: PollRejection) -> HttpProblem {
     match error {
-        PollRejection::Unauthenticated(why) => HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", why),
-        PollRejection::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "poll", why),
+        PollRejection::Unauthenticated(why) => {
+            HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", why)
+        }
+        PollRejection::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-poll", why),
         PollRejection::Conflict(code, why) => HttpProblem::new(StatusCode::CONFLICT, code, why),
         PollRejection::Store(error) => error.into(),
     }

@@ -39,11 +39,12 @@ pub(crate) async fn receive(
     body: Body,
 ) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>), HttpProblem> {
     let env = &server.env;
-    let unsigned =
-        |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "signature", error.to_string());
+    let unsigned = |error: SignatureError| {
+        HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string())
+    };
     let no_event = |error: EventError| {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        HttpProblem::new(status, "event", error.to_string())
+        HttpProblem::new(status, "invalid-event", error.to_string())
     };
     // The head is judged before there is memory for a body.
     check_length(&headers, limits::WEBHOOK_BODY)?;
@@ -69,7 +70,7 @@ pub(crate) async fn receive(
         Err(LifecycleRejection::Changed(changes)) => Err(HttpProblem::changed(changes)),
         Err(LifecycleRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
         Err(LifecycleRejection::Missing(detail)) => {
-            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))
+            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
         }
     }
 }

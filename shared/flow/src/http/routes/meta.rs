@@ -6,7 +6,7 @@ use axum::http::{Method, StatusCode, Uri};
 use crate::http::HttpProblem;
 
 /// This document.
-#[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getDocument", responses((status = 200, description = "OpenAPI 3.1")))]
+#[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
     Json(crate::http::openapi())
 }
@@ -26,5 +26,5 @@ pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
 
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> HttpProblem {
     let detail = format!("{} does not take {method}", uri.path());
-    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail)
+    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
 }

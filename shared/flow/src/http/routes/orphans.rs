@@ -4,13 +4,13 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use ebb_protocol::api::{DeleteOrphans, OrphanList, OrphansDeleted, ProblemDetails};
+use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList, ProblemDetails};
 
 use super::auth::ApiPermission;
 use crate::http::{HttpProblem, ServerState};
 use crate::orphans;
 
-/// Lists what is left in clusters of lives that are over, or of which nothing is known.
+/// Lists objects that remain in clusters of instances that have ended, or that are unknown.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 503, body = ProblemDetails, description = "Try again."),
@@ -23,9 +23,9 @@ pub(crate) async fn list(
     Ok(Json(orphans::list(&server.env).await?))
 }
 
-/// Deletes those of these orphans that are proven ours, with what else is left of the same units.
+/// Deletes those of these orphans that are owned, with the other objects of the same tasks.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
-    (status = 200, body = OrphansDeleted), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
     (status = 503, body = ProblemDetails, description = "Try again."),
 ))]
@@ -33,7 +33,7 @@ pub(crate) async fn delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<OrphansDeleted>, HttpProblem> {
+) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
     let asked: DeleteOrphans = super::read_json(body).await?;
     Ok(Json(orphans::delete(&server.env, &asked.uids).await?))

@@ -54,7 +54,7 @@ pub(crate) async fn publish(
         Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
         Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
         Err(PublishRejection::Exists(detail)) => {
-            Err(HttpProblem::new(StatusCode::CONFLICT, "exists", detail))
+            Err(HttpProblem::new(StatusCode::CONFLICT, "already-exists", detail))
         }
         Err(PublishRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
     }

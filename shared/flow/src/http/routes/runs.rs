@@ -20,16 +20,17 @@ const ATTEMPT: &str = "ebb-attempt";
 
 fn parse(run: &str) -> Result<RunId, HttpProblem> {
     run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
-        HttpProblem::new(StatusCode::BAD_REQUEST, "run-id", error.to_string())
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-run-id", error.to_string())
     })
 }
 
-/// Which units of a run.
+/// The units of a run to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct UnitsQuery {
-    /// The `next` of the page before.
-    after: Option<String>,
+    /// The `nextToken` of the previous page.
+    next_token: Option<String>,
 }
 
 /// A run with its units, as many as fit in an answer.
@@ -50,10 +51,11 @@ pub(crate) async fn get(
     let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
-    let after = query.after.as_deref();
-    runs::page(&mut found, after, limits::API_RESPONSE).ok_or_else(|| {
-        let text = format!("run {run} has no unit {:?}; give what `next` said", after.unwrap_or_default());
-        HttpProblem::new(StatusCode::BAD_REQUEST, "after", text)
+    let token = query.next_token.as_deref();
+    runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
+        let text =
+            format!("run {run} has no unit {:?}; give the `nextToken` of a page", token.unwrap_or_default());
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
     })?;
     Ok(Json(found))
 }

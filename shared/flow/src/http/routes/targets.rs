@@ -18,18 +18,19 @@ use super::auth::ApiPermission;
 use crate::api::{overrides, retry, targets, why};
 use crate::http::{HttpProblem, ServerState};
 
-/// Which targets to list.
+/// The targets to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ListQuery {
     /// Only those of this kind.
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
-    /// What `next` of the page before said.
+    /// The `nextToken` of the previous page.
     #[param(
         pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$"
     )]
-    after: Option<String>,
+    next_token: Option<String>,
     /// Lists targets that are gone instead, for as long as they are remembered.
     #[serde(default)]
     gone: bool,
@@ -47,9 +48,10 @@ pub(crate) async fn list(
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
-    let (kind, after) = (query.kind.as_deref(), query.after.as_deref());
-    let page = targets::list(server.store.as_ref(), list, kind, after).await?;
-    page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "query", wrong.to_string()))
+    let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
+    let page = targets::list(server.store.as_ref(), list, kind, token).await?;
+    page.map(Json)
+        .map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", wrong.to_string()))
 }
 
 fn unknown(kind: &str, name: &str) -> HttpProblem {
@@ -116,7 +118,7 @@ fn override_response(
             Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
         }
         overrides::OverrideOutcome::Incomplete(detail) => {
-            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "incomplete", detail))
+            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
         }
     }
 }

@@ -25,7 +25,7 @@ const NO_SWEEP: &str = "no sweep";
 const MISSING: [(&str, &[&str]); 5] = [
     ("", &[]),
     // `sweep` marks in the table that is there what has come through the queue.
-    ("EBB_TABLE", &["table", "list index", "due index", "sweep", "queue"]),
+    ("EBB_TABLE", &["table", "list-index", "due-index", "sweep", "queue"]),
     ("EBB_BUCKET", &["bucket"]),
     ("EBB_QUEUE_URL", &["queue"]),
     (NO_SWEEP, &["queue"]),

@@ -55,7 +55,7 @@ pub(crate) struct CountRow {
     messages: usize,
     webhooks: usize,
     begun_ms: u128,
-    took_ms: u128,
+    duration_ms: u128,
     by_operation: std::collections::BTreeMap<&'static str, u64>,
 }
 
@@ -78,7 +78,7 @@ impl CountRow {
             messages: cost.messages,
             webhooks: cost.webhooks,
             begun_ms: cost.begun.as_millis(),
-            took_ms: cost.took.as_millis(),
+            duration_ms: cost.took.as_millis(),
             by_operation: figures.requests,
         }
     }
@@ -138,7 +138,7 @@ impl CountRow {
             self.largest_head.to_string(),
             self.messages.to_string(),
             format!("{:.2}", self.begun_ms as f64 / 1000.0),
-            format!("{:.2}", self.took_ms as f64 / 1000.0),
+            format!("{:.2}", self.duration_ms as f64 / 1000.0),
         ]
     }
 }

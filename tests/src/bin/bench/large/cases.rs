@@ -50,7 +50,7 @@ impl LargeCase {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LargeMeasurement {
     case: LargeCase,
-    took_ms: u64,
+    duration_ms: u64,
     peak_mib: u64,
     requests: BTreeMap<String, u64>,
 }
@@ -59,7 +59,7 @@ impl LargeMeasurement {
     pub(crate) fn line(&self) -> String {
         let requests: Vec<String> =
             self.requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        let (name, took, peak) = (self.case.name(), self.took_ms, self.peak_mib);
+        let (name, took, peak) = (self.case.name(), self.duration_ms, self.peak_mib);
         format!("{name:10} {took:>7} ms {peak:>5} MiB  {}", requests.join(", "))
     }
 
@@ -67,8 +67,8 @@ impl LargeMeasurement {
     pub(crate) fn broken(&self) -> Vec<String> {
         let name = self.case.name();
         let mut broken = Vec::new();
-        if u128::from(self.took_ms) > TIME.as_millis() {
-            broken.push(format!("{name} takes {} ms; an invocation has {TIME:?}", self.took_ms));
+        if u128::from(self.duration_ms) > TIME.as_millis() {
+            broken.push(format!("{name} takes {} ms; an invocation has {TIME:?}", self.duration_ms));
         }
         if self.peak_mib > MEMORY_MIB {
             broken.push(format!("{name} takes {} MiB; a function has {MEMORY_MIB}", self.peak_mib));
@@ -91,8 +91,8 @@ pub(crate) async fn measure(
     let begun = Instant::now();
     Box::pin(invoke(case, &world, resources)).await?;
     let took = begun.elapsed();
-    let took_ms = u64::try_from(took.as_millis())?;
-    Ok(LargeMeasurement { case, took_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
+    let duration_ms = u64::try_from(took.as_millis())?;
+    Ok(LargeMeasurement { case, duration_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
 }
 
 /// The platform has not been told yet that the target of the large run is ready.
