@@ -111,7 +111,7 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
     })
 }
 
-/// Two units that wait for nothing, and surroundings that are short of something.
+/// Two units that wait for nothing, and an environment that is short of something.
 fn scarce() -> Vec<ModelCase> {
     let mut cases = Vec::new();
     let mut add = |name: &str, runs, budget, change: fn(&mut ModelGraph)| {

@@ -41,7 +41,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
     None
 }
 
-/// A try that nobody has got must not have run out of time.
+/// An attempt that nobody has got must not have run out of time.
 fn never_sent(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();

@@ -264,7 +264,7 @@ impl ModelSimulation {
             faults.push(StepChoice::Tick(now + LONG_MS));
         }
         if !deletion.asked && may_begin {
-            // A life that has come to rest is ended.
+            // An instance that has come to rest is ended.
             if quiet && usual.is_empty() && !self.is_open() {
                 usual.push(StepChoice::Delete);
             } else if budget.deletions > 0 || deletion.begun {

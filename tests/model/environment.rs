@@ -266,7 +266,7 @@ impl ModelEnvironment {
         self.graph.unreachable.is_some_and(|silent| u32::try_from(silent) == Ok(position))
     }
 
-    /// Returns whether only a deletion ends the life: a cluster that gives no answer was asked again and again.
+    /// Returns whether only a deletion ends the instance: a cluster that gives no answer was asked again and again.
     pub(super) fn is_hopeless(&self) -> bool {
         self.graph.unreachable.is_some() && self.state().asked_in_vain >= IN_VAIN
     }
@@ -449,7 +449,7 @@ fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
     stand
 }
 
-/// What a try of a setup unit makes when it succeeds: each try another thing.
+/// What an attempt of a setup unit makes when it succeeds: each attempt another thing.
 fn made(parcel: &UnitRequest) -> String {
     format!("{}#{}", parcel.unit, parcel.attempt)
 }

@@ -21,7 +21,7 @@ pub struct ExploreReport {
     pub states: usize,
     /// Paths, each to its end or to a state that was seen.
     pub paths: usize,
-    /// Paths that went to the end of the life.
+    /// Paths that went to the end of the instance.
     pub ends: usize,
     pub longest: usize,
     pub violation: Option<Violation>,
@@ -132,8 +132,8 @@ impl PathSearch<'_> {
             wrong: None,
             ended: false,
         }));
-        let (world, walker, budget) = (Arc::clone(&place), Arc::clone(&walk), self.case.budget);
-        place.runtime.run(async move { step_all(&world, &walker, budget).await });
+        let (simulation, walker, budget) = (Arc::clone(&place), Arc::clone(&walk), self.case.budget);
+        place.runtime.run(async move { step_all(&simulation, &walker, budget).await });
         drop(place);
         let walk = Arc::into_inner(walk).expect("the walk is over").into_inner().expect("it did not panic");
         self.path = walk.path;

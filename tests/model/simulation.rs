@@ -1,4 +1,4 @@
-//! One world: the real functions over a table that the explorer opens operation by operation.
+//! One simulation: the real functions over a table that the explorer opens operation by operation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -189,7 +189,7 @@ pub(super) enum InvocationEnd {
     Again,
 }
 
-/// A world.
+/// A simulation.
 pub(super) struct ModelSimulation {
     /// True if the first look at a run is later than the deadline of its units.
     starts_late: bool,
@@ -217,7 +217,7 @@ impl ebb_flow::ports::RandomSource for FixedRandom {
 }
 
 impl ModelSimulation {
-    /// A world in which the target was created just now, and its roots are about to be sent.
+    /// A simulation in which the target was created just now, and its roots are about to be sent.
     pub(super) fn new(loaded: &Arc<CompiledPlan>, graph: &ModelGraph, budget: &FaultBudget) -> Self {
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
@@ -349,7 +349,7 @@ impl ModelSimulation {
         let env = self.env();
         self.environment.state().stop_begun |= invocation == ModelInvocation::Delete;
         match invocation.clone() {
-            ModelInvocation::Begin => unreachable!("that is how a world begins"),
+            ModelInvocation::Begin => unreachable!("that is how a simulation begins"),
             ModelInvocation::Deliver(number) => {
                 let mail = self.environment.state().deliveries.get(&number).cloned();
                 let outer = self.environment.clone();

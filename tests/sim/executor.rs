@@ -63,7 +63,7 @@ impl ScenarioExecutor {
         self.ledger.state().sent.push(sent);
     }
 
-    /// Does what a try does, in its time.
+    /// Does what an attempt does, in its time.
     pub(super) async fn execute(
         &self,
         name: String,

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::SimRandom;
 
-macro_rules! mishaps {
+macro_rules! faults {
     ($($(#[$doc:meta])* $kind:ident = $name:literal, $weight:literal;)*) => {
-        /// A kind of mishap.
+        /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum FaultKind { $($(#[$doc])* $kind,)* }
 
@@ -27,7 +27,7 @@ macro_rules! mishaps {
     };
 }
 
-mishaps! {
+faults! {
     /// The invocation dies before a write of the table or the bucket.
     DeathBeforeWrite = "death-before-write", 40;
     DeathAfterWrite = "death-after-write", 40;
@@ -52,7 +52,7 @@ mishaps! {
     SweepMissed = "sweep-missed", 400;
     /// A message of the queue is never delivered.
     MessageLost = "message-lost", 300;
-    MessageDuplicated = "message-doubled", 300;
+    MessageDuplicated = "message-duplicated", 300;
     /// It is delivered up to ten minutes late.
     MessageLate = "message-late", 200;
     /// A callback does not arrive; it is sent again.
@@ -60,7 +60,7 @@ mishaps! {
     /// A callback is taken and its sender does not get to know: it is sent again.
     CallbackAnswerLost = "callback-answer-lost", 200;
     /// A callback is sent once more, up to ten minutes later.
-    CallbackDuplicated = "callback-doubled", 200;
+    CallbackDuplicated = "callback-duplicated", 200;
     /// A callback is first sent up to two minutes late.
     CallbackLate = "callback-late", 100;
     /// The server of a webhook unit never calls back.
@@ -70,7 +70,7 @@ mishaps! {
     /// Its answer does not arrive; it is sent again.
     EventAnswerLost = "event-answer-lost", 200;
     /// It is sent once more, up to five minutes later.
-    EventDuplicated = "event-doubled", 300;
+    EventDuplicated = "event-duplicated", 300;
     /// It is first sent up to half a minute late, so that events overtake each other.
     EventLate = "event-late", 200;
     /// A relay is out of reach for one request.
@@ -80,7 +80,7 @@ mishaps! {
     /// A relay does what it is asked, and its answer is lost.
     RelayAnswerLost = "relay-answer-lost", 100;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
-    RelayRequestDuplicated = "relay-request-doubled", 100;
+    RelayRequestDuplicated = "relay-request-duplicated", 100;
     /// What ran a pod unit vanishes.
     PodLost = "pod-lost", 60;
     /// A request to a webhook unit's server does not arrive.
@@ -89,10 +89,10 @@ mishaps! {
     ResponseLost = "response-lost", 60;
     /// The server is busy and says for how long.
     ServerBusy = "server-busy", 80;
-    /// A try of a unit fails.
-    AttemptFails = "try-fails", 150;
-    /// A try of a unit never ends.
-    AttemptHangs = "try-hangs", 25;
+    /// An attempt of a unit fails.
+    AttemptFails = "attempt-fails", 150;
+    /// An attempt of a unit never ends.
+    AttemptHangs = "attempt-hangs", 25;
     /// A unit of the setup fails until an operator mends it.
     SetupBroken = "setup-broken", 30;
     /// A unit of the teardown fails until an operator mends it.
@@ -111,12 +111,12 @@ mishaps! {
     GatewayGivesUp = "gateway-gives-up", 80;
     /// A lifecycle webhook is captured and sent in binary mode, as an event of another type.
     EventBinary = "event-binary", 200;
-    /// Targets wait for a cluster that gives no answer until all others have come to rest. One chance per world.
-    ClusterUnreachable = "cluster-silent", 1000;
-    /// The cluster runs few scripts at one time. One chance per world.
+    /// Targets wait for a cluster that gives no answer until all others have come to rest. One chance per simulation.
+    ClusterUnreachable = "cluster-unreachable", 1000;
+    /// The cluster runs few scripts at one time. One chance per simulation.
     SlotsScarce = "slots-scarce", 1000;
-    /// An invocation sends few units. One chance per world.
-    DispatchesScarce = "sends-scarce", 1000;
+    /// An invocation sends few units. One chance per simulation.
+    DispatchesScarce = "dispatches-scarce", 1000;
 }
 
 impl fmt::Display for FaultKind {
@@ -125,7 +125,7 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// The kinds that a world is spared.
+/// The kinds that a simulation leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExcludedFaults(Vec<FaultKind>);
 
@@ -166,17 +166,17 @@ struct FaultStream {
     injected: AtomicU64,
 }
 
-/// What goes wrong in one world, as its seed says.
+/// Decides from a seed which faults happen in one simulation.
 pub struct FaultInjector(Vec<FaultStream>);
 
 impl FaultInjector {
-    /// The mishaps of the world of `seed`: each kind happens never, seldom or often there.
-    pub fn new(seed: u64, spared: &ExcludedFaults) -> Self {
+    /// Returns the faults of the simulation of `seed`: each kind happens never, seldom or often in it.
+    pub fn new(seed: u64, excluded: &ExcludedFaults) -> Self {
         let calm = SimRandom::new(seed ^ 0xca1f).below(20) == 0;
         let stream = |(number, kind): (u64, &FaultKind)| {
             let random = SimRandom::new(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_97f4_a7c1));
             let rate = match random.below(8) {
-                _ if calm || spared.has(*kind) => 0,
+                _ if calm || excluded.has(*kind) => 0,
                 0..=3 => 0,
                 4..=6 => kind.weight().div_ceil(4),
                 _ => kind.weight(),

@@ -236,7 +236,7 @@ impl HttpCall for RefusingServer {
     }
 }
 
-/// A world with many targets.
+/// A simulation with many targets.
 pub struct Fleet {
     pub runtime: SimRuntime,
     pub table: Arc<SimTable>,
@@ -264,7 +264,7 @@ fn plugin(design: &FleetScenario) -> String {
 }
 
 impl Fleet {
-    /// A world without targets, in which the schedule runs.
+    /// A simulation without targets, in which the schedule runs.
     pub fn new(design: FleetScenario) -> Self {
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));

@@ -30,18 +30,18 @@ pub struct SimFunctions {
     invocations: AtomicU64,
 }
 
-/// What makes the life of functions hard.
+/// The faults of function instances.
 pub(super) struct FunctionFaults {
     /// When an invocation is ended, in milliseconds after it began.
     pub(super) timeout: u64,
     /// Where it may find nothing in its memory.
     pub(super) faults: Arc<FaultInjector>,
-    /// Makes the surroundings of an instance that knows nothing yet.
+    /// Creates the environment of a function instance with an empty memory.
     pub(super) instance: Box<dyn Fn() -> Env + Send + Sync>,
 }
 
 impl SimFunctions {
-    /// Without surroundings yet.
+    /// Has no environment yet.
     pub fn new(runtime: SimRuntime, table: Arc<SimTable>) -> Self {
         Self {
             runtime,
@@ -53,7 +53,7 @@ impl SimFunctions {
         }
     }
 
-    /// Gives the surroundings, or takes them away, which ends the circle in which they know each other.
+    /// Sets the environment, or removes it, which ends the reference cycle between them.
     pub fn set_env(&self, env: Option<Env>) {
         if env.is_none() {
             *self.faults.lock().expect("no panic while it is held") = None;
@@ -61,7 +61,7 @@ impl SimFunctions {
         *self.env.lock().expect("no panic while it is held") = env.map(Arc::new);
     }
 
-    /// Gives the surroundings, ends what takes too long, and lets invocations begin in new instances.
+    /// Sets the environment, ends invocations that take too long, and lets invocations begin in new instances.
     pub(super) fn inject_faults(&self, hardship: FunctionFaults) {
         self.set_env(Some((hardship.instance)()));
         *self.faults.lock().expect("no panic while it is held") = Some(hardship);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::SimTaskId;
 
-/// A request to start a try of a unit, as its receiver got it.
+/// A request to start an attempt of a unit, as its receiver got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartEntry {
     pub unit: String,
@@ -19,7 +19,7 @@ pub struct StartEntry {
     pub fresh: bool,
 }
 
-/// How a try really ended.
+/// How an attempt really ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishEntry {
     pub unit: String,
@@ -53,7 +53,7 @@ impl Ledger {
         self.0.lock().expect("no panic while it is held")
     }
 
-    /// The requests that started the first try of each unit.
+    /// The requests that started the first attempt of each unit.
     pub fn starts(&self) -> BTreeMap<String, StartEntry> {
         let mut starts = BTreeMap::new();
         for sent in &self.state().sent {
@@ -72,7 +72,7 @@ impl Ledger {
     }
 }
 
-/// Counts something as active for as long as it lives.
+/// Counts something as active for as long as it exists.
 pub(super) struct ActiveGuard(std::sync::Arc<Ledger>);
 
 impl ActiveGuard {

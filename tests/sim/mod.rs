@@ -1,4 +1,4 @@
-//! A small world in which the functions run: a table, a clock, a queue, servers, a cluster and a platform, all in
+//! A small simulation in which the functions run: a table, a clock, a queue, servers, a cluster and a platform, all in
 //! memory, on one thread, in virtual time.
 //!
 //! The functions are the real ones; only what surrounds them is made here. Everything happens in an order that follows

@@ -237,7 +237,7 @@ impl ReadTarget for SimTable {
 }
 
 impl SimTable {
-    /// Moves a target, and keeps the plan of a life with it.
+    /// Moves a target, and keeps the plan of an instance with it.
     async fn transact(
         &self,
         transition: &TargetTransition,
@@ -250,8 +250,8 @@ impl SimTable {
             let written = seen == transition.expected_version;
             if written {
                 state.targets.insert(key, target.clone());
-                if let Some((life, json)) = plan {
-                    state.plans.insert(life.to_owned(), json.to_vec());
+                if let Some((instance, json)) = plan {
+                    state.plans.insert(instance.to_owned(), json.to_vec());
                 }
                 if let Some(tombstone) = &transition.tombstone {
                     state.tombstones.insert(tombstone.uid.clone(), tombstone.ended);
@@ -283,10 +283,10 @@ impl MoveTarget for SimTable {
     async fn begin_instance(
         &self,
         transition: &TargetTransition,
-        life: &str,
+        instance: &str,
         plan: &[u8],
     ) -> StoreResult<bool> {
-        self.transact(transition, Some((life, plan))).await
+        self.transact(transition, Some((instance, plan))).await
     }
 
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
@@ -347,16 +347,16 @@ fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
 
 #[async_trait]
 impl PlanStore for SimTable {
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()> {
+    async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            state.plans.insert(life.to_owned(), json.to_vec());
+            state.plans.insert(instance.to_owned(), json.to_vec());
             ((), || "plan".to_owned())
         })
         .await
     }
 
-    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>> {
-        self.read(|state| state.plans.get(life).cloned()).await
+    async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
+        self.read(|state| state.plans.get(instance).cloned()).await
     }
 }
 
@@ -382,9 +382,9 @@ impl ReadPlugins for SimTable {
 impl PutExpiry for SimTable {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.write("PutItem", |state| {
-            let life = ebb_protocol::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
-            let what = format!("{life} expires {:?}", expiry.due);
-            state.expiries.insert(life, expiry.clone());
+            let instance = ebb_protocol::id::instance_key(&expiry.kind, &expiry.name, &expiry.uid);
+            let what = format!("{instance} expires {:?}", expiry.due);
+            state.expiries.insert(instance, expiry.clone());
             ((), || what)
         })
         .await

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use ebb_engine::Timestamp;
 
-/// When every world begins, in milliseconds since 1970.
+/// When every simulation begins, in milliseconds since 1970.
 const BEGIN: u64 = 1_700_000_000_000;
 
 /// Names a task; later ones have higher numbers.
@@ -30,7 +30,7 @@ struct RuntimeState {
     timers: Mutex<BTreeMap<(u64, u64), Waker>>,
 }
 
-/// The tasks and the time of a world.
+/// The tasks and the time of a simulation.
 #[derive(Clone, Default)]
 pub struct SimRuntime(Arc<RuntimeState>);
 
@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SimRuntime {
-    /// Milliseconds since the world began.
+    /// Milliseconds since the simulation began.
     pub fn elapsed(&self) -> u64 {
         self.0.now.load(Ordering::Relaxed)
     }

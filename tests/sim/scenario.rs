@@ -1,4 +1,4 @@
-//! What a world is to do: units with edges, durations and failures, written as documents of our own format.
+//! What a simulation is to do: units with edges, durations and failures, written as documents of our own format.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub enum SetupHook {
     Post,
 }
 
-/// How its tries end.
+/// How its attempts end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFate {
     /// The first so many fail, the others succeed.
@@ -33,10 +33,10 @@ pub enum AttemptFate {
     Skipped,
 }
 
-/// What its tries make.
+/// What its attempts make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScenarioEffect {
-    /// The same thing, half way through, whether the try then fails or not.
+    /// The same thing, half way through, whether the attempt then fails or not.
     Once,
     /// A new thing with each success.
     PerAttempt,
@@ -56,7 +56,7 @@ pub struct UndoUnit {
 pub struct SetupUnit {
     pub stage: SetupHook,
     pub kind: ScenarioAction,
-    /// How long a try takes, in milliseconds.
+    /// How long an attempt takes, in milliseconds.
     pub millis: u64,
     /// Units whose output it reads; lower positions only.
     pub reads: Vec<usize>,

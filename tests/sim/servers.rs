@@ -18,7 +18,7 @@ enum ScenarioAttempt {
     Ended(Ended),
 }
 
-/// The server of webhook units. It knows a try by its `webhook-id` and does its work once.
+/// The server of webhook units. It knows an attempt by its `webhook-id` and does its work once.
 pub struct ScenarioServer {
     executor: Arc<ScenarioExecutor>,
     attempts: Arc<Mutex<BTreeMap<String, ScenarioAttempt>>>,

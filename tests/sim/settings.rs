@@ -1,4 +1,4 @@
-//! The settings of every world.
+//! The settings of every simulation.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Everything together, and the life of one target in it.
+//! Everything together, and the instance of one target in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,11 +21,11 @@ use super::{
 const SWEEP_MS: u64 = 60_000;
 /// The platform looks, and repeats what was not answered, this often.
 const POLL_MS: u64 = 1_000;
-/// After this much virtual time a life that has not come to rest is given up.
+/// After this much virtual time an instance that has not come to rest is given up.
 const PATIENCE_MS: u64 = 6 * 3_600_000;
 /// Nothing is due for longer, whatever else hangs. The time of sweeps that died does not count.
 const LATEST_MS: u64 = 5 * 60_000;
-/// How long the world is watched after the end: longer than the queue can hold a message.
+/// How long the simulation is watched after the end: longer than the queue can hold a message.
 const LINGER_MS: u64 = 1_200_000;
 /// A target that waits for a cluster that gives no answer, and the plugin of its only unit.
 const BYSTANDER: &str = "bystander";
@@ -33,7 +33,7 @@ const BYSTANDER_PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: byst
     runners:\n  shell: {image: \"busybox:1.37\"}\n\
     preStart:\n  waits: {pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n";
 
-/// What goes wrong in a world, and its settings that matter.
+/// What goes wrong in a simulation, and its settings that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScenarioFaults {
     pub queue: QueueFaults,
@@ -70,7 +70,7 @@ impl Default for ScenarioFaults {
     }
 }
 
-/// How a life ended.
+/// How an instance ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioEnd {
     /// Where the target stood when its setup had come to rest; `None`: there was no target.
@@ -87,7 +87,7 @@ pub struct ScenarioEnd {
     pub violations: Vec<String>,
 }
 
-/// A world with one target.
+/// A simulation with one target.
 pub struct ScenarioSimulation {
     pub runtime: SimRuntime,
     pub table: Arc<SimTable>,
@@ -109,7 +109,7 @@ impl Drop for ScenarioSimulation {
 }
 
 impl ScenarioSimulation {
-    /// A world in which `scenario`'s plugin is published and nothing else has happened.
+    /// A simulation in which `scenario`'s plugin is published and nothing else has happened.
     pub fn new(scenario: &Scenario, faults: ScenarioFaults) -> Self {
         let runtime = SimRuntime::default();
         let scenario = Arc::new(scenario.clone());
@@ -161,7 +161,7 @@ impl ScenarioSimulation {
         Self { runtime, table, ledger, functions, queue, relay, scenario, overdue, unreachable_cluster }
     }
 
-    /// The lifecycle webhook of a life of this uid.
+    /// The lifecycle webhook of an instance of this uid.
     pub fn event(&self, asked: LifecycleType, uid: &str) -> LifecycleData {
         LifecycleData {
             kind: "sandbox".to_owned(),
@@ -186,7 +186,7 @@ impl ScenarioSimulation {
         self.send_lifecycle_of(asked, "uid-1")
     }
 
-    /// As [`Self::send_lifecycle`], of another life of the same name.
+    /// As [`Self::send_lifecycle`], of another instance of the same name.
     pub fn send_lifecycle_of(
         &self,
         asked: LifecycleType,
@@ -223,14 +223,14 @@ impl ScenarioSimulation {
 
     /// Lets time pass until nothing moves; false: it still does after hours.
     pub fn run_until_idle(self: &Arc<Self>) -> bool {
-        let world = Arc::clone(self);
+        let simulation = Arc::clone(self);
         let waited = self.runtime.run(async move {
-            let until = world.runtime.elapsed() + PATIENCE_MS;
-            while !world.is_at_rest() {
-                if world.runtime.elapsed() >= until {
+            let until = simulation.runtime.elapsed() + PATIENCE_MS;
+            while !simulation.is_at_rest() {
+                if simulation.runtime.elapsed() >= until {
                     return false;
                 }
-                world.runtime.sleep(POLL_MS).await;
+                simulation.runtime.sleep(POLL_MS).await;
             }
             true
         });

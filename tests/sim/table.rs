@@ -41,14 +41,14 @@ pub type WriteHook =
 pub struct TableState {
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
     pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
-    /// When tries were accepted whose acceptances one write has noted together.
+    /// When attempts were accepted whose acceptances one write has noted together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     pub targets: BTreeMap<(String, String), TargetHead>,
     pub tombstones: BTreeMap<String, Timestamp>,
     pub marks: BTreeMap<HealthMark, Timestamp>,
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
-    /// The removal times of the stored data of lives.
+    /// The removal times of the stored data of instances.
     pub expiries: BTreeMap<String, InstanceExpiry>,
     pub objects: BTreeMap<String, Vec<u8>>,
     /// What was written, in order: when and what.
@@ -107,8 +107,8 @@ impl SimTable {
     }
 
     /// Has things go wrong from now on.
-    pub fn inject_faults(&self, mishaps: Arc<FaultInjector>) {
-        *self.faults.lock().expect("no panic while it is held") = Some(mishaps);
+    pub fn inject_faults(&self, faults: Arc<FaultInjector>) {
+        *self.faults.lock().expect("no panic while it is held") = Some(faults);
     }
 
     /// Keeps no account of what is written from now on.
@@ -116,10 +116,10 @@ impl SimTable {
         self.is_unrecorded.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a mishap happens now.
+    /// Whether a fault happens now.
     pub(super) fn should_inject(&self, kind: FaultKind) -> bool {
-        let mishaps = self.faults.lock().expect("no panic while it is held");
-        mishaps.as_ref().is_some_and(|mishaps| mishaps.should_inject(kind))
+        let faults = self.faults.lock().expect("no panic while it is held");
+        faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
     }
 
     /// What is in it.
@@ -138,8 +138,8 @@ impl SimTable {
             latency.as_ref().map(|(random, most)| random.below(*most + 1))
         };
         let slow = self.should_inject(FaultKind::SlowOperation).then(|| {
-            let mishaps = self.faults.lock().expect("no panic while it is held");
-            mishaps.as_ref().map_or(0, |mishaps| mishaps.random_below(FaultKind::SlowOperation, SLOW_MS))
+            let faults = self.faults.lock().expect("no panic while it is held");
+            faults.as_ref().map_or(0, |faults| faults.random_below(FaultKind::SlowOperation, SLOW_MS))
         });
         if let Some(millis) = millis.max(slow) {
             self.runtime.sleep(millis).await;

@@ -108,6 +108,50 @@ const VAGUE: [&str; 12] = [
     "utils", "managers",
 ];
 
+/// The number of Rust files that may have the same name: a file name in a message or an editor then names one subject.
+const MAX_SAME_FILE_NAME: usize = 3;
+/// File names that Cargo or `rustc` prescribe, and `tests.rs` beside the module that it tests.
+const PRESCRIBED_FILE_NAMES: [&str; 4] = ["lib.rs", "main.rs", "mod.rs", "tests.rs"];
+/// File names that more files have, with their numbers. Add one only if it is the precise term of the subject.
+const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
+    // One concept in each layer that has it: document, store, protocol, engine, relay, API, CLI and tests.
+    ("clusters.rs", 5),
+    ("lifecycle.rs", 4),
+    ("logs.rs", 5),
+    ("orphans.rs", 4),
+    ("outputs.rs", 6),
+    ("record.rs", 5),
+    ("relay.rs", 7),
+    ("run.rs", 8),
+    ("target.rs", 4),
+    ("unit.rs", 5),
+    // The role of a module in its crate or test program.
+    ("api.rs", 4),
+    ("checks.rs", 6),
+    ("client.rs", 4),
+    ("cluster.rs", 4),
+    ("documents.rs", 5),
+    ("fixture.rs", 4),
+    ("functions.rs", 4),
+    ("list.rs", 5),
+    ("names.rs", 4),
+    ("platform.rs", 5),
+    ("queue.rs", 4),
+    ("server.rs", 6),
+    ("servers.rs", 4),
+    ("table.rs", 4),
+    // Build scripts, and the chores that build.
+    ("build.rs", 5),
+];
+
+/// Public types that two crates may declare by the same name. Add one only if no name says the difference.
+const SHARED_TYPE_NAMES: [&str; 0] = [];
+
+/// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
+/// numbers may only decrease.
+const BANNED_WORDS: [([&str; 2], usize); 4] =
+    [(["no", "body"], 212), (["some", "body"], 84), (["who", "ever"], 101), (["a", "new"], 7)];
+
 /// Praise that no figure can hold up, as whole words.
 const PRAISE: [&str; 20] = [
     "amazing",
@@ -259,6 +303,123 @@ fn modules_are_named_after_what_is_in_them() {
         .filter(|file| file.trim_end_matches(".rs").split('/').any(|part| VAGUE.contains(&part)))
         .collect();
     assert!(vague.is_empty(), "names that say nothing: {vague:?}");
+}
+
+#[test]
+fn a_file_name_is_used_at_most_three_times() {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in tree::sources() {
+        files.entry(file.rsplit('/').next().unwrap_or(file)).or_default().push(file);
+    }
+    let mut wrong = Vec::new();
+    for (name, paths) in &files {
+        let listed = FREQUENT_FILE_NAMES.iter().find(|(listed, _)| listed == name).map(|(_, number)| *number);
+        let limit = listed.unwrap_or(MAX_SAME_FILE_NAME);
+        if paths.len() > limit && !PRESCRIBED_FILE_NAMES.contains(name) {
+            wrong.push(format!(
+                "{} files are called {name}, {limit} may be: {}",
+                paths.len(),
+                paths.join(", ")
+            ));
+        }
+    }
+    for (name, number) in FREQUENT_FILE_NAMES {
+        let found = files.get(name).map_or(0, Vec::len);
+        if found < *number {
+            wrong
+                .push(format!("{found} files are called {name}, FREQUENT_FILE_NAMES has {number}: lower it"));
+        }
+        if *number <= MAX_SAME_FILE_NAME {
+            wrong.push(format!("{name} needs no entry in FREQUENT_FILE_NAMES: remove it"));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "rename a module after its subject, or edit FREQUENT_FILE_NAMES in tests/tests/layout.rs:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// Returns the name of the public type that a line declares.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub ")?;
+    let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
+    let name = ["struct ", "enum ", "trait "].iter().find_map(|keyword| rest.strip_prefix(keyword))?;
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+    Some(&name[..end]).filter(|name| !name.is_empty())
+}
+
+#[test]
+fn declarations_of_public_types_are_found() {
+    assert_eq!(public_type("    pub struct RunHead<'a> {"), Some("RunHead"));
+    assert_eq!(public_type("pub unsafe trait Pin: Sized {"), Some("Pin"));
+    assert_eq!(public_type("pub enum Shape {"), Some("Shape"));
+    assert_eq!(public_type("pub struct Unit;"), Some("Unit"));
+    for other in ["pub(crate) struct Local;", "struct Private;", "pub structure: u8,", "pub fn f() {}"] {
+        assert_eq!(public_type(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_public_type_has_its_name_alone() {
+    let packages = packages();
+    // The longest one: `tests/fuzz` is below `tests`.
+    let crate_of = |file: &str| {
+        let above = packages.keys().filter(|directory| file.starts_with(&format!("{directory}/")));
+        above.max_by_key(|directory| directory.len()).cloned().unwrap_or_default()
+    };
+    let mut types: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for file in tree::sources() {
+        for (number, line) in tree::read(file).lines().enumerate() {
+            if let Some(name) = public_type(line) {
+                let place = format!("{file}:{}", number + 1);
+                types.entry(name.to_owned()).or_default().entry(crate_of(file)).or_insert(place);
+            }
+        }
+    }
+    assert!(types.len() > 200, "only {} public types were found", types.len());
+    let shared = types.iter().filter(|(_, crates)| crates.len() > 1);
+    let wrong: Vec<String> = shared
+        .filter(|(name, _)| !SHARED_TYPE_NAMES.contains(&name.as_str()))
+        .map(|(name, crates)| format!("{name}: {}", crates.values().cloned().collect::<Vec<_>>().join(", ")))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "two crates declare a public type of the same name: rename one after its subject, or name it in \
+         SHARED_TYPE_NAMES of tests/tests/layout.rs with a reason:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn banned_words_become_fewer() {
+    let texts = tree::files().iter().filter(|file| file.ends_with(".rs") || file.ends_with(".md"));
+    let texts: Vec<(&String, String)> = texts.map(|file| (file, tree::read(file))).collect();
+    let mut wrong = Vec::new();
+    for (halves, limit) in BANNED_WORDS {
+        let word = halves.concat();
+        let mut places = Vec::new();
+        for (file, text) in &texts {
+            for (number, line) in text.lines().enumerate() {
+                let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+                let uses = words.filter(|it| it.eq_ignore_ascii_case(&word)).count();
+                places.extend(std::iter::repeat_n(format!("{file}:{}", number + 1), uses));
+            }
+        }
+        match places.len() {
+            found if found > limit => wrong.push(format!(
+                "`{word}` is used {found} times, {limit} times at most: name the subject instead in\n  {}",
+                places.join("\n  ")
+            )),
+            found if found < limit => {
+                wrong.push(format!(
+                    "`{word}` is used {found} times: lower its number in BANNED_WORDS to {found}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "BANNED_WORDS of tests/tests/layout.rs:\n{}", wrong.join("\n"));
 }
 
 #[test]

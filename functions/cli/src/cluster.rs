@@ -38,7 +38,8 @@ pub(crate) struct ClusterArgs {
     /// in PATH
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     relay: Option<PathBuf>,
-    /// Runs units in clusters whose relays are installed there: a JSON file of NAME: {url, secret, uid, runnerImage}
+    /// Runs units in clusters whose relays are installed there: a JSON file of NAME: {url, secret, uid,
+    /// entrypointImage}
     #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
     clusters: Option<PathBuf>,
     /// Networks in which those relays are, separated by commas, if they are not public

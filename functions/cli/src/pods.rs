@@ -28,7 +28,7 @@ pub(crate) struct PodsArgs {
     /// The address of Docker or Podman; without it the command's own default
     #[arg(long, value_name = "URL")]
     docker: Option<String>,
-    /// The runner that is copied into containers (`cargo xtask build runner`); without it `ebb-entrypoint` beside this program
+    /// The runner that is copied into containers (`cargo xtask build entrypoint`); without it `ebb-entrypoint` beside this program
     #[arg(long, value_name = "FILE")]
     runner: Option<PathBuf>,
 }
@@ -46,7 +46,7 @@ impl PodsArgs {
         let runner = std::path::absolute(&runner).unwrap_or(runner);
         if !runner.is_file() {
             return Err(CliError::broken(format!("the runner {} does not exist", runner.display()))
-                .with_hint("build it with `cargo xtask build runner`, and name it by --runner"));
+                .with_hint("build it with `cargo xtask build entrypoint`, and name it by --runner"));
         }
         let url = self.docker.as_deref().filter(|url| !url.is_empty());
         let found = ContainerEngine::find(programs, url, runner).await;

@@ -47,11 +47,11 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
     let counted = relay.clone();
     let metrics = async move || {
-        let (running, waiting) = counted.slot_counts();
+        let (running, queued) = counted.slot_counts();
         for (name, count) in [
-            ("ebb_relay_works", counted.task_count()),
-            ("ebb_relay_works_running", running),
-            ("ebb_relay_works_waiting", waiting),
+            ("ebb_relay_tasks", counted.task_count()),
+            ("ebb_relay_tasks_running", running),
+            ("ebb_relay_tasks_queued", queued),
         ] {
             metrics::gauge!(name).set(u32::try_from(count).unwrap_or(u32::MAX));
         }

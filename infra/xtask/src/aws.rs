@@ -6,9 +6,9 @@ use crate::run::root;
 use crate::summary::TestSummary;
 use build::LambdaArchitecture;
 
+mod aws_e2e;
 pub(crate) mod build;
 mod deploy;
-mod deployed;
 mod functions;
 mod lint;
 
@@ -35,7 +35,7 @@ pub(crate) fn all(summary: &mut TestSummary) -> anyhow::Result<()> {
 /// # Errors
 /// When they cannot run here.
 fn runnable() -> anyhow::Result<LambdaArchitecture> {
-    deployed::possible()?;
+    aws_e2e::possible()?;
     LambdaArchitecture::of_this_machine()
 }
 

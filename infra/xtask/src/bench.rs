@@ -15,7 +15,7 @@ pub(crate) enum BenchKind {
     /// The cost on AWS, by what is counted and list prices
     Prices,
     /// Many targets at once on one `ebb dev`: --targets, --pods
-    Crowd,
+    ManyTargets,
     /// Time, requests and memory of invocations in large runs and tables: --units, --gone, --living, --resources
     Large,
     /// Time between the scripts of a chain in a real cluster, beside bare Jobs: --units, --rounds; needs root and Go
@@ -40,7 +40,7 @@ pub(crate) fn all(measurement: BenchKind, arguments: Vec<OsString>) -> anyhow::R
 /// # Errors
 /// Returns an error if it does not compile or fails.
 pub(crate) fn program(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
-    // `crowd` and `chains` start `ebb`, which finds the relay beside itself.
+    // `many-targets` and `chains` start `ebb`, which finds the relay beside itself.
     let packages = ["-p", "ebb-tests", "-p", "ebb", "-p", "ebb-relay"];
     let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];
     run(cargo().args(["build", "--quiet"]).args(packages).args(programs))?;

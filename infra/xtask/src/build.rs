@@ -4,14 +4,14 @@ use clap::Subcommand;
 
 use crate::aws::build as functions;
 use crate::cluster::BinarySet;
-use crate::{chart, images, runner};
+use crate::{chart, entrypoint, images};
 
 /// A thing to build.
 #[derive(Subcommand)]
 pub(crate) enum BuildCommand {
     /// The program that is copied into pods: static, at most 3 MB
-    Runner,
-    /// The relay and the runner, an image of each, as archives that container engines load
+    Entrypoint,
+    /// The relay and the entrypoint, an image of each, as archives that container engines load
     Images(images::ImagesArgs),
     /// The four functions as they are deployed, with their sizes beside a function that does nothing
     Functions(functions::FunctionsBuildArgs),
@@ -31,7 +31,7 @@ pub(crate) enum BuildCommand {
 /// Returns an error if something does not compile or does not meet its limits.
 pub(crate) fn all(order: &BuildCommand) -> anyhow::Result<()> {
     match order {
-        BuildCommand::Runner => runner::all(),
+        BuildCommand::Entrypoint => entrypoint::all(),
         BuildCommand::Images(arguments) => images::all(arguments),
         BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),
         BuildCommand::Chart { check: true } => chart::all(chart::ChartAction::Compare),

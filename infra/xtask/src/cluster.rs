@@ -1,5 +1,5 @@
 //! `cargo xtask cluster`: a whole Kubernetes of one node on this machine. Its programs are built by Go or come from Debian,
-//! its images are written here, and all of it runs in a room of its own (`room`), so that nothing stays of it.
+//! its images are written here, and all of it runs in namespaces of its own (`netns`), so that nothing remains of it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use netns::ClusterNetns;
 use servers::ClusterServer;
 
 use crate::bench::{self, BenchKind};
-use crate::runner;
+use crate::entrypoint;
 
 mod build;
 mod check;
@@ -26,8 +26,8 @@ mod network;
 pub(crate) mod servers;
 mod up;
 
-/// The runner alone.
-const RUNNER: &str = "ebb.test/runner:1";
+/// The image of the entrypoint alone.
+const ENTRYPOINT: &str = "ebb.test/runner:1";
 
 #[derive(Subcommand)]
 pub(crate) enum TestClusterCommand {
@@ -128,25 +128,25 @@ impl Drop for ClusterGuard {
     }
 }
 
-/// Runs the program that measures chains, in a cluster that has the runner.
+/// Runs the program that measures chains, in a cluster that has the image of the entrypoint.
 ///
 /// # Errors
 /// When the cluster cannot be had, or the program fails.
 pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
-    let runner = runner::built()?;
+    let program = entrypoint::built()?;
     let _cluster = ClusterGuard::up()?;
-    let (room, layer) = (found()?, folder::state().join("runner"));
+    let (netns, layer) = (found()?, folder::state().join("entrypoint"));
     folder::remove(&layer)?;
     fs::create_dir_all(&layer)?;
-    fs::copy(runner, layer.join("ebb-entrypoint"))?;
-    images::import(&room, RUNNER, &layer, &["/ebb-entrypoint".to_owned()])?;
+    fs::copy(program, layer.join("ebb-entrypoint"))?;
+    images::import(&netns, ENTRYPOINT, &layer, &["/ebb-entrypoint".to_owned()])?;
     folder::remove(&layer)?;
     let kubectl = folder::state().join("bin/kubectl");
     let places: [(&str, OsString); 5] = [
         ("--kubeconfig", folder::kubeconfig().into()),
         ("--kubectl", kubectl.into()),
-        ("--reach", room.network.host().into()),
-        ("--runner-image", RUNNER.into()),
+        ("--advertise-address", netns.network.host().into()),
+        ("--entrypoint-image", ENTRYPOINT.into()),
         ("--image", images::DEBIAN.into()),
     ];
     let places = places.into_iter().flat_map(|(name, place)| [name.into(), place]);
@@ -170,13 +170,13 @@ fn down() -> anyhow::Result<()> {
 }
 
 fn status() -> anyhow::Result<()> {
-    let room = found()?;
+    let netns = found()?;
     let mut ended = Vec::new();
     let mut said = String::new();
     for server in ClusterServer::value_variants() {
         let name = server.name();
-        match server.running(&room) {
-            Some(pid) => said += &format!("{name:24} runs ({pid} in the room)\n"),
+        match server.running(&netns) {
+            Some(pid) => said += &format!("{name:24} runs ({pid} in the namespaces)\n"),
             None if *server == ClusterServer::Kro && !server.log().exists() => {}
             None => {
                 said += &format!("{name:24} does not run: {}\n", server.log().display());
@@ -185,7 +185,7 @@ fn status() -> anyhow::Result<()> {
         }
     }
     let node = if kubectl::ready() { "is Ready" } else { "is not Ready" };
-    said += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&room));
+    said += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&netns));
     tell(&said);
     if ended.is_empty() { Ok(()) } else { bail!("not all of it runs: {}", ended.join(", ")) }
 }

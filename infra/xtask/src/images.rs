@@ -1,4 +1,4 @@
-//! `cargo xtask build images`: the images of the relay and of the runner, as archives that every container engine loads.
+//! `cargo xtask build images`: the images of the relay and of the entrypoint, as archives that every container engine loads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::cluster::images::archive;
+use crate::entrypoint;
 use crate::run::{cargo, command, folder, root, run};
-use crate::runner;
 
 /// Who verifies the control plane's certificate looks here.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -54,7 +54,7 @@ pub(crate) fn all(arguments: &ImagesArgs) -> anyhow::Result<()> {
     };
     let mut images = vec![("ebb-relay", relay)];
     if !arguments.only_relay {
-        images.push(("ebb-entrypoint", runner::built()?));
+        images.push(("ebb-entrypoint", entrypoint::built()?));
     }
     for (name, program) in images {
         let layer = to.join(format!("{name}.layer"));

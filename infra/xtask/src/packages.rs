@@ -38,7 +38,7 @@ pub(crate) const OF_TESTS: [DebianPackage; 7] = [
     CURL,
     DebianPackage {
         name: "busybox-static",
-        reason: "the images that the runner is tried in",
+        reason: "the images in which tests run the entrypoint",
         present: || works(command("/bin/busybox").arg("true")),
     },
     DebianPackage {

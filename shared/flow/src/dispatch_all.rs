@@ -298,7 +298,7 @@ async fn dispatch_one(
     sender: DispatchReason,
 ) -> Result<DispatchProgress, FlowError> {
     let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
-    let span = tracing::info_span!("try", run = %run.id, unit = key, attempt = this.attempt.0);
+    let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = this.attempt.0);
     Box::pin(send(env, run, this, memory, sender)).instrument(span).await
 }
 

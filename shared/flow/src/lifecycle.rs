@@ -71,7 +71,7 @@ pub async fn begin(
     asked: LifecycleType,
     event: &LifecycleData,
 ) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
-    let span = tracing::info_span!("event", kind = event.kind, name = event.name);
+    let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match asked {
             LifecycleType::Created | LifecycleType::Updated => create(env, plugins, asked, event).await,

@@ -1,7 +1,7 @@
-//! Retention: the stored data of a life is removed some days after it is gone.
+//! Retention: the stored data of an instance is removed some days after it is gone.
 //!
-//! An [`TokenExpiry`] is written before a life begins to end. When it is due, and the life is gone with nothing left of it, its
-//! runs, records, outputs, logs and plan are deleted. Every step may be repeated.
+//! An [`InstanceExpiry`] is written before an instance begins to end. When it is due, and the instance is gone with
+//! nothing left of it, its runs, records, outputs, logs and plan are deleted. Every step may be repeated.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,11 +27,11 @@ const MAX_INSTANCES: usize = 500;
 const AT_ONCE: usize = 4;
 /// For how long a round begins to remove lives.
 const START_WINDOW: Duration = Duration::from_secs(5);
-/// A life that cannot be removed yet is looked at again after this long.
+/// An instance that cannot be removed yet is looked at again after this long.
 const RECHECK_INTERVAL: Millis = Millis(86_400_000);
-/// The first look at a life may take so long. A removal that is cut short goes on with the next look.
+/// The first look at an instance may take so long. A removal that is cut short goes on with the next look.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
-/// A later look may take so long: the proof that nothing is left of a life begins again with each look.
+/// A later look may take so long: the proof that nothing is left of an instance begins again with each look.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The wait after the first failed look; it doubles with each further one.
 const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
@@ -47,14 +47,14 @@ pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), Flow
     write(env, target, (uid, *generation, plan)).await
 }
 
-/// Returns the tombstone of a life that ended at `ended` and that no target will name. From then on it alone tells when the
-/// retention of the life is over.
+/// Returns the tombstone of an instance that ended at `ended` and that no target will name. From then on it alone tells
+/// when the retention of the instance is over.
 pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
     let expires = env.settings.retention.map_or(ended, |retention| ended.plus(retention));
     Tombstone { uid: uid.to_owned(), ended, needed: expires.max(env.now()) }
 }
 
-/// Notes that the plan of a life is to be removed that waits for the name of a target and will not begin.
+/// Notes that the plan of an instance is to be removed that waits for the name of a target and will not begin.
 ///
 /// # Errors
 /// The store's.
@@ -99,12 +99,12 @@ pub async fn remove_expired(
     let mut removed = 0;
     let due = store.list_expired(now, MAX_INSTANCES).await?;
     for damaged in due.damaged {
-        let DamagedExpiry { instance: life, failures, reason, .. } = &damaged;
-        tracing::error!(life, reason, "an expiry cannot be read; what is stored of its life stays");
+        let DamagedExpiry { instance, failures, reason, .. } = &damaged;
+        tracing::error!(instance, reason, "an expiry cannot be read; the data of its instance stays");
         let next = now.plus(retry_wait(*failures));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
         if let Err(error) = store.postpone_damaged(&damaged, next).await {
-            tracing::warn!(%error, life = damaged.instance, "the damaged expiry stays due");
+            tracing::warn!(%error, instance = damaged.instance, "the damaged expiry stays due");
         }
     }
     let looks = due.readable.iter().map(|expiry| async move {
@@ -125,10 +125,10 @@ pub async fn remove_expired(
     error.map_or(Ok(removed), Err)
 }
 
-/// Looks at a life whose retention is over. Returns whether it was removed.
+/// Looks at an instance whose retention is over. Returns whether it was removed.
 ///
 /// # Errors
-/// The store's, when the next look cannot be noted; the life is due in the next round.
+/// The store's, when the next look cannot be noted; the instance is due in the next round.
 async fn process_expiry(
     env: &Env,
     store: &dyn RemoveExpired,
@@ -141,13 +141,13 @@ async fn process_expiry(
         Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
         Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
         Ok(Err(error)) => {
-            tracing::warn!(%error, life = instance_key(expiry), "what is stored of the life is removed later");
+            tracing::warn!(%error, instance = instance_key(expiry), "the data of the instance is removed later");
             postpone_failed(store, expiry, now).await?;
         }
         Err(_) => {
             tracing::warn!(
-                life = instance_key(expiry),
-                "the removal of the life takes too long; it goes on later"
+                instance = instance_key(expiry),
+                "the removal of the instance takes too long; it continues later"
             );
             postpone_failed(store, expiry, now).await?;
         }
@@ -161,7 +161,7 @@ fn retry_wait(failures: u32) -> Millis {
     Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
 }
 
-/// The outcome of a look at a life that is due.
+/// The outcome of a look at an instance that is due.
 enum RetentionOutcome {
     /// Its items and objects are removed.
     Removed,
@@ -197,7 +197,7 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowE
     Ok(target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)))
 }
 
-/// Returns whether what is stored of the life of a gone target is being removed, or was. Such a target has no plan.
+/// Returns whether what is stored of the instance of a gone target is being removed, or was. Such a target has no plan.
 pub(crate) fn is_removed(target: &TargetHead) -> bool {
     target.phase == TargetPhase::Gone && target.plan.is_empty()
 }
@@ -224,7 +224,8 @@ async fn remove_if_ended(
             }
         }
     }
-    // Another life of the name, or no item, means that this life is gone: only a gone target is replaced or removed.
+    // Another instance of the name, or no item, means that this instance is gone: only a gone target is replaced or
+    // removed.
     let own = named.filter(|target| target.uid == expiry.uid);
     if own.is_none()
         && let Some(ended) = env.store.read_tombstone(&expiry.uid).await?
@@ -237,8 +238,8 @@ async fn remove_if_ended(
         InstanceRemains::Open => return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
         InstanceRemains::Possible => {
             tracing::warn!(
-                life = instance_key(expiry),
-                "something of the life may exist; its records are kept"
+                instance = instance_key(expiry),
+                "something of the instance may exist; its records are kept"
             );
             return Ok(RetentionOutcome::Postponed(now.plus(retention)));
         }
@@ -246,7 +247,7 @@ async fn remove_if_ended(
     remove(env, store, expiry, own, plan.as_deref()).await
 }
 
-/// The items and objects of a life that is gone.
+/// The items and objects of an instance that is gone.
 enum InstanceRemains {
     /// Only stored data, and the plan if there is a run.
     Nothing(Option<Arc<CompiledPlan>>),
@@ -301,7 +302,7 @@ async fn remove(
     own: Option<TargetHead>,
     plan: Option<&CompiledPlan>,
 ) -> Result<RetentionOutcome, FlowError> {
-    let life = instance_key(expiry);
+    let instance = instance_key(expiry);
     // The target first: from then on no late success gives it back to a run, whose items may be gone.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
         let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
@@ -316,7 +317,7 @@ async fn remove(
         if plan.is_some_and(|plan| plan.hook_plan(moment).is_none()) {
             continue;
         }
-        let run = RunId::new(&life, expiry.generation, moment);
+        let run = RunId::new(&instance, expiry.generation, moment);
         // Logs are written beside records or without them, so that no item tells of all.
         if plan.is_some_and(|plan| has_scripts(plan, moment)) {
             store.delete_objects(&run).await?;
@@ -325,10 +326,10 @@ async fn remove(
         env.forget_run(&run);
     }
     if !expiry.plan.is_empty() {
-        store.delete_plan(&life).await?;
+        store.delete_plan(&instance).await?;
         env.forget_plan(&expiry.plan);
     }
     store.delete_expiry(expiry).await?;
-    tracing::info!(life, "what was stored of the life is removed");
+    tracing::info!(instance, "the data of the instance is removed");
     Ok(RetentionOutcome::Removed)
 }

@@ -77,12 +77,16 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
         match relay.release(one.cluster.as_deref(), &one.instance).await {
             Ok(()) => {}
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
-                tracing::info!(life = one.instance, reason, "its sensitive outputs are let go of later");
+                tracing::info!(instance = one.instance, reason, "its sensitive outputs are released later");
                 left.push(one.clone());
             }
             // Such as that of a cluster which is not connected any more.
             Err(RelayError::Refused(reason)) => {
-                tracing::warn!(life = one.instance, reason, "its sensitive outputs stay in their cluster");
+                tracing::warn!(
+                    instance = one.instance,
+                    reason,
+                    "its sensitive outputs stay in their cluster"
+                );
             }
         }
     }

@@ -28,7 +28,7 @@ use metrics::MetricCounters;
 use trace::InvocationTrace;
 
 pub use invocation::{FunctionKind, InvocationOrigin, Telemetry};
-pub use metrics::ALL_NAMES as FIGURES;
+pub use metrics::METRIC_NAMES;
 pub use sinks::{InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 
 tokio::task_local! {
@@ -202,7 +202,7 @@ pub(crate) fn target_stuck() {
 /// A sweep has looked at what is due, of which the most urgent was due for `late_ms`.
 pub(crate) fn sweep_ended(looked: usize, late_ms: u64) {
     count(|counters| {
-        counters.swept += looked as u64;
+        counters.items_swept += looked as u64;
         counters.sweep_lag = Some(counters.sweep_lag.map_or(late_ms, |late| late.max(late_ms)));
     });
     if looked > 0 {

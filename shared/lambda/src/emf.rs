@@ -77,10 +77,10 @@ impl EmfLine<'_> {
 
 impl Entry for EmfLine<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let InvocationMetrics { at, function, request_id: request, run, unit, .. } = self.figures;
+        let InvocationMetrics { at, function, request_id, run, unit, .. } = self.figures;
         writer.timestamp(*at);
         writer.value("function", *function);
-        for (name, about) in [("request", request), ("run", run), ("unit", unit)] {
+        for (name, about) in [("requestId", request_id), ("run", run), ("unit", unit)] {
             if let Some(about) = about {
                 writer.value(name, about.as_str());
             }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn one_line_with_what_there_is() {
-        let times = vec![("Late", vec![0]), ("UnitTime", vec![250, 900])];
+        let times = vec![("SweepLag", vec![0]), ("AttemptTime", vec![250, 900])];
         let mut figures = figures(&[("Dispatched", 2), ("Completed", 1)], times);
         let lines = parsed(&figures);
         let [line] = &lines[..] else { panic!("{lines:?}") };
@@ -142,31 +142,31 @@ mod tests {
         let metrics = [
             ("Dispatched", "Count"),
             ("Completed", "Count"),
-            ("Late", "Milliseconds"),
-            ("UnitTime", "Milliseconds"),
+            ("SweepLag", "Milliseconds"),
+            ("AttemptTime", "Milliseconds"),
         ];
         let named = |metric: &Json| (metric["Name"].clone(), metric["Unit"].clone());
         let names: Vec<_> = about["Metrics"].as_array().unwrap().iter().map(named).collect();
         assert_eq!(names, metrics.map(|(name, unit)| (json!(name), json!(unit))));
         for (name, expected) in [
             ("function", json!("complete")),
-            ("request", Json::Null),
+            ("requestId", Json::Null),
             ("run", json!("k-1-pre-start")),
             ("unit", json!("r/make")),
             ("Dispatched", json!(2)),
-            ("Late", json!(0)),
-            ("UnitTime", json!({"Values": [250, 900], "Counts": [1, 1]})),
+            ("SweepLag", json!(0)),
+            ("AttemptTime", json!({"Values": [250, 900], "Counts": [1, 1]})),
         ] {
             assert_eq!(line[name], expected, "{name}");
         }
         figures.request_id = Some("r-1".to_owned());
-        assert_eq!(parsed(&figures)[0]["request"], "r-1");
+        assert_eq!(parsed(&figures)[0]["requestId"], "r-1");
     }
 
     #[test]
     fn no_line_has_more_values_than_are_taken() {
-        let lines = parsed(&figures(&[("Completed", 250)], vec![("UnitTime", (0..250).collect())]));
-        let values = lines.iter().map(|line| line["UnitTime"]["Values"].as_array().unwrap().len());
+        let lines = parsed(&figures(&[("Completed", 250)], vec![("AttemptTime", (0..250).collect())]));
+        let values = lines.iter().map(|line| line["AttemptTime"]["Values"].as_array().unwrap().len());
         assert_eq!(values.collect::<Vec<_>>(), [100, 100, 50]);
         assert_eq!(lines.iter().filter_map(|line| line["Completed"].as_u64()).collect::<Vec<_>>(), [250]);
     }

@@ -10,8 +10,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Has log lines printed as JSON, those that `RUST_LOG` chooses. What an invocation, a run and a try are called stands
-/// beside the fields of a line: `request`, `run`, `unit`, `attempt`, `kind` and `name` of the target.
+/// Has log lines printed as JSON, those that `RUST_LOG` chooses. What an invocation, a run and an attempt are called
+/// stands beside the fields of a line: `requestId`, `run`, `unit`, `attempt`, `kind` and `name` of the target.
 pub fn log() {
     lines(EnvFilter::from_default_env(), std::io::stdout).init();
 }
@@ -146,7 +146,8 @@ mod tests {
         let subscriber = lines(EnvFilter::new("warn,ebb_flow=info,ebb_lambda=info"), move || writer.clone());
         let work = async {
             tracing::info!("before");
-            let span = tracing::info_span!("try", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);
+            let span =
+                tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);
             async { tracing::info!(reason = "no", "failed") }.instrument(span).await;
         };
         tracing::subscriber::with_default(subscriber, || {
@@ -157,11 +158,11 @@ mod tests {
         let kept = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [before, failed] = &lines[..] else { panic!("{kept}") };
-        assert_eq!((&before["request"], &before["function"]), (&json!("req-7"), &json!("complete")));
+        assert_eq!((&before["requestId"], &before["function"]), (&json!("req-7"), &json!("complete")));
         assert_eq!(before["fields"], json!({"message": "before"}));
         assert_eq!(failed["fields"], json!({"message": "failed", "reason": "no"}));
         for (name, expected) in [
-            ("request", json!("req-7")),
+            ("requestId", json!("req-7")),
             ("run", json!("k-1-pre-start")),
             ("unit", json!("r/make")),
             ("attempt", json!(2)),

@@ -102,15 +102,16 @@ struct FunctionContext {
 ///
 /// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has,
 /// and `EBB_INSTALLATION` is what names the stack to relays and never changes. Without
-/// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have it in
-/// its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see [`Clusters::parse`]); it may
-/// be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks for requests to relays, and
-/// to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_KEYS`, `EBB_PLATFORM_SECRET`, `EBB_UNIT_SECRET`, `EBB_TOKEN_KEYS`
-/// are secrets; `EBB_API_TOKENS` is a comma-separated list of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in
-/// the environment or in the secret of AWS Secrets Manager that `EBB_SECRETS` names: a JSON object of them.
-/// `EBB_RETENTION_DAYS` is the number of days for which the data of gone targets is kept; 0 or no value keeps it forever.
-/// `EBB_FIGURES` is the namespace of figures, which are printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a
-/// collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is what it asks for and may stand in the secret.
+/// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have
+/// it in its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see
+/// [`Clusters::parse`]); it may be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks
+/// for requests to relays, and to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_SECRETS`,
+/// `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS` are secrets; `EBB_API_TOKENS` is a comma-separated list
+/// of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in the environment or in the secret of AWS Secrets Manager
+/// that `EBB_SECRET_ARN` names: a JSON object of them. `EBB_RETENTION_DAYS` is the number of days for which the data of
+/// gone targets is kept; 0 or no value keeps it forever. `EBB_METRICS_NAMESPACE` is the namespace of figures, which are
+/// printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is
+/// what it asks for and may stand in the secret.
 ///
 /// Work that outlives its answer is a task of `background`.
 pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
@@ -194,9 +195,9 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         installation: installation(&[&variables.required("EBB_INSTALLATION")?]),
         source: variables.required("EBB_SOURCE")?,
         platform_url: Some(platform).filter(|url| !url.is_empty()),
-        platform_keys: variables.parsed("EBB_PLATFORM_SECRET", WebhookKeys::parse)?,
-        webhook_keys: variables.parsed("EBB_WEBHOOK_KEYS", WebhookKeys::parse)?,
-        unit_keys: variables.parsed("EBB_UNIT_SECRET", WebhookKeys::parse)?,
+        platform_keys: variables.parsed("EBB_PLATFORM_SECRETS", WebhookKeys::parse)?,
+        webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
+        unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
         // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
         max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
@@ -242,7 +243,7 @@ fn telemetry(variables: &FunctionVariables) -> Result<Telemetry, FunctionError> 
     if let Some(collector) = collector {
         telemetry = telemetry.with_spans(collector);
     }
-    Ok(match variables.optional("EBB_FIGURES").as_str() {
+    Ok(match variables.optional("EBB_METRICS_NAMESPACE").as_str() {
         "" => telemetry,
         // Lambda reads there what a function says.
         namespace => telemetry.with_metrics(EmfSink::new(namespace, Box::new(std::io::stdout()))),
@@ -297,7 +298,7 @@ mod tests {
 
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
     #[tokio::test]
-    async fn a_function_without_surroundings_answers() {
+    async fn a_function_without_its_variables_answers() {
         let router = router(ebb_flow::http::api, &Arc::default());
         for _ in 0..2 {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();

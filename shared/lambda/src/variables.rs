@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::FunctionError;
 
 /// Names the secret, by its ARN or its name.
-const SECRET_NAME: &str = "EBB_SECRETS";
+const SECRET_NAME: &str = "EBB_SECRET_ARN";
 /// What it may hold, which is never in a function's configuration.
 pub const SECRET_VARIABLES: [&str; 7] = [
-    "EBB_WEBHOOK_KEYS",
-    "EBB_PLATFORM_SECRET",
-    "EBB_UNIT_SECRET",
+    "EBB_WEBHOOK_SECRETS",
+    "EBB_PLATFORM_SECRETS",
+    "EBB_UNIT_SECRETS",
     "EBB_TOKEN_KEYS",
     "EBB_API_TOKENS",
     "EBB_CLUSTERS",
@@ -30,7 +30,7 @@ pub(crate) struct FunctionVariables {
 }
 
 impl FunctionVariables {
-    /// Reads the secret that `EBB_SECRETS` names, if it names one.
+    /// Reads the secret that `EBB_SECRET_ARN` names, if it names one.
     ///
     /// # Errors
     /// It cannot be read, or is not what is expected.
@@ -84,8 +84,8 @@ fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
     let held: BTreeMap<String, Value> =
         serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
     if held.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
-        return Err("the secret has a name that is none of EBB_WEBHOOK_KEYS, EBB_PLATFORM_SECRET, \
-                    EBB_UNIT_SECRET, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
+        return Err("the secret has a name that is none of EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
+                    EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
     }
     let text = |value| match value {
         Value::String(text) => text,

@@ -82,7 +82,7 @@ async fn keep_running(
     loop {
         tokio::select! {
             () = &mut stop => return relay.stop().await,
-            why = relay.wait() => tracing::warn!(why, "the relay of the cluster has ended, and starts again"),
+            reason = relay.wait() => tracing::warn!(reason, "the relay of the cluster has ended, and starts again"),
         }
         relay = loop {
             let started = async {

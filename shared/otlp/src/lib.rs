@@ -145,7 +145,7 @@ mod tests {
         Span {
             id: id(1, 2),
             parent: Some(SpanId { trace: 1, span: 3, is_remote: true }),
-            name: "unit r/make".to_owned(),
+            name: "attempt r/make".to_owned(),
             kind: SpanKind::Client,
             begun: SystemTime::UNIX_EPOCH,
             ended: SystemTime::UNIX_EPOCH + EXPORT_TIMEOUT,
@@ -181,7 +181,7 @@ mod tests {
         assert!(data.span_context.is_sampled() && !data.span_context.is_remote());
         assert_eq!(data.parent_span_id.to_string(), "0000000000000003");
         assert!(data.parent_span_is_remote);
-        assert_eq!((data.span_kind, &*data.name), (trace::SpanKind::Client, "unit r/make"));
+        assert_eq!((data.span_kind, &*data.name), (trace::SpanKind::Client, "attempt r/make"));
         assert_eq!(data.end_time.duration_since(data.start_time).unwrap(), EXPORT_TIMEOUT);
         assert_eq!(data.attributes, [KeyValue::new("ebb.unit", "r/make"), KeyValue::new("ebb.attempt", 2)]);
         assert_eq!(data.links.links[0].span_context.trace_id().to_string(), format!("{:032x}", 4));

@@ -71,7 +71,7 @@ pub fn probes(relay: Relay) -> Router {
 async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
     let (came, now) = (Instant::now(), Timestamp(now_ms()));
     let refused = |error: SignatureError| {
-        metrics::counter!("ebb_relay_refused_batches_total").increment(1);
+        metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
         (StatusCode::UNAUTHORIZED, error.to_string()).into_response()
     };
     // Nobody gets memory whose signature cannot be right, whatever the body is.
@@ -112,8 +112,8 @@ pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Du
     match relay.batch(batch, late).await {
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.responses) {
-                let answer = answer_label(answer);
-                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "answer" => answer)
+                let result = response_label(answer);
+                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result)
                     .increment(1);
             }
             ReplyOutcome::Response(answers)
@@ -144,17 +144,17 @@ async fn report(
         }
         other => other,
     };
-    let (said, answer) = match reported {
-        Ok(ReportOutcome::Accepted) => ("taken", StatusCode::NO_CONTENT.into_response()),
+    let (result, answer) = match reported {
+        Ok(ReportOutcome::Accepted) => ("accepted", StatusCode::NO_CONTENT.into_response()),
         Ok(ReportOutcome::Gone) => ("gone", StatusCode::GONE.into_response()),
-        Ok(ReportOutcome::Unauthorized) => ("not yours", StatusCode::UNAUTHORIZED.into_response()),
-        Ok(ReportOutcome::Invalid(why)) => ("unreadable", (StatusCode::BAD_REQUEST, why).into_response()),
+        Ok(ReportOutcome::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
+        Ok(ReportOutcome::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
         Err(error) => {
             tracing::warn!(%error, "a report could not be written down");
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
         }
     };
-    metrics::counter!("ebb_relay_reports_total", "answer" => said).increment(1);
+    metrics::counter!("ebb_relay_reports_total", "result" => result).increment(1);
     answer
 }
 
@@ -175,20 +175,20 @@ fn verb(request: &RelayRequest) -> &'static str {
         RelayRequest::Release { .. } => "release",
         RelayRequest::Info => "about",
         RelayRequest::List { .. } => "list",
-        RelayRequest::Delete(_) => "discard",
+        RelayRequest::Delete(_) => "delete",
     }
 }
 
-fn answer_label(answer: &RelayResponse) -> &'static str {
+fn response_label(answer: &RelayResponse) -> &'static str {
     match answer {
         RelayResponse::State(TaskState::Unknown) => "unknown",
         RelayResponse::State(TaskState::Running { .. }) => "running",
-        RelayResponse::State(TaskState::Waiting { .. }) => "waiting",
+        RelayResponse::State(TaskState::Waiting { .. }) => "queued",
         RelayResponse::State(TaskState::Ended(_)) => "ended",
         RelayResponse::State(TaskState::Tombstoned) => "tombstoned",
         RelayResponse::Done | RelayResponse::Info(_) | RelayResponse::Listing(_) => "done",
         RelayResponse::Refused(_) => "refused",
-        RelayResponse::Failed(_) => "failed",
-        RelayResponse::TooLarge => "alone",
+        RelayResponse::Failed(_) => "unavailable",
+        RelayResponse::TooLarge => "too_large",
     }
 }

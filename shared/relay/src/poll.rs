@@ -105,8 +105,8 @@ impl PollClient {
                     post.batches.into_iter().for_each(|mail| self.handle_batch(mail, transit));
                     pauses = self::pauses().build();
                 }
-                Err(why) => {
-                    tracing::warn!(why, "the control plane gives no mail");
+                Err(reason) => {
+                    tracing::warn!(reason, "the control plane gives no batches");
                     tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
                 }
             }
@@ -124,7 +124,7 @@ impl PollClient {
             let outcome = match line.unseal(&mail) {
                 Some(batch) => http::answer_batch(&line.relay, batch, late).await,
                 None => {
-                    metrics::counter!("ebb_relay_refused_batches_total").increment(1);
+                    metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
                     ReplyOutcome::Status {
                         status: 401,
                         message: "it was not sealed for this relay".to_owned(),
@@ -157,8 +157,8 @@ impl PollClient {
                 let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
                 let poll = PollRequest { replies: answers, ..self.empty_poll() };
                 let told = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
-                if let Err(why) = told {
-                    tracing::warn!(why, "answers were not taken");
+                if let Err(reason) = told {
+                    tracing::warn!(reason, "replies were not accepted");
                 }
                 let mut under = self.state();
                 ids.iter().for_each(|id| {
@@ -175,8 +175,8 @@ impl PollClient {
 
     async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
         let posted = self.try_send(poll).await;
-        let answer = if posted.is_ok() { "taken" } else { "failed" };
-        metrics::counter!("ebb_relay_polls_total", "answer" => answer).increment(1);
+        let result = if posted.is_ok() { "accepted" } else { "failed" };
+        metrics::counter!("ebb_relay_polls_total", "result" => result).increment(1);
         posted
     }
 

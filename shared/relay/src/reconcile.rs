@@ -120,9 +120,9 @@ impl Reconciler {
                 self.within_step_timeout(self.mark_acknowledged(name)).await?;
                 Ok(ReconcileAction::RequeueNow)
             }
-            CallbackDelivery::Retry(why) => {
+            CallbackDelivery::Retry(reason) => {
                 let TaskId { unit, attempt } = name;
-                tracing::info!(unit, attempt, why, "the result is not taken yet");
+                tracing::info!(unit, attempt, reason, "the result is not accepted yet");
                 Ok(ReconcileAction::Retry)
             }
         }

@@ -31,7 +31,7 @@ pub(super) enum UndoExpectation {
 /// Outputs, or why there are none.
 pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>;
 
-/// The work of all units of a world.
+/// The work of all units of a simulation.
 pub(super) struct SimExecutor {
     pub(super) runtime: SimRuntime,
     pub(super) functions: Arc<SimFunctions>,
@@ -39,13 +39,13 @@ pub(super) struct SimExecutor {
     pub(super) faults: Arc<FaultInjector>,
 }
 
-/// A run and a unit by the name of a try: `RUN-UNIT`.
+/// A run and a unit by the name of an attempt: `RUN-UNIT`.
 pub(super) fn run_of(name: &str) -> Option<RunId> {
     name.rsplit_once('-')?.0.to_owned().try_into().ok()
 }
 
 impl SimExecutor {
-    /// Counts a try as begun.
+    /// Counts an attempt as begun.
     pub(super) fn begin(
         &self,
         part: &Arc<SimUnit>,
@@ -70,7 +70,7 @@ impl SimExecutor {
         AttemptGuard::new(&self.ledger, self.ledger.begin(this))
     }
 
-    /// Does what a try does, in its time.
+    /// Does what an attempt does, in its time.
     pub(super) async fn execute(&self, running: AttemptGuard) -> SimOutputs {
         let number = running.number();
         let this = self.ledger.state().attempts[number].clone();
@@ -84,7 +84,7 @@ impl SimExecutor {
         if part.effect == UnitEffect::Once {
             self.make(number, part, part.key.clone());
         }
-        // Work that hangs is forgotten by the world: nobody waits for its end.
+        // Work that hangs is forgotten by the simulation: nobody waits for its end.
         if this.receiver.kills() && self.faults.should_inject(FaultKind::AttemptHangs) {
             self.ledger.trace(|| format!("hangs {} #{}", part.name, this.attempt));
             std::future::pending::<()>().await;

@@ -9,7 +9,7 @@ use ebb_protocol::id::RunId;
 use super::super::{SimRuntime, SimTable};
 use super::registry::SimUnit;
 
-/// The receiver of the request for a try.
+/// The receiver of the request for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptReceiver {
     Server,
@@ -20,13 +20,13 @@ pub(super) enum AttemptReceiver {
 }
 
 impl AttemptReceiver {
-    /// Returns whether it can kill the try.
+    /// Returns whether it can kill the attempt.
     pub(super) fn kills(self) -> bool {
         self != Self::Server
     }
 }
 
-/// A try that was begun outside.
+/// An attempt that was begun outside.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptEntry {
     pub(super) unit: Arc<SimUnit>,
@@ -38,7 +38,7 @@ pub(super) struct AttemptEntry {
     pub(super) reads: Vec<String>,
     /// Whether its end is told however late: by a relay, by a callback.
     pub(super) reports: bool,
-    /// When its sender was left without the answer, or got one of a gateway: it believes that the try failed.
+    /// When its sender was left without the answer, or got one of a gateway: it believes that the attempt failed.
     pub(super) given_up: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct AttemptEntry {
 #[derive(Clone, Debug)]
 pub(super) struct SimObject {
     pub(super) unit: Arc<SimUnit>,
-    /// Made by a server after whoever asked had given the try up: it has no way to say so, and nobody can know.
+    /// Made by a server after whoever asked had given the attempt up: it has no way to say so, and nobody can know.
     pub(super) unreported: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct SimLedgerState {
     pub(super) trace: Vec<(u64, String)>,
 }
 
-/// The bounds that the world promises, in milliseconds.
+/// The bounds that the simulation promises, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeBounds {
     /// `L` of the protocol.
@@ -124,7 +124,7 @@ impl SimLedger {
         self.state().violations.push(format!("at {at}: {what}"));
     }
 
-    /// A try begins. Gives its number.
+    /// An attempt begins. Gives its number.
     pub(super) fn begin(&self, this: AttemptEntry) -> usize {
         self.trace(|| format!("begins {} #{} reads {:?}", this.unit.name, this.attempt, this.reads));
         if let Some(why) = self.forbids(&this) {
@@ -141,7 +141,7 @@ impl SimLedger {
         state.attempts.len() - 1
     }
 
-    /// Why a try must not begin now.
+    /// Why an attempt must not begin now.
     fn forbids(&self, this: &AttemptEntry) -> Option<String> {
         let now = self.runtime.now().0;
         let table = self.table.state();
@@ -167,13 +167,13 @@ impl SimLedger {
         }
         let (shard, slot) = Shard::of(Unit(this.unit.unit));
         let head = heads.get(&shard)?;
-        // A relay fences lower tries off; a request to a server that was sent before may still arrive.
+        // A relay fences lower attempts off; a request to a server that was sent before may still arrive.
         let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
         later.then(|| "although a later try has succeeded".to_owned())
     }
 
-    /// Whether whoever asked for a try may have given it up: then what it does is late, and nobody waits for it.
+    /// Whether whoever asked for an attempt may have given it up: then what it does is late, and nobody waits for it.
     pub(super) fn is_given_up(&self, this: &AttemptEntry) -> bool {
         if this.receiver.kills() {
             return false;
@@ -195,7 +195,7 @@ impl SimLedger {
         concluded || stopped.is_some_and(|at| self.runtime.now().0 >= at.0 + wait)
     }
 
-    /// Returns whether no teardown waits for a try. It waits until a request without an answer has landed.
+    /// Returns whether no teardown waits for an attempt. It waits until a request without an answer has landed.
     pub(super) fn is_past_in_flight(&self, this: &AttemptEntry) -> bool {
         match this.given_up {
             Some(at) => self.runtime.elapsed() >= at + self.bounds.max_in_flight,
@@ -203,14 +203,14 @@ impl SimLedger {
         }
     }
 
-    /// Returns whether the run of a try was stopped.
+    /// Returns whether the run of an attempt was stopped.
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
         let table = self.table.state();
         let root = table.heads.get(run).and_then(|heads| heads.get(&Shard::ROOT));
         root.is_some_and(|root| root.head.stopped.is_some())
     }
 
-    /// Checks that what a try reads is there.
+    /// Checks that what an attempt reads is there.
     pub(super) fn check_reads(&self, number: usize, when: &str) {
         let this = self.state().attempts[number].clone();
         if !this.unit.sets_up() || self.is_given_up(&this) {
@@ -269,14 +269,14 @@ impl SimLedger {
 pub(super) struct PendingPost(Arc<SimLedger>, String);
 
 impl PendingPost {
-    /// Notes the request `id`, which no other invocation may have under way. A message that passes a try on and is taken twice
+    /// Notes the request `id`, which no other invocation may have under way. A message that passes an attempt on and is taken twice
     /// at the same time posts it twice.
-    pub(super) fn new(books: &Arc<SimLedger>, id: String) -> Self {
-        let is_passed_on = books.state().passed_on.contains(&id);
-        if !books.state().posted.insert(id.clone()) && !is_passed_on {
-            books.report_violation(format!("{id} is posted while another invocation waits for its answer"));
+    pub(super) fn new(ledger: &Arc<SimLedger>, id: String) -> Self {
+        let is_passed_on = ledger.state().passed_on.contains(&id);
+        if !ledger.state().posted.insert(id.clone()) && !is_passed_on {
+            ledger.report_violation(format!("{id} is posted while another invocation waits for its answer"));
         }
-        Self(Arc::clone(books), id)
+        Self(Arc::clone(ledger), id)
     }
 }
 
@@ -286,13 +286,13 @@ impl Drop for PendingPost {
     }
 }
 
-/// Counts something as active for as long as it lives.
+/// Counts something as active for as long as it exists.
 pub(super) struct SimActivity(Arc<SimLedger>);
 
 impl SimActivity {
-    pub(super) fn new(books: &Arc<SimLedger>) -> Self {
-        books.state().active += 1;
-        Self(Arc::clone(books))
+    pub(super) fn new(ledger: &Arc<SimLedger>) -> Self {
+        ledger.state().active += 1;
+        Self(Arc::clone(ledger))
     }
 }
 
@@ -302,15 +302,15 @@ impl Drop for SimActivity {
     }
 }
 
-/// Marks a try as over when its work ends or is killed, even before its first step.
+/// Marks an attempt as over when its work ends or is killed, even before its first step.
 pub(super) struct AttemptGuard(SimActivity, usize);
 
 impl AttemptGuard {
-    pub(super) fn new(books: &Arc<SimLedger>, number: usize) -> Self {
-        Self(SimActivity::new(books), number)
+    pub(super) fn new(ledger: &Arc<SimLedger>, number: usize) -> Self {
+        Self(SimActivity::new(ledger), number)
     }
 
-    /// The number of the try.
+    /// The number of the attempt.
     pub(super) fn number(&self) -> usize {
         self.1
     }

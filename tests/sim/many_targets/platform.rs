@@ -11,7 +11,7 @@ use super::super::{FaultKind, SimRandom};
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
 
-/// The kind of all targets of a world.
+/// The kind of all targets of a simulation.
 pub(super) const KIND: &str = "sandbox";
 /// What was not answered is sent again after this long.
 const AGAIN_MS: u64 = 1_000;
@@ -23,7 +23,7 @@ const DOUBLED_MS: u64 = 300_000;
 /// The status for a body that is not an event in structured mode.
 const UNSUPPORTED: u16 = 415;
 
-/// One life of a target, as the platform wants it.
+/// One instance of a target, as the platform wants it.
 #[derive(Clone, Debug)]
 pub(super) struct SimInstance {
     pub(super) name: String,
@@ -40,11 +40,11 @@ pub(super) struct SimInstance {
 pub(super) struct PlatformSender(pub(super) Arc<SimExecutor>);
 
 impl PlatformSender {
-    fn event(life: &SimInstance, asked: LifecycleType, generation: u64, document: &str) -> LifecycleData {
+    fn event(instance: &SimInstance, asked: LifecycleType, generation: u64, document: &str) -> LifecycleData {
         LifecycleData {
             kind: KIND.to_owned(),
-            name: life.name.clone(),
-            uid: life.uid.clone(),
+            name: instance.name.clone(),
+            uid: instance.uid.clone(),
             generation,
             document: (asked != LifecycleType::Deleted).then(|| document.to_owned()),
             routing_key: None,
@@ -53,16 +53,16 @@ impl PlatformSender {
 
     /// Sends a webhook, perhaps late, perhaps twice; waits until it is answered, unless it is late.
     async fn send(&self, asked: LifecycleType, event: LifecycleData) {
-        let mishaps = &self.0.faults;
-        if mishaps.should_inject(FaultKind::EventBinary) {
+        let faults = &self.0.faults;
+        if faults.should_inject(FaultKind::EventBinary) {
             self.alter(&event).await;
         }
-        if mishaps.should_inject(FaultKind::EventDuplicated) {
-            let later = mishaps.zero_or_below(FaultKind::EventDuplicated, DOUBLED_MS);
+        if faults.should_inject(FaultKind::EventDuplicated) {
+            let later = faults.zero_or_below(FaultKind::EventDuplicated, DOUBLED_MS);
             self.later(asked, event.clone(), later);
         }
-        if mishaps.should_inject(FaultKind::EventLate) {
-            self.later(asked, event, mishaps.random_below(FaultKind::EventLate, LATE_MS));
+        if faults.should_inject(FaultKind::EventLate) {
+            self.later(asked, event, faults.random_below(FaultKind::EventLate, LATE_MS));
         } else {
             self.deliver(asked, event).await;
         }
@@ -127,27 +127,31 @@ impl PlatformSender {
         self.0.runtime.sleep(millis).await;
     }
 
-    pub(super) async fn create(&self, life: &SimInstance) {
-        self.send(LifecycleType::Created, Self::event(life, LifecycleType::Created, 1, &life.document)).await;
+    pub(super) async fn create(&self, instance: &SimInstance) {
+        self.send(
+            LifecycleType::Created,
+            Self::event(instance, LifecycleType::Created, 1, &instance.document),
+        )
+        .await;
     }
 
-    pub(super) async fn delete(&self, life: &SimInstance) {
-        self.send(LifecycleType::Deleted, Self::event(life, LifecycleType::Deleted, 1, "")).await;
+    pub(super) async fn delete(&self, instance: &SimInstance) {
+        self.send(LifecycleType::Deleted, Self::event(instance, LifecycleType::Deleted, 1, "")).await;
     }
 
-    /// Plays the lives of one name, one after the other or overlapping.
-    pub(super) async fn run(self, lives: Vec<SimInstance>, random: SimRandom) {
+    /// Plays the instances of one name, one after the other or overlapping.
+    pub(super) async fn run(self, instances: Vec<SimInstance>, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
         let pause = async |random: &SimRandom| {
             let most = [0, 3_000, 60_000, 240_000][random.below(4) as usize];
             self.0.runtime.sleep(random.below(most + 1)).await;
         };
         let mut alive: Option<&SimInstance> = None;
-        for life in &lives {
+        for instance in &instances {
             pause(&random).await;
             if random.below(12) == 0 {
                 // Deleted before it is created.
-                self.delete(life).await;
+                self.delete(instance).await;
                 pause(&random).await;
             }
             let overlaps = random.below(2) == 0;
@@ -155,18 +159,18 @@ impl PlatformSender {
                 self.end(before, &random).await;
                 pause(&random).await;
             }
-            self.create(life).await;
+            self.create(instance).await;
             if random.below(4) == 0 {
                 pause(&random).await;
-                let document = if random.below(2) == 0 { &life.document } else { &life.changed };
-                let event = Self::event(life, LifecycleType::Updated, 2 + random.below(3), document);
+                let document = if random.below(2) == 0 { &instance.document } else { &instance.changed };
+                let event = Self::event(instance, LifecycleType::Updated, 2 + random.below(3), document);
                 self.send(LifecycleType::Updated, event).await;
             }
             pause(&random).await;
             if let Some(before) = alive.take() {
                 self.end(before, &random).await;
             }
-            alive = Some(life);
+            alive = Some(instance);
         }
         pause(&random).await;
         if let Some(last) = alive {
@@ -174,13 +178,13 @@ impl PlatformSender {
         }
     }
 
-    async fn end(&self, life: &SimInstance, random: &SimRandom) {
-        if life.expires && random.below(2) == 0 {
+    async fn end(&self, instance: &SimInstance, random: &SimRandom) {
+        if instance.expires && random.below(2) == 0 {
             return;
         }
-        self.delete(life).await;
+        self.delete(instance).await;
         if random.below(8) == 0 {
-            self.delete(life).await;
+            self.delete(instance).await;
         }
     }
 

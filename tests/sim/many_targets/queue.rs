@@ -18,7 +18,7 @@ const DELIVERIES: usize = 3;
 /// How late a message may be, in milliseconds.
 const LATE_MS: u64 = 600_000;
 
-/// What is known of the messages of a world.
+/// What is known of the messages of a simulation.
 #[derive(Default)]
 pub(super) struct MessageCount {
     sent: AtomicU64,

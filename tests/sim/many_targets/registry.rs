@@ -1,4 +1,4 @@
-//! Who is who: every unit of every life, by the stable key that its tries are given.
+//! Who is who: every unit of every instance, by the stable key that its attempts are given.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use ebb_protocol::token::idempotency_key;
 use super::super::SimRandom;
 use super::scenario::UnitAction;
 
-/// What the tries of a unit make.
+/// What the attempts of a unit make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitEffect {
     Nothing,
-    /// The same thing, half way through, whether the try then fails or not.
+    /// The same thing, half way through, whether the attempt then fails or not.
     Once,
     /// A new thing with each success.
     PerAttempt,
 }
 
-/// One unit of one life.
+/// One unit of one instance.
 #[derive(Clone, Debug)]
 pub(super) struct SimUnit {
     pub(super) key: String,
     /// `UID RESOURCE/UNIT`, for people.
     pub(super) name: String,
-    /// The life that it belongs to.
+    /// The instance that it belongs to.
     pub(super) uid: String,
-    /// The name of that life's target.
+    /// The name of that instance's target.
     pub(super) target: String,
     /// `RESOURCE/UNIT`.
     pub(super) unit_key: String,
@@ -38,7 +38,7 @@ pub(super) struct SimUnit {
     /// The positions of what it waits for.
     pub(super) waits_for: Vec<u32>,
     pub(super) effect: UnitEffect,
-    /// How long a try takes, in milliseconds.
+    /// How long an attempt takes, in milliseconds.
     pub(super) millis: u64,
     pub(super) timeout_ms: u64,
     pub(super) outputs: Vec<String>,
@@ -53,16 +53,16 @@ impl SimUnit {
     }
 }
 
-/// How tries, and those who watch them, behave.
+/// How attempts, and those who watch them, behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SimPace {
-    /// Random times, things made once or with each try, operators who retry, skip and abandon.
+    /// Random times, things made once or with each attempt, operators who retry, skip and abandon.
     Random,
     /// Each unit has a time of its own, and makes its thing once; operators retry.
     Steady,
 }
 
-/// The parts of a life.
+/// The parts of an instance.
 pub(super) fn units(
     plan: &Plan,
     kind: &str,
@@ -71,14 +71,14 @@ pub(super) fn units(
     seed: u64,
     pace: SimPace,
 ) -> Vec<Arc<SimUnit>> {
-    let life = id::instance_key(kind, name, uid);
+    let instance = id::instance_key(kind, name, uid);
     let split = |key: &str| match key.split_once('/') {
         Some((resource, unit)) => (resource.to_owned(), unit.to_owned()),
         None => (String::new(), key.to_owned()),
     };
     let key_of = |at: UnitRef| {
         let (resource, unit) = split(&plan.unit(at).expect("plans name their own units").key);
-        idempotency_key(&life, &resource, &unit)
+        idempotency_key(&instance, &resource, &unit)
     };
     let undone: BTreeMap<UnitRef, ()> = plan
         .hooks
@@ -111,7 +111,7 @@ pub(super) fn units(
                     (millis, random.below(3) == 0)
                 }
             };
-            // Whoever answers only once cannot be asked what another try has made: it makes the same thing.
+            // Whoever answers only once cannot be asked what another attempt has made: it makes the same thing.
             let can = matches!(way, UnitAction::Pod | UnitAction::Later);
             let makes = match undone.contains_key(&at) {
                 false => UnitEffect::Nothing,

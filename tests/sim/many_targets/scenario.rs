@@ -1,4 +1,4 @@
-//! What the targets of a world ask for: random plugins, written as documents.
+//! What the targets of a simulation ask for: random plugins, written as documents.
 
 use std::fmt::Write as _;
 

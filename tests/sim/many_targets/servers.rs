@@ -20,7 +20,7 @@ enum ServerAttempt {
     Ended(SimOutputs, usize),
 }
 
-/// What the servers of webhook units remember. They know a try by its `webhook-id` and do its work once.
+/// What the servers of webhook units remember. They know an attempt by its `webhook-id` and do its work once.
 #[derive(Clone, Default)]
 pub(super) struct ServerMemory(Arc<Mutex<BTreeMap<String, ServerAttempt>>>);
 
@@ -78,7 +78,7 @@ impl SimServers {
         None
     }
 
-    /// Begins the work of a try that is not known yet; gives its number.
+    /// Begins the work of an attempt that is not known yet; gives its number.
     fn begin(&self, request: &HttpRequest, id: &str, way: UnitAction) -> Option<usize> {
         let part = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY))?;
         let attempt = header(request, ATTEMPT).parse().ok()?;
@@ -86,7 +86,7 @@ impl SimServers {
             serde_json::from_slice(&request.body).unwrap_or_default();
         let reads = body.values().filter_map(|value| value.as_str().map(str::to_owned)).collect();
         let run = run_of(id.rsplit_once('-')?.0)?;
-        // Whoever makes a new thing with each try has to say so in the end.
+        // Whoever makes a new thing with each attempt has to say so in the end.
         let forgets = part.effect != UnitEffect::PerAttempt
             && self.executor.faults.should_inject(FaultKind::CallbackForgotten);
         let tells = way == UnitAction::Later && !forgets;
@@ -110,7 +110,7 @@ impl SimServers {
         Some(number)
     }
 
-    /// Returns the number of the try that a request asks for. It begins here if it is not known yet.
+    /// Returns the number of the attempt that a request asks for. It begins here if it is not known yet.
     fn number(&self, request: &HttpRequest) -> Result<usize, CallError> {
         let id = header(request, WEBHOOK_ID);
         let unknown = || CallError::Refused(format!("no such unit: {}", request.url));
@@ -120,7 +120,7 @@ impl SimServers {
         }
     }
 
-    /// Notes that the sender of a try's request gets no answer from its server.
+    /// Notes that the sender of an attempt's request gets no answer from its server.
     fn give_up(&self, number: usize) {
         self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
     }
@@ -155,33 +155,33 @@ impl SimServers {
 #[async_trait]
 impl HttpCall for SimServers {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        let mishaps = &self.executor.faults;
-        if mishaps.should_inject(FaultKind::DeathBeforeCall) {
+        let faults = &self.executor.faults;
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
             self.executor.runtime.die().await;
         }
-        if mishaps.should_inject(FaultKind::RequestLost) {
+        if faults.should_inject(FaultKind::RequestLost) {
             return Err(CallError::Connect("as planned".to_owned()));
         }
-        if mishaps.should_inject(FaultKind::ServerBusy) {
-            let after = mishaps.random_below(FaultKind::ServerBusy, 5);
+        if faults.should_inject(FaultKind::ServerBusy) {
+            let after = faults.random_below(FaultKind::ServerBusy, 5);
             let headers = vec![("retry-after".to_owned(), after.to_string())];
             return Ok(HttpResponse { headers, ..response(429, &"".into()) });
         }
         let _posted = PendingPost::new(&self.executor.ledger, header(&request, WEBHOOK_ID));
-        if mishaps.should_inject(FaultKind::GatewayGivesUp) {
+        if faults.should_inject(FaultKind::GatewayGivesUp) {
             let status =
-                GATEWAY[mishaps.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
+                GATEWAY[faults.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
             let number = self.number(&request)?;
             self.executor.ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
             self.give_up(number);
             return Ok(response(status, &"".into()));
         }
         let (response, number) = self.take(&request).await?;
-        if mishaps.should_inject(FaultKind::DeathAfterCall) {
+        if faults.should_inject(FaultKind::DeathAfterCall) {
             self.executor.runtime.die().await;
         }
         let per_try = self.executor.ledger.state().attempts[number].unit.effect == UnitEffect::PerAttempt;
-        if mishaps.should_inject(FaultKind::ResponseLost) {
+        if faults.should_inject(FaultKind::ResponseLost) {
             self.executor.ledger.trace(|| format!("the answer of {} is lost", header(&request, WEBHOOK_ID)));
             self.give_up(number);
             return Err(CallError::Connect(format!("the answer was lost as planned {per_try}")));

@@ -1,4 +1,4 @@
-//! A world with many targets, from its seed to what was wrong with it.
+//! A simulation with many targets, from its seed to what was wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +24,11 @@ use super::scenario::TargetScenario;
 use super::{checks, relay, servers};
 
 const SWEEP_MS: u64 = 60_000;
-/// The world is looked at this often.
+/// The simulation is looked at this often.
 const POLL_MS: u64 = 5_000;
 /// An operator looks at what is stuck this often.
 const RESCUE_MS: u64 = 120_000;
-/// After this much virtual time a world that has not come to rest is given up.
+/// After this much virtual time a simulation that has not come to rest is given up.
 const PATIENCE_MS: u64 = 24 * 3_600_000;
 /// Nothing is due for longer, whatever else hangs. The time of sweeps that are left out or die does not count.
 const LATEST_MS: u64 = 20 * 60_000;
@@ -40,7 +40,7 @@ const MAX_IN_FLIGHT_MS: u64 = 30_000;
 /// A sweep that comes to its end leaves nothing as due as it was that the index names, whatever else hangs. Failing operations
 /// and a lack of time keep it from some things, and from the same thing not so many times.
 const SWEEPS: u32 = 3;
-/// Names of targets in a world.
+/// Names of targets in a simulation.
 const TARGETS: u64 = 5;
 /// Names of targets that wait for a silent cluster begin so.
 const BYSTANDER: &str = "bystander";
@@ -55,12 +55,12 @@ const BYSTANDER_PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: byst
 /// Slots of a cluster that has few, and units that an invocation sends that sends few, at most.
 const FEW: u64 = 3;
 
-/// What a world came to.
+/// What a simulation came to.
 #[derive(Clone, Debug)]
 pub struct SimReport {
     /// Lives that the platform asked for.
     pub instances: u64,
-    /// How often each kind of mishap happened, in the order of [`FaultKind::ALL`].
+    /// How often each kind of fault happened, in the order of [`FaultKind::ALL`].
     pub injected: Vec<u64>,
     /// How often each could have happened.
     pub injection_points: Vec<u64>,
@@ -68,7 +68,7 @@ pub struct SimReport {
     pub notifications: BTreeSet<String>,
     pub attempts: u64,
     pub invocations: u64,
-    /// What must not be; empty for a world that is as it should be.
+    /// What must not be; empty for a simulation that is as it should be.
     pub violations: Vec<String>,
     /// What happened, for people; if it was asked for.
     pub trace: Vec<String>,
@@ -81,7 +81,7 @@ pub enum TraceMode {
     Off,
 }
 
-/// Everything of a world.
+/// Everything of a simulation.
 pub(super) struct Simulation {
     pub(super) runtime: SimRuntime,
     pub(super) table: Arc<SimTable>,
@@ -106,48 +106,49 @@ impl Drop for Simulation {
     }
 }
 
-/// Lets the world of a seed happen, without the mishaps that it is spared.
-pub fn simulate(seed: u64, spared: &ExcludedFaults, trace: TraceMode) -> SimReport {
+/// Runs the simulation of a seed, without the excluded faults.
+pub fn simulate(seed: u64, excluded: &ExcludedFaults, trace: TraceMode) -> SimReport {
     let random = SimRandom::new(seed ^ 0x5eed);
     let designs: Vec<TargetScenario> =
         (0..1 + random.below(2)).map(|_| TargetScenario::random(random.bits())).collect();
-    let mut world = Simulation::new(designs, FaultInjector::new(seed, spared), seed, SimPace::Random, trace);
-    world.populate(&random, seed);
-    world.populate_silence(&random, seed);
-    world.run(&random);
-    world.report()
+    let mut simulation =
+        Simulation::new(designs, FaultInjector::new(seed, excluded), seed, SimPace::Random, trace);
+    simulation.populate(&random, seed);
+    simulation.populate_silence(&random, seed);
+    simulation.run(&random);
+    simulation.report()
 }
 
-/// Lets one target of a design live from its creation to its end, with these mishaps. Its units take their time one
+/// Lets one target of a design live from its creation to its end, with these faults. Its units take their time one
 /// after the other.
 pub fn simulate_target(
     design: &TargetScenario,
     name: &str,
-    mishaps: FaultInjector,
+    faults: FaultInjector,
     trace: TraceMode,
 ) -> SimReport {
-    let mut world = Simulation::new(vec![design.clone()], mishaps, 1, SimPace::Steady, trace);
+    let mut simulation = Simulation::new(vec![design.clone()], faults, 1, SimPace::Steady, trace);
     let (document, changed) = (design.document.replace("NAME", name), String::new());
-    world.register_units(name, "uid-1", &document, 1);
-    let life =
+    simulation.register_units(name, "uid-1", &document, 1);
+    let instance =
         SimInstance { name: name.to_owned(), uid: "uid-1".to_owned(), document, changed, expires: false };
-    world.instances.push(life.clone());
-    world.table.inject_faults(Arc::clone(&world.faults));
-    world.sweep();
-    let sender = PlatformSender(Arc::clone(&world.executor));
-    let (platform, created) = (sender.clone(), life.clone());
-    world.runtime.run(async move { platform.create(&created).await });
-    world.run_until(&SimRandom::new(1), |table, books| {
+    simulation.instances.push(instance.clone());
+    simulation.table.inject_faults(Arc::clone(&simulation.faults));
+    simulation.sweep();
+    let sender = PlatformSender(Arc::clone(&simulation.executor));
+    let (platform, created) = (sender.clone(), instance.clone());
+    simulation.runtime.run(async move { platform.create(&created).await });
+    simulation.run_until(&SimRandom::new(1), |table, ledger| {
         let over = matches!(phase(table), Some(TargetPhase::Ready | TargetPhase::Failed));
-        over && is_quiet(books, table)
+        over && is_quiet(ledger, table)
     });
-    let setup = phase(&world.table);
+    let setup = phase(&simulation.table);
     if setup != Some(TargetPhase::Ready) {
-        world.ledger.report_violation(format!("its setup has ended as {setup:?}"));
+        simulation.ledger.report_violation(format!("its setup has ended as {setup:?}"));
     }
-    world.runtime.run(async move { sender.delete(&life).await });
-    world.end(&SimRandom::new(1));
-    world.report()
+    simulation.runtime.run(async move { sender.delete(&instance).await });
+    simulation.end(&SimRandom::new(1));
+    simulation.report()
 }
 
 /// The phase of the only target.
@@ -158,7 +159,7 @@ fn phase(table: &SimTable) -> Option<TargetPhase> {
 impl Simulation {
     fn new(
         scenarios: Vec<TargetScenario>,
-        mishaps: FaultInjector,
+        faults: FaultInjector,
         seed: u64,
         pace: SimPace,
         trace: TraceMode,
@@ -175,7 +176,7 @@ impl Simulation {
         let ledger =
             Arc::new(SimLedger::new(runtime.clone(), Arc::clone(&table), bounds, trace == TraceMode::Kept));
         let functions = Arc::new(SimFunctions::new(runtime.clone(), Arc::clone(&table)));
-        let faults = Arc::new(mishaps);
+        let faults = Arc::new(faults);
         let executor = Arc::new(SimExecutor {
             runtime: runtime.clone(),
             functions: Arc::clone(&functions),
@@ -247,16 +248,16 @@ impl Simulation {
         }
     }
 
-    /// Makes up the lives, and tells the world outside who is who.
+    /// Makes up the instances, and tells the servers who is who.
     fn populate(&mut self, random: &SimRandom, seed: u64) {
         for target in 0..1 + random.below(TARGETS) {
             let name = format!("t{target}");
-            for life in 0..1 + random.below(3) {
-                let uid = format!("{name}-{life}");
+            for instance in 0..1 + random.below(3) {
+                let uid = format!("{name}-{instance}");
                 let expires = random.below(6) == 0;
                 let design = &self.scenarios[random.below(self.scenarios.len() as u64) as usize];
                 let plain = design.document.replace("NAME", &name);
-                let ttl = plain.replace("resources:", &format!("ttl: {}m\nresources:", 2 + life));
+                let ttl = plain.replace("resources:", &format!("ttl: {}m\nresources:", 2 + instance));
                 let document = if expires { ttl } else { plain.clone() };
                 let changed = plain.replace("resources:", "ttl: 9h\nresources:");
                 self.register_units(&name, &uid, &document, seed);
@@ -265,7 +266,7 @@ impl Simulation {
         }
     }
 
-    /// Makes up lives of targets that wait for a cluster that gives no answer.
+    /// Makes up instances of targets that wait for a cluster that gives no answer.
     fn populate_silence(&mut self, random: &SimRandom, seed: u64) {
         if !self.faults.should_inject(FaultKind::ClusterUnreachable) {
             return;
@@ -289,10 +290,10 @@ impl Simulation {
     }
 
     fn bystanders(&self) -> Vec<SimInstance> {
-        self.instances.iter().filter(|life| life.name.starts_with(BYSTANDER)).cloned().collect()
+        self.instances.iter().filter(|instance| instance.name.starts_with(BYSTANDER)).cloned().collect()
     }
 
-    /// Tells the world outside who is who in a life.
+    /// Tells the servers who is who in an instance.
     fn register_units(&self, name: &str, uid: &str, document: &str, seed: u64) {
         match self.plan(name, document) {
             Ok(plan) => {
@@ -336,21 +337,22 @@ impl Simulation {
             self.table.set_latency(random.bits(), random.below(40));
         }
         let sender = PlatformSender(Arc::clone(&self.executor));
-        for life in self.bystanders() {
+        for instance in self.bystanders() {
             let (platform, random) = (sender.clone(), SimRandom::new(random.bits()));
             self.runtime.spawn(async move {
-                platform.create(&life).await;
+                platform.create(&instance).await;
                 if random.below(2) == 0 {
                     platform.pause(random.below(BYSTANDER_MS)).await;
-                    platform.delete(&life).await;
+                    platform.delete(&instance).await;
                 }
             });
         }
-        let names = self.instances.iter().map(|life| life.name.clone());
+        let names = self.instances.iter().map(|instance| instance.name.clone());
         let names: BTreeSet<String> = names.filter(|name| !name.starts_with(BYSTANDER)).collect();
         for name in &names {
-            let lives = self.instances.iter().filter(|life| life.name == *name).cloned().collect();
-            self.runtime.spawn(sender.clone().run(lives, SimRandom::new(random.bits())));
+            let instances =
+                self.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
+            self.runtime.spawn(sender.clone().run(instances, SimRandom::new(random.bits())));
         }
         if random.below(2) == 0 {
             let names = names.iter().cloned().collect();
@@ -366,7 +368,7 @@ impl Simulation {
         random: &SimRandom,
         is_over: impl Fn(&SimTable, &SimLedger) -> bool + Send + 'static,
     ) {
-        let (runtime, books, table) =
+        let (runtime, ledger, table) =
             (self.runtime.clone(), Arc::clone(&self.ledger), Arc::clone(&self.table));
         let (sender, random, pace) =
             (PlatformSender(Arc::clone(&self.executor)), SimRandom::new(random.bits()), self.pace);
@@ -376,7 +378,7 @@ impl Simulation {
             // The platform begins at the same time.
             runtime.sleep(1).await;
             let mut rescue = RESCUE_MS;
-            while !is_over(&table, &books) {
+            while !is_over(&table, &ledger) {
                 worst.fetch_max(waited(&table, &lost), Ordering::Relaxed);
                 if runtime.elapsed() >= PATIENCE_MS {
                     return false;
@@ -385,7 +387,7 @@ impl Simulation {
                     rescue = runtime.elapsed() + RESCUE_MS;
                     let stuck = stuck(&table);
                     if !stuck.is_empty() {
-                        books.repair();
+                        ledger.repair();
                     }
                     for name in stuck {
                         match pace {
@@ -411,15 +413,15 @@ impl Simulation {
 
     /// Lets everything come to its end, watches it for a while, and checks it.
     fn end(&self, random: &SimRandom) {
-        self.run_until(random, |table, books| is_at_rest(books, table, Some(BYSTANDER)));
+        self.run_until(random, |table, ledger| is_at_rest(ledger, table, Some(BYSTANDER)));
         self.clusters.answer();
         let (sender, bystanders) = (PlatformSender(Arc::clone(&self.executor)), self.bystanders());
         self.runtime.run(async move {
-            for life in &bystanders {
-                sender.delete(life).await;
+            for instance in &bystanders {
+                sender.delete(instance).await;
             }
         });
-        self.run_until(random, |table, books| is_at_rest(books, table, None));
+        self.run_until(random, |table, ledger| is_at_rest(ledger, table, None));
         let end = self.runtime.elapsed();
         let runtime = self.runtime.clone();
         self.runtime.run(async move { runtime.sleep(LINGER_MS).await });
@@ -431,9 +433,9 @@ impl Simulation {
 
     /// Begins the schedule.
     fn sweep(&self) {
-        let (runtime, functions, mishaps) =
+        let (runtime, functions, faults) =
             (self.runtime.clone(), Arc::clone(&self.functions), Arc::clone(&self.faults));
-        let (table, books) = (Arc::clone(&self.table), Arc::clone(&self.ledger));
+        let (table, ledger) = (Arc::clone(&self.table), Arc::clone(&self.ledger));
         let lost = Arc::clone(&self.lost_sweeps);
         self.runtime.spawn(async move {
             let mut passed_over: BTreeMap<(Timestamp, DueItem), u32> = BTreeMap::new();
@@ -441,7 +443,7 @@ impl Simulation {
                 runtime.sleep(SWEEP_MS).await;
                 let begun = runtime.now();
                 // A sweep that died is followed by the next one.
-                if mishaps.should_inject(FaultKind::SweepMissed) || functions.sweep().await.is_err() {
+                if faults.should_inject(FaultKind::SweepMissed) || functions.sweep().await.is_err() {
                     lost.lock().expect("no panic while it is held").push(begun);
                     continue;
                 }
@@ -454,7 +456,7 @@ impl Simulation {
                     })
                     .collect();
                 for ((since, due), _) in passed_over.iter().filter(|(_, sweeps)| **sweeps == SWEEPS) {
-                    books.report_violation(format!(
+                    ledger.report_violation(format!(
                         "{SWEEPS} sweeps have passed over {due:?}, due since {since:?}"
                     ));
                 }
@@ -494,22 +496,24 @@ fn waited(table: &SimTable, lost: &Mutex<Vec<Timestamp>>) -> u64 {
     overdue.saturating_sub(since.count() as u64 * SWEEP_MS)
 }
 
-/// Returns whether all lives are over but those of targets whose names begin as `without` says.
-fn is_at_rest(books: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
+/// Returns whether all instances are over but those of targets whose names begin as `without` says.
+fn is_at_rest(ledger: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
     let is_without = |target: &TargetHead| without.is_some_and(|name| target.name.starts_with(name));
     let gone = |target: &TargetHead| target.phase == TargetPhase::Gone && target.waiting.is_none();
     let is_over = |target: &TargetHead| gone(target) || is_without(target);
-    table.state().targets.values().all(is_over) && is_quiet_without(books, table, without)
+    table.state().targets.values().all(is_over) && is_quiet_without(ledger, table, without)
 }
 
 /// Whether nothing runs, and the platform knows what it has to.
-fn is_quiet(books: &SimLedger, table: &SimTable) -> bool {
-    is_quiet_without(books, table, None)
+fn is_quiet(ledger: &SimLedger, table: &SimTable) -> bool {
+    is_quiet_without(ledger, table, None)
 }
 
-fn is_quiet_without(books: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
+fn is_quiet_without(ledger: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
     // What an open run holds back is told when it is closed.
     let told =
         |target: &TargetHead| target.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
-    table.state().targets.values().all(told) && table.is_at_rest_without(without) && books.state().active == 0
+    table.state().targets.values().all(told)
+        && table.is_at_rest_without(without)
+        && ledger.state().active == 0
 }

@@ -61,7 +61,7 @@ struct DelayedQueue {
 #[async_trait]
 impl MessageQueue for DelayedQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        self.recorder.needs("sqs:SendMessage", "Wakeups");
+        self.recorder.needs("sqs:SendMessage", "WakeupQueue");
         let sender = self.sender.clone();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
@@ -126,8 +126,8 @@ impl DeployedFunctions {
         let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
         let clusters = json!({
-            CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "runnerImage": "runner"},
-            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "runnerImage": "runner"},
+            CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "runner"},
+            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "entrypointImage": "runner"},
         });
         let mut listeners = BTreeMap::new();
         for (name, _) in ASKED {

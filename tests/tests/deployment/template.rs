@@ -43,7 +43,7 @@ pub(crate) fn allowed(template: &Value, function: &str) -> PolicyRights {
     let role = properties(template, &format!("{function}Role"));
     assert_eq!(properties(template, function)["Role"], format!("{function}Role.Arn"));
     assert_eq!(properties(template, function)["Policies"], Value::Null, "{function}");
-    assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["NetworkPolicy"], NOTHING]), "{function}");
+    assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["VpcAccessPolicy"], NOTHING]), "{function}");
     let mut rights = PolicyRights::new();
     for statement in role["Policies"]
         .as_array()
@@ -87,7 +87,7 @@ fn places(statement: &Value) -> Vec<String> {
 fn what_is_read_of_a_policy() {
     let statement = |text: &str| -> Value { serde_saphyr::from_str(text).unwrap() };
     for (text, expected) in [
-        ("{Resource: !GetAtt Wakeups.Arn}", vec!["Wakeups"]),
+        ("{Resource: !GetAtt WakeupQueue.Arn}", vec!["WakeupQueue"]),
         (
             "{Resource: [!Sub \"${Bucket.Arn}/a/*\", !Sub \"${Table.Arn}/index/i\"]}",
             vec!["Bucket a/*", "Table index/i"],
@@ -157,13 +157,13 @@ fn what_is_shown_is_told() {
     let (template, text) = (template(), tree::read("template.yaml"));
     let shown = text.split("[\"Ebb/${AWS::StackName}\",\"").skip(1);
     let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::FIGURES));
+    assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::METRIC_NAMES));
     let resources = template["Resources"].as_object().unwrap().values();
     let of_ours =
         resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
     let alarms: BTreeSet<&str> = of_ours.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
-    assert_eq!(alarms, BTreeSet::from(["Late", "Stuck"]));
-    let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_FIGURES"];
+    assert_eq!(alarms, BTreeSet::from(["SweepLag", "Stuck"]));
+    let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
     assert_eq!(*figures, "Ebb/${AWS::StackName}");
 }
 
@@ -177,12 +177,12 @@ fn no_secret_is_in_a_configuration() {
         let variables = place["Environment"]["Variables"].as_object();
         names.extend(variables.into_iter().flat_map(|all| all.keys().map(String::as_str)));
     }
-    assert!(names.contains("EBB_SECRETS") && names.contains("EBB_TABLE"), "{names:?}");
+    assert!(names.contains("EBB_SECRET_ARN") && names.contains("EBB_TABLE"), "{names:?}");
     let secret = BTreeSet::from(ebb_lambda::SECRET_VARIABLES);
     assert!(names.is_disjoint(&secret), "{:?}", names.intersection(&secret));
 }
 
-/// Who counts on how long a function may run: what may arrive late, the entry, and the queue, which delivers a message again.
+/// The timeouts of the HTTP API and of the queue, and the in-flight limit, fit the timeout of the functions.
 #[test]
 fn times_fit_to_each_other() {
     let template = template();
@@ -197,12 +197,12 @@ fn times_fit_to_each_other() {
         }
     }
     // AWS asks for six times the function's.
-    assert!(properties(&template, "Wakeups")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
+    assert!(properties(&template, "WakeupQueue")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
 }
 
 /// What the README says of quotas that are parameters.
 #[test]
-fn the_readme_knows_what_the_entry_takes() {
+fn the_readme_names_the_quotas_of_the_http_api() {
     let (template, readme) = (template(), tree::read("README.md"));
     let of = |name: &str| template["Parameters"][name]["Default"].as_u64().unwrap();
     let (rate, burst) = (of("RequestsPerSecond"), of("Burst"));
@@ -266,8 +266,8 @@ fn functions_join_a_network_that_they_are_given() {
         let parameter = &template["Parameters"][name];
         assert_eq!((&parameter["Type"], &parameter["Default"]), (&json!("CommaDelimitedList"), &json!("")));
     }
-    assert_eq!(template["Resources"]["NetworkPolicy"]["Condition"], "InNetwork");
-    let policy = &properties(&template, "NetworkPolicy")["PolicyDocument"]["Statement"];
+    assert_eq!(template["Resources"]["VpcAccessPolicy"]["Condition"], "InNetwork");
+    let policy = &properties(&template, "VpcAccessPolicy")["PolicyDocument"]["Statement"];
     let [shown, made, denied] = &policy.as_array().unwrap()[..] else { panic!("{policy}") };
     let allows = |statement: &Value, operations: &[&str]| {
         let expected: Vec<String> = operations.iter().map(|operation| format!("ec2:{operation}")).collect();
@@ -306,8 +306,8 @@ fn memory_and_concurrency_are_parameters() {
 #[test]
 fn callbacks_come_in_where_the_parameter_says() {
     let template = template();
-    assert_eq!(template["Conditions"]["ByFunctionUrl"], json!(["EntryPoint", "FunctionUrl"]));
-    assert_eq!(template["Parameters"]["EntryPoint"]["Default"], "HttpApi");
+    assert_eq!(template["Conditions"]["ByFunctionUrl"], json!(["CallbackEndpoint", "FunctionUrl"]));
+    assert_eq!(template["Parameters"]["CallbackEndpoint"]["Default"], "HttpApi");
     let conditional = |name: &str| {
         assert_eq!(template["Resources"][name]["Condition"], "ByFunctionUrl", "{name}");
         properties(&template, name)
@@ -322,13 +322,13 @@ fn callbacks_come_in_where_the_parameter_says() {
     let urls = template["Resources"].as_object().unwrap().values();
     assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 1);
     let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
-    let entry = json!([base, {"Base": ["HasUrl", "Url", "Entry.ApiEndpoint"]}]);
+    let http_api = json!([base, {"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]}]);
     let variable = |place: &Value| place["Environment"]["Variables"]["EBB_CALLBACK_URL"].clone();
-    let expected = json!(["ByFunctionUrl", own, entry]);
+    let expected = json!(["ByFunctionUrl", own, http_api]);
     assert_eq!(variable(&template["Globals"]["Function"]), expected);
     assert_eq!(template["Outputs"]["CallbackUrl"]["Value"], expected);
     // It cannot name itself, and learns its URL from the events.
-    assert_eq!(variable(properties(&template, "Complete")), json!(["ByFunctionUrl", "", entry]));
+    assert_eq!(variable(properties(&template, "Complete")), json!(["ByFunctionUrl", "", http_api]));
     for function in ["Receive", "Sweep", "Api"] {
         assert_eq!(variable(properties(&template, function)), Value::Null, "{function}");
     }
@@ -336,8 +336,8 @@ fn callbacks_come_in_where_the_parameter_says() {
 
 /// Elsewhere each log of API Gateway takes room in the account's resource policy for logs, which has 5,120 bytes.
 #[test]
-fn the_entrys_log_is_a_vended_one() {
+fn the_log_of_the_http_api_is_a_vended_one() {
     let template = template();
-    let name = properties(&template, "EntryLog")["LogGroupName"].as_str().unwrap();
+    let name = properties(&template, "HttpApiLog")["LogGroupName"].as_str().unwrap();
     assert!(name.starts_with("/aws/vendedlogs/"), "{name}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_flow::telemetry::{FIGURES, Telemetry};
+use ebb_flow::telemetry::{METRIC_NAMES, Telemetry};
 use ebb_lambda::EmfSink;
 use ebb_tests::log_buffer::LogBuffer;
 use serde_json::Value;
@@ -52,7 +52,7 @@ async fn one_trace_for_each_run() {
     life.phase("called", "1", "gone").await;
     let ended = |spans: &[Span]| {
         let of = |name| spans.iter().filter(|span: &&Span| span.name() == name).count();
-        of("run preStart") == 1 && of("run postStop") == 1 && of("event received") == 2
+        of("run preStart") == 1 && of("run postStop") == 1 && of("receive") == 2
     };
     let spans = collector.spans(ended).await;
 
@@ -61,7 +61,7 @@ async fn one_trace_for_each_run() {
     let trace = run.trace();
     assert_eq!((run.parent(), run.attribute("ebb.target")), ("", Some("sandbox/called")));
     for unit in ["later", "script", "last"] {
-        let tried = one(&spans, &format!("unit r/{unit}"), trace);
+        let tried = one(&spans, &format!("attempt r/{unit}"), trace);
         let told = received.remove(unit).unwrap_or_else(|| panic!("{unit} was told nothing"));
         assert_eq!(told, format!("00-{trace}-{}-01", tried.id()), "{unit}");
         assert_eq!(tried.parent(), run.id(), "{unit}");
@@ -69,13 +69,13 @@ async fn one_trace_for_each_run() {
             spans.iter().filter(|span| span.name() == format!("dispatch r/{unit}")).collect();
         let fit = |span: &&Span| span.trace() == trace && span.parent() == tried.id() && span.kind() == 3;
         assert!(!dispatches.is_empty() && dispatches.iter().all(fit), "{unit}: {dispatches:#?}");
-        let completions = spans.iter().filter(|span| span.name() == "completion received");
+        let completions = spans.iter().filter(|span| span.name() == "complete");
         let completions = completions.filter(|span| span.parent() == tried.id() && span.trace() == trace);
         // One that was asked for twice is told of twice.
         assert_eq!(completions.count() > 0, unit != "last", "{unit}");
     }
     // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
-    let event = one(&spans, "event received", CALLER.0);
+    let event = one(&spans, "receive", CALLER.0);
     assert_eq!((event.parent(), event.links()), (CALLER.1, vec![run.id()]));
     // On a busy machine there is a second request, by `sweep`.
     let mut sent = spans.iter().filter(|span| span.name() == "dispatch r/later" && span.trace() == trace);
@@ -84,9 +84,9 @@ async fn one_trace_for_each_run() {
     // A webhook that tells of no trace is in that of the run that it has begun. Each try is a span of its own.
     let over = spans.iter().find(|span| span.name() == "run postStop").unwrap();
     assert_ne!(over.trace(), trace);
-    assert_eq!(one(&spans, "event received", over.trace()).parent(), over.id());
+    assert_eq!(one(&spans, "receive", over.trace()).parent(), over.id());
     let tries: BTreeSet<&str> =
-        spans.iter().filter(|span| span.name() == "unit r/undo").map(|span| span.id()).collect();
+        spans.iter().filter(|span| span.name() == "attempt r/undo").map(|span| span.id()).collect();
     assert_eq!(tries.len(), 2, "{spans:#?}");
     // Nothing that was handed on is in spans or figures.
     let told = lines.text();
@@ -104,17 +104,21 @@ fn figures(text: &str) {
     for (function, name) in [
         ("receive", "FirstDispatch"),
         ("complete", "NextDispatch"),
-        ("sweep", "Late"),
-        ("complete", "UnitTime"),
+        ("sweep", "SweepLag"),
+        ("complete", "AttemptTime"),
     ] {
         let said = |line: &&Value| line["function"] == function && !line[name].is_null();
         let line = lines.iter().find(said).unwrap_or_else(|| panic!("{name} of {function}: {text}"));
         assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Ebb/test");
-        assert_eq!(line["request"].is_null(), !line["run"].is_null() && line["Retried"].is_null(), "{line}");
+        assert_eq!(
+            line["requestId"].is_null(),
+            !line["run"].is_null() && line["Retried"].is_null(),
+            "{line}"
+        );
     }
     let named =
         lines.iter().flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap());
     for metric in named {
-        assert!(FIGURES.contains(&metric["Name"].as_str().unwrap()), "{metric}");
+        assert!(METRIC_NAMES.contains(&metric["Name"].as_str().unwrap()), "{metric}");
     }
 }

@@ -65,7 +65,7 @@ impl InstalledRelay {
         let uid = self.asked(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
         let clusters = json!({"default": {
             "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
-            "runnerImage": RUNNER, "nonRoot": true,
+            "entrypointImage": RUNNER, "runAsNonRoot": true,
         }});
         (clusters, format!("{address}/32"))
     }

@@ -165,9 +165,9 @@ impl KillPoint {
 }
 
 /// That the kills have hit different moments.
-pub(crate) fn hit_enough(stories: usize, stages: &[&KillPoint]) {
+pub(crate) fn hit_enough(examples: usize, stages: &[&KillPoint]) {
     let different: BTreeSet<_> = stages.iter().collect();
-    assert!(different.len() >= STAGES * stories, "only {different:#?}");
+    assert!(different.len() >= STAGES * examples, "only {different:#?}");
 }
 
 /// Prints how many kills have hit what.

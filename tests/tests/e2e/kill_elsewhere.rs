@@ -21,13 +21,13 @@ async fn all_examples_with_amazons_table() {
     let examples =
         [ExampleKind::S3, ExampleKind::postgres().await, ExampleKind::Webhooks, ExampleKind::Wired];
     let shares = examples.len() as u32;
-    let stories = examples.into_iter().zip(0..).map(|(example, n)| {
+    let examples = examples.into_iter().zip(0..).map(|(example, n)| {
         let story = KillScenario { example, dynamodb: Some(amazon.endpoint()) };
         let name = story.example.name();
         let share = kills / shares + u32::from(n < kills % shares);
         async move { (name, story.kill_often(share, seed.wrapping_add(u64::from(n))).await) }
     });
-    let hit = futures::future::join_all(stories).await;
+    let hit = futures::future::join_all(examples).await;
     for (name, stages) in &hit {
         report(name, stages);
     }

@@ -1,4 +1,4 @@
-//! A few of the many targets that `cargo xtask bench crowd` asks for at once.
+//! A few of the many targets that `cargo xtask bench many-targets` asks for at once.
 
 use std::process::Command;
 
@@ -6,9 +6,9 @@ use crate::program;
 
 #[test]
 fn all_are_made_and_all_are_taken_away_twice() {
-    let mut crowd = Command::new(env!("CARGO_BIN_EXE_bench"));
-    crowd.args(["crowd", "--targets", "60", "--pods", "3", "--ebb"]).arg(program::ebb());
-    let output = crowd.output().unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_bench"));
+    bench.args(["many-targets", "--targets", "60", "--pods", "3", "--ebb"]).arg(program::ebb());
+    let output = bench.output().unwrap();
     let (figures, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{figures}\n{rest}");
     println!("{figures}");

@@ -76,7 +76,7 @@ impl E2ePlatform {
         let id = format!("msg_{}_{asked:?}", self.uid);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
-        let (content_type, body) = cloudevents::lifecycle(&id, "stories", asked, now, &data);
+        let (content_type, body) = cloudevents::lifecycle(&id, "e2e", asked, now, &data);
         let secret = WebhookSecret::parse(&dev.secret).unwrap();
         let mut request =
             self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);

@@ -18,20 +18,20 @@ pub(crate) fn relay() -> &'static Path {
 
 /// Returns the program of a package, which has the same name.
 fn built(name: &str) -> PathBuf {
-    // TARGET/PROFILE/deps/stories-HASH
+    // TARGET/PROFILE/deps/e2e-HASH
     let own = std::env::current_exe().unwrap();
     let program = own.parent().and_then(Path::parent).unwrap().join(name);
     assert!(program.is_file(), "{} does not exist: run `cargo build -p {name}`", program.display());
     program
 }
 
-/// The runner as it is shipped: built here, so that it is never an old one.
+/// Returns the entrypoint as it is shipped. It is built here, so that it is never stale.
 pub(crate) fn runner() -> &'static Path {
     static RUNNER: OnceLock<PathBuf> = OnceLock::new();
     RUNNER.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
         let built = cargo
-            .args(["xtask", "build", "runner"])
+            .args(["xtask", "build", "entrypoint"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()
             .unwrap();

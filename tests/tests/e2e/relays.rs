@@ -157,7 +157,7 @@ impl E2eRelay {
     }
 
     fn entry(&self, uid: &str) -> Value {
-        json!({"secret": &**self.secret.reveal(), "uid": uid, "runnerImage": RUNNER})
+        json!({"secret": &**self.secret.reveal(), "uid": uid, "entrypointImage": RUNNER})
     }
 
     /// Its units' objects of a kind, by name.

@@ -41,7 +41,7 @@ pub(crate) fn example(path: &str) -> String {
 
 /// A folder outside of /tmp, which scripts see: their /tmp is their own.
 pub(crate) fn shared_folder() -> TempDir {
-    tempfile::Builder::new().prefix("ebb-stories-").tempdir_in("/var/tmp").unwrap()
+    tempfile::Builder::new().prefix("ebb-e2e-").tempdir_in("/var/tmp").unwrap()
 }
 
 /// Somebody's working directory; the state is in `.ebb`.

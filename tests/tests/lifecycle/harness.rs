@@ -290,7 +290,7 @@ impl LifecycleHarness {
         Self::start_with(None, Some(clusters), None).await
     }
 
-    /// Returns a stack that keeps the stored data of gone lives for this long.
+    /// Returns a stack with this retention of gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start_with(None, None, retention).await
     }

@@ -42,9 +42,9 @@ fn document(width: usize) -> String {
 }
 
 /// How often each number came.
-fn numbers(world: &LifecycleHarness, what: &str) -> BTreeMap<u64, usize> {
+fn numbers(harness: &LifecycleHarness, what: &str) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
-    for call in world.receiver.calls(what) {
+    for call in harness.receiver.calls(what) {
         *found.entry(call.body["n"].as_u64().unwrap()).or_default() += 1;
     }
     found
@@ -53,16 +53,16 @@ fn numbers(world: &LifecycleHarness, what: &str) -> BTreeMap<u64, usize> {
 /// All answer later, and all at the same time.
 pub(crate) async fn out_and_in_over_three_hundred() {
     const WIDTH: usize = 300;
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
-    world.receiver.on("POST /u", |_, _| CannedReply::status(202));
-    world.publish(&document(WIDTH)).await;
-    world.create("a", "wide").await;
-    eventually("all are asked", async || (numbers(&world, "POST /u").len() == WIDTH).then_some(())).await;
-    assert!(world.receiver.calls("POST /last").is_empty());
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
+    harness.receiver.on("POST /u", |_, _| CannedReply::status(202));
+    harness.publish(&document(WIDTH)).await;
+    harness.create("a", "wide").await;
+    eventually("all are asked", async || (numbers(&harness, "POST /u").len() == WIDTH).then_some(())).await;
+    assert!(harness.receiver.calls("POST /last").is_empty());
     let mut sends = JoinSet::new();
-    for call in world.receiver.calls("POST /u") {
-        let request = world.http.post(world.url("/v1/callbacks")).bearer_auth(call.token());
+    for call in harness.receiver.calls("POST /u") {
+        let request = harness.http.post(harness.url("/v1/callbacks")).bearer_auth(call.token());
         let body = json!({"status": "succeeded", "outputs": {"n": call.body["n"]}});
         let request = request.header("content-type", "application/json").body(body.to_string());
         sends.spawn(async move { request.send().await.unwrap().status().as_u16() });
@@ -70,32 +70,32 @@ pub(crate) async fn out_and_in_over_three_hundred() {
     while let Some(status) = sends.join_next().await {
         assert_eq!(status.unwrap(), 204);
     }
-    ends_well(&world, WIDTH).await;
+    ends_well(&harness, WIDTH).await;
 }
 
 /// All answer at once.
 pub(crate) async fn out_and_in_over_six_hundred() {
     const WIDTH: usize = 600;
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
-    world.receiver.on("POST /u", |call, _| CannedReply::ok(json!({"n": call.body["n"]})));
-    world.publish(&document(WIDTH)).await;
-    world.create("a", "wide").await;
-    ends_well(&world, WIDTH).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
+    harness.receiver.on("POST /u", |call, _| CannedReply::ok(json!({"n": call.body["n"]})));
+    harness.publish(&document(WIDTH)).await;
+    harness.create("a", "wide").await;
+    ends_well(&harness, WIDTH).await;
 }
 
-async fn ends_well(world: &LifecycleHarness, width: usize) {
-    world.phase("a", TargetState::Ready).await;
-    let last = world.receiver.calls("POST /last");
+async fn ends_well(harness: &LifecycleHarness, width: usize) {
+    harness.phase("a", TargetState::Ready).await;
+    let last = harness.receiver.calls("POST /last");
     assert_eq!(last[0].body, json!({"low": 0, "high": width - 1}));
-    let stored = world.state("a", Hook::PreStart).await;
+    let stored = harness.state("a", Hook::PreStart).await;
     assert!(stored.heads.len() > 1, "several items");
     let done: usize = stored.heads.iter().map(|head| head.head.done.len()).sum();
     assert_eq!(done, width + 2);
-    let asked = numbers(world, "POST /u");
+    let asked = numbers(harness, "POST /u");
     assert_eq!(asked.len(), width);
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(numbers(world, "POST /drop").len(), width);
-    world.told("a", &["ready", "gone"]).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(numbers(harness, "POST /drop").len(), width);
+    harness.told("a", &["ready", "gone"]).await;
 }

@@ -36,8 +36,8 @@ outputs: {id: "${units.make.outputs.id}"}
     plugin("makes@1.0.0", &rest.replace("TIMING", timing))
 }
 
-fn undone(world: &LifecycleHarness) -> BTreeSet<String> {
-    let calls = world.receiver.calls("POST /undo");
+fn undone(harness: &LifecycleHarness) -> BTreeSet<String> {
+    let calls = harness.receiver.calls("POST /undo");
     calls.iter().map(|call| call.body["id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
@@ -47,15 +47,15 @@ fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
 
 /// A sandbox `a` whose first try was given up and whose second was accepted.
 async fn two_tries(document: &str) -> (LifecycleHarness, ReceivedCall, ReceivedCall) {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(document).await;
-    world.create("a", "makes").await;
-    let first = world.receiver.call("POST /make", 1).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(document).await;
+    harness.create("a", "makes").await;
+    let first = harness.receiver.call("POST /make", 1).await;
     let failed = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
-    world.callback(first.token(), &failed).await.is(204);
-    let second = world.receiver.call("POST /make", 2).await;
-    (world, first, second)
+    harness.callback(first.token(), &failed).await.is(204);
+    let second = harness.receiver.call("POST /make", 2).await;
+    (harness, first, second)
 }
 
 fn two() -> String {
@@ -63,125 +63,125 @@ fn two() -> String {
 }
 
 pub(crate) async fn after_the_teardown() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&document("timeout: 5m")).await;
-    world.create("a", "makes").await;
-    let call = world.receiver.call("POST /make", 1).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&document("timeout: 5m")).await;
+    harness.create("a", "makes").await;
+    let call = harness.receiver.call("POST /make", 1).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
     // Something may exist: the undo has run without knowing its name.
-    assert_eq!(undone(&world), ids(["unknown"]));
-    world.callback(call.token(), &made("x")).await.is_problem(409, "late-result");
-    eventually("the undo of x", async || undone(&world).contains("x").then_some(())).await;
-    let target = world.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["unknown"]));
+    harness.callback(call.token(), &made("x")).await.is_problem(409, "late-result");
+    eventually("the undo of x", async || undone(&harness).contains("x").then_some(())).await;
+    let target = harness.phase("a", TargetState::Gone).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().state, UnitState::Cancelled);
-    assert!(world.why("a").await.remaining.is_empty());
-    world.told("a", &["gone", "gone"]).await;
+    assert!(harness.why("a").await.remaining.is_empty());
+    harness.told("a", &["gone", "gone"]).await;
 }
 
 /// The condition of an undo is false for the first and the third of four results. It does not count for the others.
 pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.receiver.on("POST /undo", |_, _| CannedReply::status(204));
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.receiver.on("POST /undo", |_, _| CannedReply::status(204));
     let condition = "undoes: make\n    when: ${!(units.make.outputs.?id.orValue('') in ['w', 'y'])}";
-    world.publish(&document("timeout: 5m").replace("undoes: make", condition)).await;
-    world.create("a", "makes").await;
-    let call = world.receiver.call("POST /make", 1).await;
+    harness.publish(&document("timeout: 5m").replace("undoes: make", condition)).await;
+    harness.create("a", "makes").await;
+    let call = harness.receiver.call("POST /make", 1).await;
     for id in ["w", "x", "y", "z"] {
-        world.callback(call.token(), &made(id)).await;
+        harness.callback(call.token(), &made(id)).await;
     }
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["x", "z"]));
-    assert_eq!(world.receiver.calls("POST /undo").len(), 2);
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["x", "z"]));
+    assert_eq!(harness.receiver.calls("POST /undo").len(), 2);
 }
 
 /// A try of an undo is sent again after its result was recorded.
 pub(crate) async fn a_repeated_try_undoes_the_same() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.receiver.on("POST /undo", |_, _| CannedReply::status(202));
-    world.publish(&document("timeout: 5m")).await;
-    world.create("a", "makes").await;
-    let call = world.receiver.call("POST /make", 1).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.receiver.on("POST /undo", |_, _| CannedReply::status(202));
+    harness.publish(&document("timeout: 5m")).await;
+    harness.create("a", "makes").await;
+    let call = harness.receiver.call("POST /make", 1).await;
     for id in ["x", "y", "z"] {
-        world.callback(call.token(), &made(id)).await;
+        harness.callback(call.token(), &made(id)).await;
     }
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
     let done = json!({"status": "succeeded"});
     for number in 1..3 {
-        let call = world.receiver.call("POST /undo", number).await;
-        world.callback(call.token(), &done).await.is(204);
+        let call = harness.receiver.call("POST /undo", number).await;
+        harness.callback(call.token(), &done).await.is(204);
     }
-    let last = world.receiver.call("POST /undo", 3).await;
-    let state = world.state("a", Hook::PostStop).await;
+    let last = harness.receiver.call("POST /undo", 3).await;
+    let state = harness.state("a", Hook::PostStop).await;
     let (unit, attempt, _) = state.records[1];
-    send_again(&world, AttemptRef { unit, attempt, epoch: state.heads[0].head.epoch }).await;
-    let again = world.receiver.call("POST /undo", 4).await;
-    let second = &world.receiver.calls("POST /undo")[1];
+    send_again(&harness, AttemptRef { unit, attempt, epoch: state.heads[0].head.epoch }).await;
+    let again = harness.receiver.call("POST /undo", 4).await;
+    let second = &harness.receiver.calls("POST /undo")[1];
     assert_eq!((again.header("webhook-id"), &again.body), (second.header("webhook-id"), &second.body));
-    world.callback(again.token(), &done).await;
-    world.callback(last.token(), &done).await.is(204);
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["x", "y", "z"]));
+    harness.callback(again.token(), &done).await;
+    harness.callback(last.token(), &done).await.is(204);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["x", "y", "z"]));
 }
 
 /// The undo of a late result begins at the first result again. A try of the pass before is sent again, and does not count.
 pub(crate) async fn a_new_pass_undoes_everything() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.receiver.on("POST /undo", |_, _| CannedReply::status(202));
-    world.publish(&document("timeout: 5m")).await;
-    world.create("a", "makes").await;
-    let make = world.receiver.call("POST /make", 1).await;
-    world.callback(make.token(), &made("x")).await.is(204);
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.receiver.on("POST /undo", |_, _| CannedReply::status(202));
+    harness.publish(&document("timeout: 5m")).await;
+    harness.create("a", "makes").await;
+    let make = harness.receiver.call("POST /make", 1).await;
+    harness.callback(make.token(), &made("x")).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
     let done = json!({"status": "succeeded"});
-    let first = world.receiver.call("POST /undo", 1).await;
-    let before = last_try(&world).await;
-    world.callback(first.token(), &done).await.is(204);
-    world.phase("a", TargetState::Gone).await;
-    world.callback(make.token(), &made("y")).await.is(204);
-    let second = world.receiver.call("POST /undo", 2).await;
+    let first = harness.receiver.call("POST /undo", 1).await;
+    let before = last_try(&harness).await;
+    harness.callback(first.token(), &done).await.is(204);
+    harness.phase("a", TargetState::Gone).await;
+    harness.callback(make.token(), &made("y")).await.is(204);
+    let second = harness.receiver.call("POST /undo", 2).await;
     assert_eq!(second.body["id"], "x");
-    world.callback(make.token(), &made("z")).await.is(204);
-    send_again(&world, before).await;
+    harness.callback(make.token(), &made("z")).await.is(204);
+    send_again(&harness, before).await;
     // The next pass may be quicker.
-    let third = world.receiver.call("POST /undo", 3).await;
-    let fourth = world.receiver.call("POST /undo", 4).await;
+    let third = harness.receiver.call("POST /undo", 3).await;
+    let fourth = harness.receiver.call("POST /undo", 4).await;
     let is_again = third.header("webhook-id") == first.header("webhook-id");
     let (again, next) = if is_again { (third, fourth) } else { (fourth, third) };
     assert_eq!((again.header("webhook-id"), &again.body), (first.header("webhook-id"), &first.body));
-    world.callback(again.token(), &done).await;
-    world.callback(second.token(), &done).await;
+    harness.callback(again.token(), &done).await;
+    harness.callback(second.token(), &done).await;
     assert_eq!(next.body["id"], "x");
-    world.callback(next.token(), &done).await.is(204);
+    harness.callback(next.token(), &done).await.is(204);
     for (number, id) in [(5, "y"), (6, "z")] {
-        let call = world.receiver.call("POST /undo", number).await;
+        let call = harness.receiver.call("POST /undo", number).await;
         assert_eq!(call.body["id"], id);
-        world.callback(call.token(), &done).await.is(204);
+        harness.callback(call.token(), &done).await.is(204);
     }
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("POST /undo").len(), 6);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /undo").len(), 6);
 }
 
 /// The write of a late success takes long, and the undo goes on from one result to the next one meanwhile. By its time the late
 /// success is the first one of all, which the next try of the undo would leave out.
 pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
-    let (world, _first, second) = two_tries(&two()).await;
-    world.receiver.on("POST /undo", |_, _| CannedReply::status(202));
+    let (harness, _first, second) = two_tries(&two()).await;
+    harness.receiver.on("POST /undo", |_, _| CannedReply::status(202));
     for id in ["y", "z"] {
-        world.callback(second.token(), &made(id)).await;
+        harness.callback(second.token(), &made(id)).await;
     }
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    let undo = world.receiver.call("POST /undo", 1).await;
-    let env = world.stack().env();
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    let undo = harness.receiver.call("POST /undo", 1).await;
+    let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
     // A late success is in the record, its sender has looked at the run of the undo, and then the undo goes on.
     let view = run.read_view(env).await.unwrap();
@@ -194,31 +194,31 @@ pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
     let result = AttemptResult { at: setup.facts.started.0, ..result };
     env.store.put_result(&setup.id, Unit(0), Attempt::FIRST, &result).await.unwrap();
     let done = json!({"status": "succeeded"});
-    world.callback(undo.token(), &done).await.is(204);
-    let next = world.receiver.call("POST /undo", 2).await;
+    harness.callback(undo.token(), &done).await.is(204);
+    let next = harness.receiver.call("POST /undo", 2).await;
     reopen_seen(env, &run, &view, &[Unit(0)], ReopenCause::LateSuccess).await.unwrap();
-    world.callback(next.token(), &done).await;
+    harness.callback(next.token(), &done).await;
     for number in 3.. {
-        let call = world.receiver.call("POST /undo", number).await;
-        world.callback(call.token(), &done).await;
+        let call = harness.receiver.call("POST /undo", number).await;
+        harness.callback(call.token(), &done).await;
         if call.body["id"] == "z" {
             break;
         }
     }
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["x", "y", "z"]));
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["x", "y", "z"]));
 }
 
 /// Returns the last try of the undo of the sandbox `a` that has a record.
-async fn last_try(world: &LifecycleHarness) -> AttemptRef {
-    let state = world.state("a", Hook::PostStop).await;
+async fn last_try(harness: &LifecycleHarness) -> AttemptRef {
+    let state = harness.state("a", Hook::PostStop).await;
     let (unit, attempt, _) = *state.records.last().unwrap();
     AttemptRef { unit, attempt, epoch: state.heads[0].head.epoch }
 }
 
 /// Sends a try of the undo of the sandbox `a` again.
-async fn send_again(world: &LifecycleHarness, this: AttemptRef) {
-    let env = world.stack().env();
+async fn send_again(harness: &LifecycleHarness, this: AttemptRef) {
+    let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
     ebb_flow::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result)
         .await
@@ -227,60 +227,62 @@ async fn send_again(world: &LifecycleHarness, this: AttemptRef) {
 
 /// Both tries were given up, and both had succeeded. Their successes come at the same time.
 pub(crate) async fn two_tries_after_the_undo() {
-    let (world, first, second) = two_tries(&two()).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["unknown"]));
+    let (harness, first, second) = two_tries(&two()).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["unknown"]));
     let (one, two) = (made("one"), made("two"));
-    let (one, two) = tokio::join!(world.callback(first.token(), &one), world.callback(second.token(), &two));
+    let (one, two) =
+        tokio::join!(harness.callback(first.token(), &one), harness.callback(second.token(), &two));
     one.is_problem(409, "late-result");
     two.is_problem(409, "late-result");
-    eventually("both undos", async || (undone(&world) == ids(["unknown", "one", "two"])).then_some(())).await;
-    world.phase("a", TargetState::Gone).await;
-    assert!(world.why("a").await.remaining.is_empty());
+    eventually("both undos", async || (undone(&harness) == ids(["unknown", "one", "two"])).then_some(()))
+        .await;
+    harness.phase("a", TargetState::Gone).await;
+    assert!(harness.why("a").await.remaining.is_empty());
 }
 
 /// Two of three successes are taken away, one after the other; the third comes when that is over.
 pub(crate) async fn a_third_try_after_two_undos() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&document("timeout: 5m\n    retry: {attempts: 3, backoff: 10ms}")).await;
-    world.create("a", "makes").await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&document("timeout: 5m\n    retry: {attempts: 3, backoff: 10ms}")).await;
+    harness.create("a", "makes").await;
     let failed = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
-    let first = world.receiver.call("POST /make", 1).await;
-    world.callback(first.token(), &failed).await.is(204);
-    let second = world.receiver.call("POST /make", 2).await;
-    world.callback(second.token(), &failed).await.is(204);
-    let third = world.receiver.call("POST /make", 3).await;
-    world.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
-    world.callback(third.token(), &made("three")).await.is(204);
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["two", "three"]));
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
-    eventually("the undo of one", async || undone(&world).contains("one").then_some(())).await;
-    world.phase("a", TargetState::Gone).await;
+    let first = harness.receiver.call("POST /make", 1).await;
+    harness.callback(first.token(), &failed).await.is(204);
+    let second = harness.receiver.call("POST /make", 2).await;
+    harness.callback(second.token(), &failed).await.is(204);
+    let third = harness.receiver.call("POST /make", 3).await;
+    harness.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
+    harness.callback(third.token(), &made("three")).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["two", "three"]));
+    harness.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
+    eventually("the undo of one", async || undone(&harness).contains("one").then_some(())).await;
+    harness.phase("a", TargetState::Gone).await;
 }
 
 /// Different results of one try, one after the other, each after the undo of those before.
 pub(crate) async fn ever_more_results_of_one_try() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&document("timeout: 5m")).await;
-    world.create("a", "makes").await;
-    let call = world.receiver.call("POST /make", 1).await;
-    world.callback(call.token(), &made("r0")).await.is(204);
-    world.phase("a", TargetState::Ready).await;
-    world.callback(call.token(), &made("r1")).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["r0", "r1"]));
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&document("timeout: 5m")).await;
+    harness.create("a", "makes").await;
+    let call = harness.receiver.call("POST /make", 1).await;
+    harness.callback(call.token(), &made("r0")).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    harness.callback(call.token(), &made("r1")).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["r0", "r1"]));
     for n in 2..5 {
         let id = format!("r{n}");
-        world.callback(call.token(), &made(&id)).await;
-        eventually(&format!("the undo of {id}"), async || undone(&world).contains(&id).then_some(())).await;
-        world.phase("a", TargetState::Gone).await;
+        harness.callback(call.token(), &made(&id)).await;
+        eventually(&format!("the undo of {id}"), async || undone(&harness).contains(&id).then_some(())).await;
+        harness.phase("a", TargetState::Gone).await;
     }
 }
 
@@ -301,17 +303,17 @@ outputs:"#;
     let (_, outputs) = after.split_once("outputs: {id: \"${units.make").unwrap();
     let document =
         format!("{before}runners: {{sh: {{image: \"busybox:1\"}}}}\n{script} {{id: \"${{units.make{outputs}");
-    let (world, first, second) = two_tries(&document).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
+    let (harness, first, second) = two_tries(&document).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
     for (call, id) in [(&second, "two"), (&first, "one")] {
-        world.callback(call.token(), &made(id)).await.is_problem(409, "late-result");
+        harness.callback(call.token(), &made(id)).await.is_problem(409, "late-result");
     }
     let run = crate::harness::run_id("a", ebb_engine::Hook::PostStop);
     eventually("both undos", async || {
         let mut said = BTreeSet::new();
         for attempt in 1..100 {
-            let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/undo&attempt={attempt}")).await;
+            let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/undo&attempt={attempt}")).await;
             if log.status == 200 {
                 said.extend(log.body.lines().map(str::to_owned));
             }
@@ -319,36 +321,36 @@ outputs:"#;
         (said.contains("undone: one") && said.contains("undone: two")).then_some(())
     })
     .await;
-    world.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetState::Gone).await;
 }
 
 /// The second try was the one that counted.
 pub(crate) async fn both_tries_count() {
-    let (world, first, second) = two_tries(&two()).await;
-    world.callback(second.token(), &made("two")).await.is(204);
-    world.phase("a", TargetState::Ready).await;
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
-    let target = world.phase("a", TargetState::Ready).await;
+    let (harness, first, second) = two_tries(&two()).await;
+    harness.callback(second.token(), &made("two")).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    harness.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
+    let target = harness.phase("a", TargetState::Ready).await;
     assert_eq!(
         serde_json::to_value(&target.resources["r"].outputs).unwrap(),
         json!({"id": {"value": "two"}})
     );
-    let exists = world.why("a").await.remaining;
+    let exists = harness.why("a").await.remaining;
     assert!(exists.iter().all(|existing| existing.certainty == Certainty::Exists), "{exists:?}");
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(undone(&world), ids(["one", "two"]));
-    assert!(world.why("a").await.remaining.is_empty());
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(undone(&harness), ids(["one", "two"]));
+    assert!(harness.why("a").await.remaining.is_empty());
 }
 
 /// The first try's success comes while the second is being waited for after a cancel.
 pub(crate) async fn two_tries_while_settling() {
-    let (world, first, second) = two_tries(&two()).await;
-    world.delete("a").await;
-    world.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
-    world.phase("a", TargetState::Gone).await;
-    assert!(undone(&world).contains("one"), "{:?}", undone(&world));
-    world.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
-    eventually("the undo of two", async || undone(&world).contains("two").then_some(())).await;
-    world.phase("a", TargetState::Gone).await;
+    let (harness, first, second) = two_tries(&two()).await;
+    harness.delete("a").await;
+    harness.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
+    harness.phase("a", TargetState::Gone).await;
+    assert!(undone(&harness).contains("one"), "{:?}", undone(&harness));
+    harness.callback(second.token(), &made("two")).await.is_problem(409, "late-result");
+    eventually("the undo of two", async || undone(&harness).contains("two").then_some(())).await;
+    harness.phase("a", TargetState::Gone).await;
 }

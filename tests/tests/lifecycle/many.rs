@@ -23,11 +23,11 @@ outputs: {id: "${units.shown.outputs.id}"}
 
 /// Outputs that no resource hands on may be missing from the bucket, and the target is ready and shown all the same.
 pub(crate) async fn outputs_that_nothing_refers_to_are_not_read() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /shown", |_, _| CannedReply::ok(json!({"id": "the-id"})));
-    world.receiver.on("POST /kept", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
-    without_its_object(&world, &plugin("two@1.0.0", ONE_OF_TWO), "two").await;
-    let target = world.target("a").await.unwrap();
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /shown", |_, _| CannedReply::ok(json!({"id": "the-id"})));
+    harness.receiver.on("POST /kept", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
+    without_its_object(&harness, &plugin("two@1.0.0", ONE_OF_TWO), "two").await;
+    let target = harness.target("a").await.unwrap();
     let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
     assert_eq!(outputs, json!({"id": {"value": "the-id"}}));
     assert_eq!(target.runs[0].units.len(), 2);
@@ -35,69 +35,69 @@ pub(crate) async fn outputs_that_nothing_refers_to_are_not_read() {
 
 /// An undo that reads nothing of what its unit made needs no object of the bucket.
 pub(crate) async fn an_undo_reads_only_what_it_uses() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
     let text = "preStart:\n  make:\n    webhook: {url: \"RECEIVER/make\"}\n    outputs: {text: {value: \"${response.body.text}\"}}\n\
                 postStop:\n  drop: {undoes: make, webhook: {url: \"RECEIVER/drop\"}}\n";
-    without_its_object(&world, &plugin("big@1.0.0", text), "big").await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("POST /drop").len(), 1);
+    without_its_object(&harness, &plugin("big@1.0.0", text), "big").await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 1);
 }
 
 /// Waits until the sandbox `a` of a plugin is ready, and removes the only object of its outputs.
-async fn without_its_object(world: &LifecycleHarness, document: &str, plugin: &str) {
-    world.publish(document).await;
-    world.create("a", plugin).await;
-    world.phase("a", TargetState::Ready).await;
-    world.told("a", &["ready"]).await;
-    let stored = world.state("a", Hook::PreStart).await;
+async fn without_its_object(harness: &LifecycleHarness, document: &str, plugin: &str) {
+    harness.publish(document).await;
+    harness.create("a", plugin).await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.told("a", &["ready"]).await;
+    let stored = harness.state("a", Hook::PreStart).await;
     let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
         OutputStorage::Bucket(key) => Some(key.clone()),
         _ => None,
     });
     let kept: Vec<String> = kept.collect();
     assert_eq!(kept.len(), 1, "the outputs are in one object of the bucket");
-    world.stack().store().bucket.remove(&kept[0]).await.unwrap();
+    harness.stack().store().bucket.remove(&kept[0]).await.unwrap();
 }
 
 /// The requests of a sandbox with many resources of one plugin.
 pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
     let mut data = sandbox("a", "a-uid", "one");
     let mut document = String::from("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\nresources:\n");
     for n in 0..RESOURCES {
         writeln!(document, "  r{n}: {{plugin: one}}").unwrap();
     }
     data.document = Some(document);
-    world.stack().meter().take();
-    world.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let requests = world.stack().meter().take().requests;
+    harness.stack().meter().take();
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    let requests = harness.stack().meter().take().requests;
     // Versions once; the target, its tombstone, the plugin. The rest belongs to units that begin meanwhile.
     let reads: u64 = ["GetItem", "Query"].iter().filter_map(|name| requests.get(name)).sum();
     assert!(reads < 100, "{requests:?}");
-    world.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetState::Ready).await;
 }
 
 /// Targets that are gone are in a list of their own.
 pub(crate) async fn gone_targets_are_in_nobodys_way() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
     let names = async |path: &str| {
-        let page: TargetPage = world.get(path).await.is(200).json();
+        let page: TargetPage = harness.get(path).await.is(200).json();
         page.targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
     for name in ["a", "b"] {
-        world.create(name, "one").await;
-        world.phase(name, TargetState::Ready).await;
+        harness.create(name, "one").await;
+        harness.phase(name, TargetState::Ready).await;
     }
     assert_eq!(names("/v1/targets").await, ["a", "b"]);
     assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
     // A gone target is listed until the platform has accepted its outcome.
-    world.taken("a").await;
+    harness.taken("a").await;
     assert_eq!(names("/v1/targets").await, ["b"]);
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
 }
@@ -113,26 +113,26 @@ postStop:
 /// A withdrawn version serves the targets that have it to their end: they are updated, retried, explained and torn down. A
 /// new target, and a resource that is added, cannot have it.
 pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
-    let mut world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, number| match number {
+    let mut harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, number| match number {
         1 => CannedReply::status(400),
         number => CannedReply::ok(json!({"id": format!("id-{number}")})),
     });
-    world.publish(&plugin("made@1.0.0", MADE)).await;
-    world.create("a", "made").await;
-    world.phase("a", TargetState::Failed).await;
-    let secret = async |world: &LifecycleHarness| {
-        world.get("/v1/plugins/made/signing-secret").await.is(200).body.clone()
+    harness.publish(&plugin("made@1.0.0", MADE)).await;
+    harness.create("a", "made").await;
+    harness.phase("a", TargetState::Failed).await;
+    let secret = async |harness: &LifecycleHarness| {
+        harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone()
     };
-    let before = secret(&world).await;
-    world.ask(reqwest::Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
+    let before = secret(&harness).await;
+    harness.ask(reqwest::Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
     // What was in memory is not any more.
-    world.restart().await;
-    assert_eq!(secret(&world).await, before);
-    assert_eq!(world.why("a").await.cause.unwrap().unit, "r/make");
+    harness.restart().await;
+    assert_eq!(secret(&harness).await, before);
+    assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/make");
     let refused = async |name: &str, asked, plugin: &str, words: &[&str]| {
         let event = sandbox(name, &format!("{name}-uid"), plugin);
-        let problem = world.lifecycle(asked, &event).await.is_problem(422, "invalid-document");
+        let problem = harness.lifecycle(asked, &event).await.is_problem(422, "invalid-document");
         let text = format!("{problem:?}");
         assert!(text.contains("withdrawn-version"), "{text}");
         for word in words {
@@ -149,12 +149,12 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     refused("b", LifecycleType::Created, "made", &["were withdrawn: 1.0.0"]).await;
     refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"])
         .await;
-    assert!(world.target("b").await.is_none());
-    world.publish(&plugin("made@1.1.0", MADE)).await;
+    assert!(harness.target("b").await.is_none());
+    harness.publish(&plugin("made@1.1.0", MADE)).await;
     refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"])
         .await;
     let update =
-        async |plugin: &str| world.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
+        async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
     // What is added is compared, and what is there keeps its version.
     let changes = update("made}, s: {plugin: made").await.is_problem(409, "changed").changes;
     let changes: Vec<_> =
@@ -162,11 +162,11 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     assert_eq!(changes, [("resources.s", Some("made@1.1.0"))]);
     for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
         assert_eq!(update(plugin).await.is(202).json::<serde_json::Value>()["result"], result);
-        world.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetState::Ready).await;
     }
-    assert_eq!(world.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    let dropped = world.receiver.calls("POST /drop");
+    assert_eq!(harness.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    let dropped = harness.receiver.calls("POST /drop");
     assert_eq!(dropped.iter().map(|call| &call.body["id"]).collect::<Vec<_>>(), ["id-2"]);
 }

@@ -17,52 +17,52 @@ postStop:
 "#;
 
 pub(crate) async fn time_to_live() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
     let mut data = sandbox("a", "a-uid", "simple");
     data.document = data.document.map(|text| format!("{text}ttl: 2s\n"));
-    world.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = world.target("a").await.unwrap();
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    let target = harness.target("a").await.unwrap();
     assert!(target.info.expires.is_some());
-    world.phase("a", TargetState::Gone).await;
-    let told = world.told("a", &["ready", "gone"]).await;
+    harness.phase("a", TargetState::Gone).await;
+    let told = harness.told("a", &["ready", "gone"]).await;
     assert_eq!((&told[0]["stopCause"], &told[1]["stopCause"]), (&Value::Null, &json!("expired")));
-    let info = world.target("a").await.unwrap().info;
+    let info = harness.target("a").await.unwrap().info;
     assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Expired), false));
-    let why = world.why("a").await;
+    let why = harness.why("a").await;
     assert!(why.summary.contains("its time to live ended at"), "{why:?}");
-    assert_eq!(world.receiver.order(), ["POST /make", "POST /drop"]);
-    world.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
+    assert_eq!(harness.receiver.order(), ["POST /make", "POST /drop"]);
+    harness.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
 }
 
 pub(crate) async fn outcomes_until_they_are_taken() {
-    let world = LifecycleHarness::with_platform().await;
-    world
+    let harness = LifecycleHarness::with_platform().await;
+    harness
         .receiver
         .on("POST /platform", |_, number| CannedReply::status([503, 500, 429, 204][number.min(4) - 1]));
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    world.create("a", "simple").await;
-    world.phase("a", TargetState::Ready).await;
-    world.receiver.call("POST /platform", 4).await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    harness.create("a", "simple").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.call("POST /platform", 4).await;
     crate::harness::eventually("the outcome is taken", async || {
-        world.target("a").await?.pending_notification.is_none().then_some(())
+        harness.target("a").await?.pending_notification.is_none().then_some(())
     })
     .await;
-    let told = world.receiver.calls("POST /platform");
+    let told = harness.receiver.calls("POST /platform");
     let ids: BTreeSet<&str> = told.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1);
     assert!(told.iter().all(|call| call.body == told[0].body));
     assert_eq!(word(told[0].body["type"].as_str().unwrap()), "ready");
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    let gone = world.receiver.call("POST /platform", told.len() + 1).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    let gone = harness.receiver.call("POST /platform", told.len() + 1).await;
     assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
     assert_ne!(gone.header("webhook-id"), told[0].header("webhook-id"));
 }
 
 /// The program ends while a script runs and a callback is outstanding.
 pub(crate) async fn a_restart_in_between() {
-    let mut world = LifecycleHarness::new().await;
+    let mut harness = LifecycleHarness::new().await;
     let rest = r#"
 runners: {sh: {image: "busybox:1"}}
 preStart:
@@ -82,20 +82,20 @@ preStart:
 postStop:
   drop: {undoes: later, webhook: {url: "RECEIVER/drop", body: {id: "${units.later.outputs.?id}"}}}
 "#;
-    world.receiver.on("POST /later", |_, _| CannedReply::status(202));
-    world.publish(&plugin("both@1.0.0", rest)).await;
-    world.create("a", "both").await;
-    let call = world.receiver.call("POST /later", 1).await;
-    world.unit("a", "preStart", "script", UnitState::Running).await;
-    world.restart().await;
-    world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "x"}})).await.is(204);
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
-    assert_eq!(world.receiver.calls("POST /later").len(), 1);
-    assert_eq!(world.receiver.calls("POST /next").len(), 1);
-    world.restart().await;
-    assert_eq!(world.target("a").await.unwrap().info.phase, TargetState::Ready);
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
+    harness.receiver.on("POST /later", |_, _| CannedReply::status(202));
+    harness.publish(&plugin("both@1.0.0", rest)).await;
+    harness.create("a", "both").await;
+    let call = harness.receiver.call("POST /later", 1).await;
+    harness.unit("a", "preStart", "script", UnitState::Running).await;
+    harness.restart().await;
+    harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "x"}})).await.is(204);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
+    assert_eq!(harness.receiver.calls("POST /later").len(), 1);
+    assert_eq!(harness.receiver.calls("POST /next").len(), 1);
+    harness.restart().await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
 }

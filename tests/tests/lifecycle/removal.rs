@@ -21,23 +21,23 @@ use ebb_tests::fakes;
 use serde_json::json;
 
 use crate::harness::{CannedReply, LifecycleHarness, now, run_id, sandbox};
-use crate::lifecycle::retention::{KEPT, objects, round_at, stored, world};
+use crate::lifecycle::retention::{KEPT, harness, objects, round_at, stored};
 
 /// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Leaves a life that is gone and was told.
-async fn gone(world: &LifecycleHarness, name: &str, plugin: &str) {
-    world.create(name, plugin).await;
-    world.phase(name, TargetState::Ready).await;
-    world.delete(name).await;
-    world.phase(name, TargetState::Gone).await;
-    world.told(name, &["ready", "gone"]).await;
+async fn gone(harness: &LifecycleHarness, name: &str, plugin: &str) {
+    harness.create(name, plugin).await;
+    harness.phase(name, TargetState::Ready).await;
+    harness.delete(name).await;
+    harness.phase(name, TargetState::Gone).await;
+    harness.told(name, &["ready", "gone"]).await;
 }
 
 /// An instance of a function with a memory of its own, over the table of the stack.
-fn other_instance(world: &LifecycleHarness) -> Env {
-    let env = world.stack().env();
+fn other_instance(harness: &LifecycleHarness) -> Env {
+    let env = harness.stack().env();
     let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
     settings.retention = env.settings.retention;
     Env {
@@ -55,10 +55,10 @@ fn other_instance(world: &LifecycleHarness) -> Env {
 
 /// A run is removed by one instance while another one remembers it.
 pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
-    let world = world(Some(AT_ONCE)).await;
-    gone(&world, "a", "long").await;
-    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
-    let (stack, other) = (world.stack(), other_instance(&world));
+    let harness = harness(Some(AT_ONCE)).await;
+    gone(&harness, "a", "long").await;
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let (stack, other) = (harness.stack(), other_instance(&harness));
     let runs = [Hook::PreStart, Hook::PostStop].map(|moment| run_id("a", moment));
     for run in &runs {
         assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
@@ -66,11 +66,11 @@ pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
     let then = now().plus(Millis(1_000));
     assert_eq!(ebb_flow::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
     let [setup, teardown] = runs;
-    world.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
-    world.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
-    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
+    harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
+    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
-    assert_eq!(stored(&world, "a").await, 0);
+    assert_eq!(stored(&harness, "a").await, 0);
 }
 
 /// A store whose removals of runs fail or hang.
@@ -82,9 +82,9 @@ struct FailingStore<'a> {
 }
 
 impl<'a> FailingStore<'a> {
-    fn new(world: &'a LifecycleHarness, name: &str, hangs: bool) -> Self {
+    fn new(harness: &'a LifecycleHarness, name: &str, hangs: bool) -> Self {
         let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
-        Self { store: world.stack().store().as_ref(), life, hangs, hits: AtomicUsize::new(0) }
+        Self { store: harness.stack().store().as_ref(), life, hangs, hits: AtomicUsize::new(0) }
     }
 
     fn hits(&self) -> usize {
@@ -137,54 +137,54 @@ impl RemoveExpired for FailingStore<'_> {
 
 /// A removal that dies after its first step: a late success finds no target that takes it.
 pub(crate) async fn a_target_is_forgotten_before_its_runs() {
-    let world = world(Some(AT_ONCE)).await;
-    gone(&world, "a", "long").await;
-    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
-    let before = stored(&world, "a").await;
-    let (stack, failing) = (world.stack(), FailingStore::new(&world, "a", false));
+    let harness = harness(Some(AT_ONCE)).await;
+    gone(&harness, "a", "long").await;
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let before = stored(&harness, "a").await;
+    let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
     let then = now().plus(Millis(1_000));
     assert_eq!(ebb_flow::retention::remove_expired(stack.env(), &failing, then).await.unwrap(), 0);
     assert_eq!(failing.hits(), 1);
     let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
-    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
     // A success that was taken just before finds its undo, and gives the target back to no run.
     let (undo, units) = (run_id("a", Hook::PostStop), [Unit(0)]);
     assert!(!reopen(stack.env(), &undo, &units, ReopenCause::LateSuccess).await.unwrap());
     assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
-    assert_eq!(stored(&world, "a").await, before);
-    assert_eq!(round_at(&world, KEPT).await, 1);
-    assert_eq!((stored(&world, "a").await, objects(&world).await), (0, 0));
+    assert_eq!(stored(&harness, "a").await, before);
+    assert_eq!(round_at(&harness, KEPT).await, 1);
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
 }
 
 /// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
 pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
-    let world = world(Some(KEPT)).await;
-    gone(&world, "a", "long").await;
-    let store = world.stack().store();
+    let harness = harness(Some(KEPT)).await;
+    gone(&harness, "a", "long").await;
+    let store = harness.stack().store();
     // The teardown began that much earlier.
     let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
     let [expiry] =
         store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
     store.postpone_expiry(&expiry, began, 0).await.unwrap();
-    let before = stored(&world, "a").await;
-    world.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(round_at(&world, KEPT / 2).await, 0);
-    assert_eq!(stored(&world, "a").await, before);
-    assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!(stored(&world, "a").await, 0);
-    assert_eq!(objects(&world).await, 1, "that of the present life");
+    let before = stored(&harness, "a").await;
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(round_at(&harness, KEPT / 2).await, 0);
+    assert_eq!(stored(&harness, "a").await, before);
+    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(stored(&harness, "a").await, 0);
+    assert_eq!(objects(&harness).await, 1, "that of the present life");
 }
 
-/// An expiry that cannot be read is postponed for ever longer; the lives beside it are removed.
+/// An expiry that cannot be read is postponed for ever longer; the instances beside it are removed.
 pub(crate) async fn damaged_items_keep_no_other_life() {
-    let world = world(Some(KEPT)).await;
+    let harness = harness(Some(KEPT)).await;
     for name in ["damaged", "whole"] {
-        gone(&world, name, "long").await;
+        gone(&harness, name, "long").await;
     }
-    let (store, then) = (world.stack().store(), now().plus(Millis(172_800_000)));
+    let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
     let life = ebb_protocol::id::instance_key("sandbox", "damaged", "damaged-uid");
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
@@ -197,7 +197,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
     for hours in [1, 2, 4] {
         let removed = usize::from(hours == 1);
         assert_eq!(
-            ebb_flow::retention::remove_expired(world.stack().env(), store.as_ref(), due).await.unwrap(),
+            ebb_flow::retention::remove_expired(harness.stack().env(), store.as_ref(), due).await.unwrap(),
             removed
         );
         let wait = hours * 3_600_000;
@@ -206,51 +206,51 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
         due = due.plus(Millis(wait));
         assert_eq!(listed(due).await.len(), 1);
     }
-    assert_eq!(stored(&world, "whole").await, 0);
-    assert!(stored(&world, "damaged").await > 0);
+    assert_eq!(stored(&harness, "whole").await, 0);
+    assert!(stored(&harness, "damaged").await > 0);
 }
 
-/// A look has its time; the lives after it have their turn in the same round.
+/// A look has its time; the instances after it have their turn in the same round.
 pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
-    let world = world(Some(KEPT)).await;
+    let harness = harness(Some(KEPT)).await;
     for name in ["hangs", "next"] {
-        gone(&world, name, "long").await;
+        gone(&harness, name, "long").await;
     }
-    let failing = FailingStore::new(&world, "hangs", true);
+    let failing = FailingStore::new(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
-    let removed = ebb_flow::retention::remove_expired(world.stack().env(), &failing, then).await.unwrap();
+    let removed = ebb_flow::retention::remove_expired(harness.stack().env(), &failing, then).await.unwrap();
     assert_eq!((failing.hits(), removed), (1, 1));
-    assert_eq!(stored(&world, "next").await, 0);
-    assert!(stored(&world, "hangs").await > 0);
+    assert_eq!(stored(&harness, "next").await, 0);
+    assert!(stored(&harness, "hangs").await > 0);
     // It is due again an hour later.
-    assert_eq!(world.stack().store().list_expired(then, 10).await.unwrap(), DueExpiries::default());
-    assert_eq!(round_at(&world, KEPT * 3).await, 1);
+    assert_eq!(harness.stack().store().list_expired(then, 10).await.unwrap(), DueExpiries::default());
+    assert_eq!(round_at(&harness, KEPT * 3).await, 1);
 }
 
 /// Outputs that the bucket lost do not hide what exists, and do not change when a life is looked at.
 pub(crate) async fn lost_outputs_are_named() {
-    let world = world(Some(KEPT * 10)).await;
-    world.receiver.on("POST /drop", |_, _| CannedReply::status(400));
-    world.create("a", "long").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Stuck).await;
-    world
+    let harness = harness(Some(KEPT * 10)).await;
+    harness.receiver.on("POST /drop", |_, _| CannedReply::status(400));
+    harness.create("a", "long").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Stuck).await;
+    harness
         .ask(reqwest::Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "a test"})))
         .await
         .is(202);
-    world.phase("a", TargetState::Gone).await;
-    let store = world.stack().store();
+    harness.phase("a", TargetState::Gone).await;
+    let store = harness.stack().store();
     for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {
         let OutputStorage::Bucket(key) = record.result.unwrap().outputs else {
             panic!("the outputs are in the bucket")
         };
         store.bucket.remove(&key).await.unwrap();
     }
-    let why = world.why("a").await;
+    let why = harness.why("a").await;
     assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
     assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
-    assert_eq!(round_at(&world, KEPT * 20).await, 0);
+    assert_eq!(round_at(&harness, KEPT * 20).await, 0);
     // As one whose outputs are there: something of it may exist.
     let listed = async |after: u32| {
         let at = now().plus(Millis(u64::try_from((KEPT * after).as_millis()).unwrap()));

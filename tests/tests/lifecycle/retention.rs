@@ -34,26 +34,26 @@ preStart:
 /// Long enough for the test to look at the data before its removal.
 pub(crate) const KEPT: Duration = Duration::from_secs(86_400);
 
-pub(crate) async fn world(retention: Option<Duration>) -> LifecycleHarness {
-    let world = LifecycleHarness::with_retention(retention).await;
-    world.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
-    world.publish(&plugin("long@1.0.0", LONG)).await;
-    world
+pub(crate) async fn harness(retention: Option<Duration>) -> LifecycleHarness {
+    let harness = LifecycleHarness::with_retention(retention).await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
+    harness.publish(&plugin("long@1.0.0", LONG)).await;
+    harness
 }
 
 /// Objects of outputs and logs.
-pub(crate) async fn objects(world: &LifecycleHarness) -> usize {
+pub(crate) async fn objects(harness: &LifecycleHarness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
-        count += world.stack().store().bucket.list(folder).await.unwrap().len();
+        count += harness.stack().store().bucket.list(folder).await.unwrap().len();
     }
     count
 }
 
-pub(crate) async fn stored(world: &LifecycleHarness, name: &str) -> usize {
+pub(crate) async fn stored(harness: &LifecycleHarness, name: &str) -> usize {
     let mut items = 0;
     for moment in Hook::ALL {
-        let (store, run) = (world.stack().store(), run_id(name, moment));
+        let (store, run) = (harness.stack().store(), run_id(name, moment));
         items += store.read_run(&run).await.unwrap().len();
         items += store.read_all_records(&run).await.unwrap().len();
     }
@@ -61,88 +61,91 @@ pub(crate) async fn stored(world: &LifecycleHarness, name: &str) -> usize {
 }
 
 /// Looks as the schedule does, so much later.
-pub(crate) async fn round_at(world: &LifecycleHarness, after: Duration) -> usize {
+pub(crate) async fn round_at(harness: &LifecycleHarness, after: Duration) -> usize {
     let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
-    let stack = world.stack();
+    let stack = harness.stack();
     ebb_flow::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
 }
 
 pub(crate) async fn lives_are_removed_after_their_retention() {
-    let world = world(Some(KEPT)).await;
+    let harness = harness(Some(KEPT)).await;
     for name in ["ends", "lasts"] {
-        world.create(name, "long").await;
-        world.phase(name, TargetState::Ready).await;
+        harness.create(name, "long").await;
+        harness.phase(name, TargetState::Ready).await;
     }
-    let token = world.receiver.call("POST /make", 1).await.token().to_owned();
-    world.delete("ends").await;
-    world.phase("ends", TargetState::Gone).await;
-    world.told("ends", &["ready", "gone"]).await;
-    assert_eq!(objects(&world).await, 2);
-    let (ended, lasting) = (stored(&world, "ends").await, stored(&world, "lasts").await);
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    harness.delete("ends").await;
+    harness.phase("ends", TargetState::Gone).await;
+    harness.told("ends", &["ready", "gone"]).await;
+    assert_eq!(objects(&harness).await, 2);
+    let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
     assert!(ended > 0 && lasting > 0);
     // Not yet.
-    assert_eq!(round_at(&world, KEPT / 2).await, 0);
-    assert_eq!(stored(&world, "ends").await, ended);
+    assert_eq!(round_at(&harness, KEPT / 2).await, 0);
+    assert_eq!(stored(&harness, "ends").await, ended);
     let plan = async |name: &str| {
         let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
-        world.stack().store().get_plan(&life).await.unwrap().is_some()
+        harness.stack().store().get_plan(&life).await.unwrap().is_some()
     };
     assert!(plan("ends").await);
-    assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!((stored(&world, "ends").await, stored(&world, "lasts").await), (0, lasting));
+    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
     assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
-    assert_eq!(objects(&world).await, 1);
-    assert_eq!(round_at(&world, KEPT * 4).await, 0, "once");
+    assert_eq!(objects(&harness).await, 1);
+    assert_eq!(round_at(&harness, KEPT * 4).await, 0, "once");
     // A later callback finds its run removed, and none of its data is kept.
-    let answer = world.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
     answer.is_problem(410, "gone");
-    assert_eq!(stored(&world, "ends").await, 0);
+    assert_eq!(stored(&harness, "ends").await, 0);
     // The target is remembered without its plan.
-    let target = world.target("ends").await.unwrap();
+    let target = harness.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
-    assert!(world.why("ends").await.summary.contains("nothing of it is left"));
+    assert!(harness.why("ends").await.summary.contains("nothing of it is left"));
     // The other life goes on.
-    world.delete("lasts").await;
-    world.phase("lasts", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("POST /drop").len(), 2);
+    harness.delete("lasts").await;
+    harness.phase("lasts", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
     assert!(plan("lasts").await);
-    assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!((stored(&world, "lasts").await, objects(&world).await, plan("lasts").await), (0, 0, false));
+    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(
+        (stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await),
+        (0, 0, false)
+    );
 }
 
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
 pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
-    let world = world(Some(KEPT)).await;
-    world.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    let harness = harness(Some(KEPT)).await;
+    harness.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
     for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
-        world.create(name, plugin).await;
-        world.phase(name, TargetState::Ready).await;
-        world.delete(name).await;
-        world.phase(name, TargetState::Gone).await;
-        world.told(name, &["ready", "gone"]).await;
+        harness.create(name, plugin).await;
+        harness.phase(name, TargetState::Ready).await;
+        harness.delete(name).await;
+        harness.phase(name, TargetState::Gone).await;
+        harness.told(name, &["ready", "gone"]).await;
     }
-    let (store, env) = (world.stack().store(), world.stack().env());
+    let (store, env) = (harness.stack().store(), harness.stack().env());
     let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
     let life = ebb_protocol::id::instance_key("sandbox", "damaged", &damaged.uid);
     store.delete_plan(&life).await.unwrap();
     env.forget_plan(&damaged.plan);
-    let before = stored(&world, "damaged").await;
-    assert_eq!(round_at(&world, KEPT * 2).await, 1);
-    assert_eq!((stored(&world, "damaged").await, stored(&world, "whole").await), (before, 0));
+    let before = stored(&harness, "damaged").await;
+    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!((stored(&harness, "damaged").await, stored(&harness, "whole").await), (before, 0));
     // It is put off by a day.
     assert_eq!(store.list_expired(now(), 10).await.unwrap(), DueExpiries::default());
 }
 
 /// Outputs whose record was not written are removed too, and so are logs of scripts that no record names.
 pub(crate) async fn objects_without_a_record_are_removed() {
-    let world = world(Some(KEPT)).await;
-    world.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
-    world.publish(&plugin("silent@1.0.0", SILENT)).await;
+    let harness = harness(Some(KEPT)).await;
+    harness.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    harness.publish(&plugin("silent@1.0.0", SILENT)).await;
     for name in ["short", "silent", "long"] {
-        world.create(name, name).await;
-        world.phase(name, TargetState::Ready).await;
+        harness.create(name, name).await;
+        harness.phase(name, TargetState::Ready).await;
     }
-    let store = world.stack().store();
+    let store = harness.stack().store();
     let noted = async |name| {
         let key = [("pk", format!("r#{}", run_id(name, Hook::PreStart))), ("sk", "b".to_owned())];
         let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
@@ -151,31 +154,31 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         found.item.is_some()
     };
     assert!(noted("long").await && !noted("short").await);
-    let before = objects(&world).await;
+    let before = objects(&harness).await;
     for (name, object) in [("short", "outputs"), ("silent", "logs")] {
         let run = run_id(name, Hook::PreStart);
         if object == "outputs" {
             store.mark_outputs(&run).await.unwrap();
         }
         store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
-        world.delete(name).await;
-        world.phase(name, TargetState::Gone).await;
-        world.told(name, &["ready", "gone"]).await;
+        harness.delete(name).await;
+        harness.phase(name, TargetState::Gone).await;
+        harness.told(name, &["ready", "gone"]).await;
     }
-    assert_eq!(objects(&world).await, before + 2);
-    assert_eq!(round_at(&world, KEPT * 2).await, 2);
-    assert_eq!(objects(&world).await, before);
+    assert_eq!(objects(&harness).await, before + 2);
+    assert_eq!(round_at(&harness, KEPT * 2).await, 2);
+    assert_eq!(objects(&harness).await, before);
 }
 
 /// An open run, and an outcome that the platform refuses, keep the stored data of a life.
 pub(crate) async fn what_is_not_over_keeps_its_records() {
-    let world = world(Some(KEPT)).await;
-    world.create("a", "long").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    world.told("a", &["ready", "gone"]).await;
-    let store = world.stack().store();
+    let harness = harness(Some(KEPT)).await;
+    harness.create("a", "long").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    harness.told("a", &["ready", "gone"]).await;
+    let store = harness.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
     let tell =
         NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
@@ -183,9 +186,9 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     let transition =
         TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
-    let before = stored(&world, "a").await;
-    assert_eq!(round_at(&world, KEPT * 2).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
+    let before = stored(&harness, "a").await;
+    assert_eq!(round_at(&harness, KEPT * 2).await, 0);
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     let target = TargetHead { version: seen.version + 2, ..seen.clone() };
     let transition =
         TargetTransition { target, expected_version: Some(seen.version + 1), run: None, tombstone: None };
@@ -199,39 +202,39 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
         to: Attempt(2),
     });
     assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), PatchResult::Written(_)));
-    let before = stored(&world, "a").await;
-    assert_eq!(round_at(&world, KEPT * 4).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
+    let before = stored(&harness, "a").await;
+    assert_eq!(round_at(&harness, KEPT * 4).await, 0);
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
 }
 
 /// A life whose undo an operator has waived may have left something: its records say what.
 pub(crate) async fn what_may_exist_keeps_its_records() {
-    let world = world(Some(KEPT)).await;
-    world.receiver.on("POST /drop", |_, _| CannedReply::status(400));
-    world.create("a", "long").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Stuck).await;
+    let harness = harness(Some(KEPT)).await;
+    harness.receiver.on("POST /drop", |_, _| CannedReply::status(400));
+    harness.create("a", "long").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Stuck).await;
     // Due, and not over.
-    assert_eq!(round_at(&world, KEPT * 2).await, 0);
-    assert!(stored(&world, "a").await > 0);
+    assert_eq!(round_at(&harness, KEPT * 2).await, 0);
+    assert!(stored(&harness, "a").await > 0);
     let body = json!({"reason": "a test"});
     let path = "/v1/targets/sandbox/a/abandon";
-    world.ask(reqwest::Method::POST, path, Some(body)).await.is(202);
-    world.phase("a", TargetState::Gone).await;
-    let before = stored(&world, "a").await;
-    assert_eq!(round_at(&world, KEPT * 8).await, 0);
-    assert_eq!((stored(&world, "a").await, objects(&world).await), (before, 1));
-    assert_eq!(world.why("a").await.remaining.len(), 1);
+    harness.ask(reqwest::Method::POST, path, Some(body)).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    let before = stored(&harness, "a").await;
+    assert_eq!(round_at(&harness, KEPT * 8).await, 0);
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
+    assert_eq!(harness.why("a").await.remaining.len(), 1);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {
-    let world = world(None).await;
-    world.create("a", "long").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    let before = stored(&world, "a").await;
-    assert_eq!(round_at(&world, KEPT * 1000).await, 0);
-    assert_eq!(stored(&world, "a").await, before);
+    let harness = harness(None).await;
+    harness.create("a", "long").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    let before = stored(&harness, "a").await;
+    assert_eq!(round_at(&harness, KEPT * 1000).await, 0);
+    assert_eq!(stored(&harness, "a").await, before);
 }

@@ -1,4 +1,4 @@
-//! Ends of lives.
+//! Teardowns.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn runs(word: &str) -> bool {
 }
 
 pub(crate) async fn a_script_that_is_deaf() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     // Found again among all processes by how long it sleeps.
     let seconds = format!("3600.{}", std::process::id());
     let rest = r#"
@@ -36,30 +36,30 @@ preStart:
 postStop:
   undo: {undoes: deaf, webhook: {url: "RECEIVER/undo"}}
 "#;
-    world.publish(&plugin("deaf@1.0.0", &rest.replace("SECONDS", &seconds))).await;
-    world.create("a", "deaf").await;
+    harness.publish(&plugin("deaf@1.0.0", &rest.replace("SECONDS", &seconds))).await;
+    harness.create("a", "deaf").await;
     let run = crate::harness::run_id("a", ebb_engine::Hook::PreStart);
     crate::harness::eventually("its first line", async || {
-        let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
+        let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
         (log.status == 200 && log.body.contains("begun") && runs(&seconds)).then_some(())
     })
     .await;
-    world.delete("a").await;
-    let target = world.phase("a", TargetState::Gone).await;
+    harness.delete("a").await;
+    let target = harness.phase("a", TargetState::Gone).await;
     assert!(!runs(&seconds));
     // What it had said is kept.
-    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
+    let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/deaf")).await;
     assert_eq!((log.status, log.body.as_str()), (200, "begun\n"));
     assert_eq!(find(&target, "preStart", "deaf").unwrap().state, UnitState::Cancelled);
     assert_eq!(find(&target, "preStart", "next").unwrap().state, UnitState::Blocked);
-    let calls = |route: &str| world.receiver.calls(route).len();
+    let calls = |route: &str| harness.receiver.calls(route).len();
     assert_eq!((calls("POST /undo"), calls("POST /next")), (1, 0));
-    world.told("a", &["gone"]).await;
+    harness.told("a", &["gone"]).await;
 }
 
 pub(crate) async fn what_never_started_is_left_alone() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /a", |_, _| CannedReply::status(202));
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /a", |_, _| CannedReply::status(202));
     let rest = r#"
 preStart:
   a: {webhook: {url: "RECEIVER/a"}}
@@ -69,22 +69,22 @@ postStop:
   undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
   tidy: {after: [undo-a], webhook: {url: "RECEIVER/tidy"}}
 "#;
-    world.publish(&plugin("two@1.0.0", rest)).await;
-    world.create("s", "two").await;
-    let call = world.receiver.call("POST /a", 1).await;
-    world.delete("s").await;
+    harness.publish(&plugin("two@1.0.0", rest)).await;
+    harness.create("s", "two").await;
+    let call = harness.receiver.call("POST /a", 1).await;
+    harness.delete("s").await;
     // It is known how it ended: nobody has to wait for it.
-    let failed = world.callback(call.token(), &json!({"status": "failed"})).await;
+    let failed = harness.callback(call.token(), &json!({"status": "failed"})).await;
     assert!(matches!(failed.status, 204 | 409), "{failed:?}");
-    let target = world.phase("s", TargetState::Gone).await;
+    let target = harness.phase("s", TargetState::Gone).await;
     let skipped = find(&target, "postStop", "undo-b").unwrap();
     assert_eq!(skipped.state, UnitState::Skipped);
     assert!(skipped.reason.unwrap().message.contains("r/b never started"));
-    assert_eq!(world.receiver.order(), ["POST /a", "POST /undo-a", "POST /tidy"]);
+    assert_eq!(harness.receiver.order(), ["POST /a", "POST /undo-a", "POST /tidy"]);
 }
 
 pub(crate) async fn before_and_after_the_stop() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let rest = r#"
 preStart:
   make:
@@ -99,26 +99,26 @@ postStop:
   drop: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/make/${units.make.outputs.id}"}}
   tell: {webhook: {url: "RECEIVER/tell", body: {left: "${units.drain.outputs.?left}"}}}
 "#;
-    world.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"id": "m 1/2"})));
-    world.receiver.on("POST /drain", |_, _| CannedReply::ok(json!({"left": 3})));
-    world.publish(&plugin("whole@1.0.0", rest)).await;
-    world.create("a", "whole").await;
-    world.phase("a", TargetState::Ready).await;
-    world.unit("a", "postStart", "register", UnitState::Succeeded).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    let mut order = world.receiver.order();
+    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"id": "m 1/2"})));
+    harness.receiver.on("POST /drain", |_, _| CannedReply::ok(json!({"left": 3})));
+    harness.publish(&plugin("whole@1.0.0", rest)).await;
+    harness.create("a", "whole").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.unit("a", "postStart", "register", UnitState::Succeeded).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    let mut order = harness.receiver.order();
     assert_eq!(order[..4], ["POST /make", "POST /register", "POST /drain", "POST /dump"]);
     order[4..].sort();
     // A value is one piece of a path, whatever is in it.
     assert_eq!(order[4..], ["DELETE /make/m%201%2F2", "POST /tell"]);
-    assert_eq!(world.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
-    assert_eq!(world.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
-    world.told("a", &["ready", "gone"]).await;
+    assert_eq!(harness.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
+    assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
+    harness.told("a", &["ready", "gone"]).await;
 }
 
 pub(crate) async fn gives_up_and_is_retried() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let rest = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
@@ -129,38 +129,38 @@ postStop:
     webhook: {url: "RECEIVER/drop"}
   last: {after: [drop], webhook: {url: "RECEIVER/last"}}
 "#;
-    world.receiver.on("POST /drop", |_, _| CannedReply::status(500));
-    world.publish(&plugin("clings@1.0.0", rest)).await;
-    world.create("a", "clings").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Stuck).await;
-    assert_eq!(world.receiver.calls("POST /drop").len(), 2);
-    let why = world.why("a").await;
+    harness.receiver.on("POST /drop", |_, _| CannedReply::status(500));
+    harness.publish(&plugin("clings@1.0.0", rest)).await;
+    harness.create("a", "clings").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Stuck).await;
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
+    let why = harness.why("a").await;
     assert_eq!(why.remaining.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
     assert_eq!(why.cause.unwrap().unit, "r/drop");
     // Neither a repeated end nor a new life of the name moves it.
-    world.delete("a").await;
-    assert_eq!(world.target("a").await.unwrap().info.phase, TargetState::Stuck);
+    harness.delete("a").await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Stuck);
     let retry = "/v1/targets/sandbox/a/retry";
-    let retried: Value = world.ask(Method::POST, retry, None).await.is(202).json();
+    let retried: Value = harness.ask(Method::POST, retry, None).await.is(202).json();
     assert_eq!(retried["units"], json!(["r/drop"]));
     // Nothing is under way that would have to be waited for.
     let retried = Instant::now();
-    world.receiver.call("POST /drop", 3).await;
-    let sending = world.stack().env().settings.response_window().0;
+    harness.receiver.call("POST /drop", 3).await;
+    let sending = harness.stack().env().settings.response_window().0;
     assert!(retried.elapsed() < Duration::from_millis(sending), "{:?}", retried.elapsed());
     // It fails as often again, and is stuck again.
-    world.receiver.call("POST /drop", 4).await;
-    world.phase("a", TargetState::Stuck).await;
-    assert_eq!(world.receiver.calls("POST /drop").len(), 4);
-    world.receiver.on("POST /drop", |_, _| CannedReply::status(204));
-    world.ask(Method::POST, retry, None).await.is(202);
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("POST /drop").len(), 5);
-    assert_eq!(world.receiver.calls("POST /last").len(), 1);
-    world.told("a", &["ready", "stuck", "stuck", "gone"]).await;
-    world.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
+    harness.receiver.call("POST /drop", 4).await;
+    harness.phase("a", TargetState::Stuck).await;
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 4);
+    harness.receiver.on("POST /drop", |_, _| CannedReply::status(204));
+    harness.ask(Method::POST, retry, None).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 5);
+    assert_eq!(harness.receiver.calls("POST /last").len(), 1);
+    harness.told("a", &["ready", "stuck", "stuck", "gone"]).await;
+    harness.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
 }
 
 const CLINGS: &str = r#"
@@ -176,91 +176,93 @@ postStop:
 "#;
 
 async fn stuck() -> LifecycleHarness {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /drop", |_, _| CannedReply::status(500));
-    world.publish(&plugin("clings@1.0.0", CLINGS)).await;
-    world.create("a", "clings").await;
-    world.phase("a", TargetState::Ready).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /drop", |_, _| CannedReply::status(500));
+    harness.publish(&plugin("clings@1.0.0", CLINGS)).await;
+    harness.create("a", "clings").await;
+    harness.phase("a", TargetState::Ready).await;
     let skip = json!({"unit": "r/drop", "reason": "it is ours no more"});
-    let early = world.ask(Method::POST, "/v1/targets/sandbox/a/skip", Some(skip)).await;
+    let early = harness.ask(Method::POST, "/v1/targets/sandbox/a/skip", Some(skip)).await;
     early.is_problem(409, "not-stuck");
-    let early = world.ask(Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "x"}))).await;
+    let early =
+        harness.ask(Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "x"}))).await;
     early.is_problem(409, "not-stuck");
-    world.delete("a").await;
-    world.phase("a", TargetState::Stuck).await;
-    world
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Stuck).await;
+    harness
 }
 
-async fn left(world: &LifecycleHarness) -> Vec<String> {
-    world.why("a").await.remaining.into_iter().map(|it| it.unit).collect()
+async fn left(harness: &LifecycleHarness) -> Vec<String> {
+    harness.why("a").await.remaining.into_iter().map(|it| it.unit).collect()
 }
 
 pub(crate) async fn gives_up_and_is_skipped() {
-    let world = stuck().await;
+    let harness = stuck().await;
     let skip = "/v1/targets/sandbox/a/skip";
     let ask = |unit: &str, reason: &str| Some(json!({"unit": unit, "reason": reason, "by": "ada"}));
-    world.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "missing-field");
+    harness.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "missing-field");
     // One that waits for what has failed has not failed itself.
-    world.ask(Method::POST, skip, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
-    world
+    harness.ask(Method::POST, skip, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
+    harness
         .ask(Method::POST, "/v1/targets/sandbox/b/skip", ask("r/drop", "no"))
         .await
         .is_problem(404, "not-found");
     assert!(
-        world
+        harness
             .why("a")
             .await
             .next_steps
             .iter()
             .any(|step| step.starts_with("go on without it: ebb skip a r/drop"))
     );
-    let skipped: Value = world.ask(Method::POST, skip, ask("r/drop", "removed by hand")).await.is(202).json();
+    let skipped: Value =
+        harness.ask(Method::POST, skip, ask("r/drop", "removed by hand")).await.is(202).json();
     assert_eq!(skipped["units"], json!(["r/drop"]));
-    let target = world.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetState::Gone).await;
     let unit = find(&target, "postStop", "drop").unwrap();
     assert_eq!(unit.state, UnitState::Skipped);
     assert_eq!(unit.reason.as_ref().unwrap().message, "waived by ada: removed by hand");
     assert_eq!(
-        (world.receiver.calls("POST /drop").len(), world.receiver.calls("POST /unmark").len()),
+        (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
         (1, 1)
     );
-    assert_eq!(left(&world).await, ["r/make"], "it may still be there");
-    world.told("a", &["ready", "stuck", "gone"]).await;
-    world.ask(Method::POST, skip, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
+    assert_eq!(left(&harness).await, ["r/make"], "it may still be there");
+    harness.told("a", &["ready", "stuck", "gone"]).await;
+    harness.ask(Method::POST, skip, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
 }
 
 pub(crate) async fn gives_up_and_is_abandoned() {
-    let world = stuck().await;
+    let harness = stuck().await;
     let abandon = "/v1/targets/sandbox/a/abandon";
-    world.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "missing-field");
+    harness.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "missing-field");
     let reason = Some(json!({"reason": "the cluster is no more"}));
-    let abandoned: Value = world.ask(Method::POST, abandon, reason.clone()).await.is(202).json();
+    let abandoned: Value = harness.ask(Method::POST, abandon, reason.clone()).await.is(202).json();
     assert_eq!(abandoned["units"], json!(["r/drop", "r/unmark"]));
-    let target = world.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetState::Gone).await;
     for unit in ["drop", "unmark"] {
         let unit = find(&target, "postStop", unit).unwrap();
         assert_eq!(unit.state, UnitState::Skipped);
         assert_eq!(unit.reason.as_ref().unwrap().message, "waived by an operator: the cluster is no more");
     }
     assert_eq!(
-        (world.receiver.calls("POST /drop").len(), world.receiver.calls("POST /unmark").len()),
+        (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
         (1, 0)
     );
-    assert_eq!(left(&world).await, ["r/make", "r/mark"]);
-    let summary = world.why("a").await.summary;
+    assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
+    let summary = harness.why("a").await.summary;
     let end = "some of it may be left; r/drop, r/unmark: waived by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
-    let told = world.told("a", &["ready", "stuck", "gone"]).await;
+    let told = harness.told("a", &["ready", "stuck", "gone"]).await;
     let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["waived"])).collect();
     let nothing = (&Value::Null, &Value::Null);
     assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
-    let info = world.target("a").await.unwrap().info;
+    let info = harness.target("a").await.unwrap().info;
     assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Deleted), true));
-    world.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
+    harness.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
 }
 
 pub(crate) async fn not_there_counts_as_done() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let rest = r#"
 preStart:
   one: {webhook: {url: "RECEIVER/one"}}
@@ -269,13 +271,13 @@ postStop:
   drop-one: {undoes: one, webhook: {method: DELETE, url: "RECEIVER/one"}}
   drop-two: {undoes: two, webhook: {method: DELETE, url: "RECEIVER/two"}}
 "#;
-    world.receiver.on("DELETE /one", |_, _| CannedReply::status(404));
-    world.receiver.on("DELETE /two", |_, _| CannedReply::status(410));
-    world.publish(&plugin("absent@1.0.0", rest)).await;
-    world.create("a", "absent").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    let target = world.phase("a", TargetState::Gone).await;
+    harness.receiver.on("DELETE /one", |_, _| CannedReply::status(404));
+    harness.receiver.on("DELETE /two", |_, _| CannedReply::status(410));
+    harness.publish(&plugin("absent@1.0.0", rest)).await;
+    harness.create("a", "absent").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    let target = harness.phase("a", TargetState::Gone).await;
     for unit in ["drop-one", "drop-two"] {
         let unit = find(&target, "postStop", unit).unwrap();
         assert_eq!((unit.state, unit.attempt), (UnitState::Succeeded, 1));
@@ -291,48 +293,50 @@ postStop:
 "#;
 
 pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
-    let world = LifecycleHarness::new().await;
-    let make = world.receiver.hold("POST /make");
-    world.receiver.on("DELETE /thing", |_, number| CannedReply::status(if number == 1 { 404 } else { 204 }));
-    world.publish(&plugin("slow@1.0.0", SLOW)).await;
-    world.create("a", "slow").await;
-    world.phase("a", TargetState::Failed).await;
-    world.delete("a").await;
-    world.receiver.call("DELETE /thing", 1).await;
+    let harness = LifecycleHarness::new().await;
+    let make = harness.receiver.hold("POST /make");
+    harness
+        .receiver
+        .on("DELETE /thing", |_, number| CannedReply::status(if number == 1 { 404 } else { 204 }));
+    harness.publish(&plugin("slow@1.0.0", SLOW)).await;
+    harness.create("a", "slow").await;
+    harness.phase("a", TargetState::Failed).await;
+    harness.delete("a").await;
+    harness.receiver.call("DELETE /thing", 1).await;
     // There is nothing yet, and the receiver may still act.
-    let why = world.why("a").await;
+    let why = harness.why("a").await;
     assert_eq!(why.phase, TargetState::Stopping);
     let [possible] = &why.remaining[..] else { panic!("{why:?}") };
     assert_eq!((possible.unit.as_str(), possible.certainty), ("r/make", Certainty::Possible));
-    world.receiver.call("DELETE /thing", 2).await;
-    world.phase("a", TargetState::Gone).await;
+    harness.receiver.call("DELETE /thing", 2).await;
+    harness.phase("a", TargetState::Gone).await;
     drop(make);
-    assert_eq!(world.receiver.calls("DELETE /thing").len(), 2);
+    assert_eq!(harness.receiver.calls("DELETE /thing").len(), 2);
 }
 
 pub(crate) async fn a_gateway_that_gives_up_says_nothing_of_its_backend() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(504));
-    world.receiver.on("DELETE /thing", |_, _| CannedReply::status(404));
-    world.publish(&plugin("slow@1.0.0", SLOW)).await;
-    world.create("a", "slow").await;
-    world.phase("a", TargetState::Failed).await;
-    world.delete("a").await;
-    let target = world.phase("a", TargetState::Gone).await;
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(504));
+    harness.receiver.on("DELETE /thing", |_, _| CannedReply::status(404));
+    harness.publish(&plugin("slow@1.0.0", SLOW)).await;
+    harness.create("a", "slow").await;
+    harness.phase("a", TargetState::Failed).await;
+    harness.delete("a").await;
+    let target = harness.phase("a", TargetState::Gone).await;
     // Nothing was found, and nothing once more when the backend could not act any more.
-    assert_eq!(world.receiver.calls("DELETE /thing").len(), 2, "{target:?}");
+    assert_eq!(harness.receiver.calls("DELETE /thing").len(), 2, "{target:?}");
 }
 
 pub(crate) async fn an_answer_of_the_backend_is_final() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(400));
-    world.receiver.on("DELETE /thing", |_, _| CannedReply::status(404));
-    world.publish(&plugin("slow@1.0.0", SLOW)).await;
-    world.create("a", "slow").await;
-    world.phase("a", TargetState::Failed).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(world.receiver.calls("DELETE /thing").len(), 1);
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(400));
+    harness.receiver.on("DELETE /thing", |_, _| CannedReply::status(404));
+    harness.publish(&plugin("slow@1.0.0", SLOW)).await;
+    harness.create("a", "slow").await;
+    harness.phase("a", TargetState::Failed).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.calls("DELETE /thing").len(), 1);
 }
 
 /// `drop` is tried once, and gets no answer in time.
@@ -345,58 +349,58 @@ postStop:
 
 /// An undo whose request was given up may still be under way when an operator abandons the target.
 pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("deaf@1.0.0", DEAF)).await;
-    world.create("a", "deaf").await;
-    world.phase("a", TargetState::Ready).await;
-    let hold = world.receiver.hold("POST /drop");
-    world.delete("a").await;
-    let call = world.receiver.call("POST /drop", 1).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("deaf@1.0.0", DEAF)).await;
+    harness.create("a", "deaf").await;
+    harness.phase("a", TargetState::Ready).await;
+    let hold = harness.receiver.hold("POST /drop");
+    harness.delete("a").await;
+    let call = harness.receiver.call("POST /drop", 1).await;
     // The request is under way: nothing can be waived yet, and the answer says why.
     let abandon = "/v1/targets/sandbox/a/abandon";
     let reason = || Some(json!({"reason": "the receiver hangs"}));
-    let early = world.ask(Method::POST, abandon, reason()).await.is_problem(409, "not-stuck");
+    let early = harness.ask(Method::POST, abandon, reason()).await.is_problem(409, "not-stuck");
     assert!(early.detail.contains("may be running"), "{early:?}");
-    world.phase("a", TargetState::Stuck).await;
-    world.ask(Method::POST, abandon, reason()).await.is(202);
-    world.phase("a", TargetState::Gone).await;
-    let why = world.why("a").await;
+    harness.phase("a", TargetState::Stuck).await;
+    harness.ask(Method::POST, abandon, reason()).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    let why = harness.why("a").await;
     assert_eq!(why.remaining.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);
     let [note] = &why.notes[..] else { panic!("{why:?}") };
     assert!(note.contains("r/drop") && note.contains("may still act"), "{note}");
     // The receiver reports its success, which is kept.
-    let done = world.callback(call.token(), &json!({"status": "succeeded"})).await;
+    let done = harness.callback(call.token(), &json!({"status": "succeeded"})).await;
     done.is_problem(409, "late-result");
-    let why = world.why("a").await;
+    let why = harness.why("a").await;
     assert_eq!((why.remaining, why.notes), (vec![], vec![]));
     assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);
     drop(hold);
 }
 
 pub(crate) async fn why_a_target_is_gone() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("plain@1.0.0", DEAF)).await;
-    world.delete("never").await;
-    let summary = world.why("never").await.summary;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("plain@1.0.0", DEAF)).await;
+    harness.delete("never").await;
+    let summary = harness.why("never").await.summary;
     assert!(summary.ends_with("it was deleted before it was created"), "{summary}");
-    world.create("a", "plain").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
-    let summary = world.why("a").await.summary;
+    harness.create("a", "plain").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    let summary = harness.why("a").await.summary;
     assert!(summary.ends_with("nothing of it is left"), "{summary}");
 }
 
 /// A receiver that died before it answered has only the key of the creation to find what it made.
 pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("plain@1.0.0", DEAF)).await;
-    world.create("a", "plain").await;
-    world.phase("a", TargetState::Ready).await;
-    world.delete("a").await;
-    world.phase("a", TargetState::Gone).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("plain@1.0.0", DEAF)).await;
+    harness.create("a", "plain").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
     let (make, undo) =
-        (world.receiver.call("POST /make", 1).await, world.receiver.call("POST /drop", 1).await);
+        (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /drop", 1).await);
     let key = "idempotency-key";
     assert!(!make.header(key).is_empty());
     assert_eq!(undo.header("ebb-undoes-idempotency-key"), make.header(key));

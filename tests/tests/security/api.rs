@@ -28,11 +28,11 @@ preStart:
 
 /// A sandbox `a` that is ready.
 async fn ready() -> LifecycleHarness {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    world.create("a", "simple").await;
-    world.phase("a", TargetState::Ready).await;
-    world
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    harness.create("a", "simple").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness
 }
 
 /// What anybody may ask: that the server is there, and what it can be asked. Events, callbacks and polls carry
@@ -73,12 +73,12 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
 }
 
 async fn ask(
-    world: &LifecycleHarness,
+    harness: &LifecycleHarness,
     base: &str,
     token: Option<&str>,
     (method, path, body): &(Method, String, Option<Value>),
 ) -> LifecycleReply {
-    let mut request = world.http.request(method.clone(), format!("{base}{path}"));
+    let mut request = harness.http.request(method.clone(), format!("{base}{path}"));
     if let Some(token) = token {
         request = request.header("authorization", token);
     }
@@ -89,30 +89,30 @@ async fn ask(
 }
 
 pub(crate) async fn tokens() {
-    let world = ready().await;
-    let run = world.target("a").await.unwrap().runs[0].id.clone();
-    let own = world.stack().token().to_owned();
-    let base = world.stack().url().to_owned();
+    let harness = ready().await;
+    let run = harness.target("a").await.unwrap().runs[0].id.clone();
+    let own = harness.stack().token().to_owned();
+    let base = harness.stack().url().to_owned();
     for route in routes(&run) {
-        let no = ask(&world, &base, None, &route).await;
+        let no = ask(&harness, &base, None, &route).await;
         assert_eq!(no.status, 401, "{route:?}: {no:?}");
         no.is_problem(401, "missing-token");
         for token in [format!("Basic {own}"), own.clone(), String::new()] {
-            ask(&world, &base, Some(&token), &route).await.is_problem(401, "missing-token");
+            ask(&harness, &base, Some(&token), &route).await.is_problem(401, "missing-token");
         }
         for token in
             ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())]
         {
-            ask(&world, &base, Some(&token), &route).await.is_problem(401, "invalid-token");
+            ask(&harness, &base, Some(&token), &route).await.is_problem(401, "invalid-token");
         }
     }
-    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
+    assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
 }
 
 /// Each part is tried by itself, and what is wrong with it is said.
 pub(crate) async fn checks() {
-    let world = ready().await;
-    let list = world.get("/v1/checks").await.is(200).json::<CheckList>();
+    let harness = ready().await;
+    let list = harness.get("/v1/checks").await.is(200).json::<CheckList>();
     let names: Vec<&str> = list.checks.iter().map(|check| check.name.as_str()).collect();
     assert_eq!(names, ["table", "list-index", "due-index", "sweep", "bucket", "queue"]);
     assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
@@ -122,7 +122,7 @@ pub(crate) async fn checks() {
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "no folder").unwrap();
     let table = DynamoTable::new(embedded::EmbeddedTable::memory().unwrap(), "nowhere");
-    let list = checks::all(world.stack().env(), &Store::new(table, Arc::new(bucket))).await;
+    let list = checks::all(harness.stack().env(), &Store::new(table, Arc::new(bucket))).await;
     // The queue works, and marks what has come through in a table that is not there.
     let expected = ["NotFound"; 4].into_iter().chain(["PutObject", "NotFound"]);
     assert_eq!(list.checks.len(), names.len());
@@ -132,20 +132,20 @@ pub(crate) async fn checks() {
 }
 
 pub(crate) async fn roles() {
-    let world = ready().await;
-    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let harness = ready().await;
+    let run = harness.target("a").await.unwrap().runs[0].id.clone();
     let access = ApiTokens::new([
         ("user", ApiRole::User),
         ("author", ApiRole::Author),
         ("operator", ApiRole::Operator),
     ]);
     let server = ServerState {
-        env: Arc::clone(world.stack().env()),
-        store: Arc::clone(world.stack().store()) as _,
+        env: Arc::clone(harness.stack().env()),
+        store: Arc::clone(harness.stack().store()) as _,
         tokens: Arc::new(access),
         poll_endpoint: Arc::new(PollEndpoint::new(
             Arc::default(),
-            world.stack().store().clone(),
+            harness.stack().store().clone(),
             Arc::new(SystemClock),
         )),
     };
@@ -161,7 +161,7 @@ pub(crate) async fn roles() {
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
         for (token, may) in [("user", reads), ("author", plugins)] {
-            let answer = ask(&world, &base, Some(&format!("Bearer {token}")), &route).await;
+            let answer = ask(&harness, &base, Some(&format!("Bearer {token}")), &route).await;
             if may {
                 assert!(answer.status < 300 || answer.status == 409, "{token} {route:?}: {answer:?}");
             } else {
@@ -169,18 +169,18 @@ pub(crate) async fn roles() {
                 answer.is_problem(403, "forbidden");
             }
         }
-        let answer = ask(&world, &base, Some("bearer operator"), &route).await;
+        let answer = ask(&harness, &base, Some("bearer operator"), &route).await;
         assert!(!matches!(answer.status, 401 | 403), "{route:?}: {answer:?}");
     }
     // What only one function has is not at the address of another.
     let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
-    ask(&world, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
+    ask(&harness, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
 }
 
 pub(crate) async fn unknown_routes_and_methods() {
-    let world = ready().await;
+    let harness = ready().await;
     for path in ["/", "/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
-        world.get(path).await.is_problem(404, "not-found");
+        harness.get(path).await.is_problem(404, "not-found");
     }
     for (method, path) in [
         (Method::PUT, "/v1/plugins"),
@@ -191,7 +191,7 @@ pub(crate) async fn unknown_routes_and_methods() {
         (Method::GET, "/v1/targets/sandbox/a/retry"),
         (Method::DELETE, "/v1/targets/sandbox/a"),
     ] {
-        world.ask(method, path, None).await.is_problem(405, "method-not-allowed");
+        harness.ask(method, path, None).await.is_problem(405, "method-not-allowed");
     }
     for path in [
         "/v1/plugins/nothing",
@@ -203,76 +203,80 @@ pub(crate) async fn unknown_routes_and_methods() {
         "/v1/targets/sandbox/nobody/why",
         "/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start",
     ] {
-        world.get(path).await.is_problem(404, "not-found");
+        harness.get(path).await.is_problem(404, "not-found");
     }
-    world.get("/v1/runs/not-a-run").await.is_problem(400, "invalid-run-id");
-    world.ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None).await.is_problem(404, "not-found");
-    world.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
-    world.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
+    harness.get("/v1/runs/not-a-run").await.is_problem(400, "invalid-run-id");
+    harness
+        .ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None)
+        .await
+        .is_problem(404, "not-found");
+    harness.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
+    harness.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
 }
 
 pub(crate) async fn bodies() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     for path in ["/v1/plugins", "/v1/plans"] {
         for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
-            world.ask(Method::POST, path, Some(body)).await.is_problem(400, "invalid-json");
+            harness.ask(Method::POST, path, Some(body)).await.is_problem(400, "invalid-json");
         }
         for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
-            let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+            let answer = harness.ask(Method::POST, path, Some(json!({ "document": document }))).await;
             let problem = answer.is_problem(422, "invalid-document");
             assert!(!problem.errors.is_empty(), "{problem:?}");
         }
-        let token = format!("Bearer {}", world.stack().token());
-        let large = world.http.post(world.url(path)).header("authorization", token);
+        let token = format!("Bearer {}", harness.stack().token());
+        let large = harness.http.post(harness.url(path)).header("authorization", token);
         let large = large.body(vec![b' '; limits::API_BODY + 1]).send().await.unwrap();
         LifecycleReply::of(large).await.is_problem(413, "too-large");
     }
     let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
-    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": two }))).await;
+    let answer = harness.ask(Method::POST, "/v1/plugins", Some(json!({ "document": two }))).await;
     assert_eq!(answer.is_problem(422, "invalid-document").errors[0].code, "several-documents");
     let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
-    let answer = world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": wrong }))).await;
+    let answer = harness.ask(Method::POST, "/v1/plugins", Some(json!({ "document": wrong }))).await;
     let problem = answer.is_problem(422, "invalid-document");
     assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(9), true), "{problem:?}");
-    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+    assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
 
 pub(crate) async fn versions_are_immutable() {
-    let world = ready().await;
+    let harness = ready().await;
     let same = json!({"document": plugin("simple@1.0.0", SIMPLE)});
-    world.ask(Method::POST, "/v1/plugins", Some(same.clone())).await.is(200);
+    harness.ask(Method::POST, "/v1/plugins", Some(same.clone())).await.is(200);
     let other = json!({"document": plugin("simple@1.0.0", &SIMPLE.replace("hello", "hallo"))});
-    world.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "already-exists");
+    harness.ask(Method::POST, "/v1/plugins", Some(other.clone())).await.is_problem(409, "already-exists");
     let path = "/v1/plugins/simple/versions/1.0.0";
-    let kept: Value = world.get(path).await.is(200).json();
+    let kept: Value = harness.get(path).await.is(200).json();
     assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
     assert_eq!(kept["withdrawn"], Value::Null);
     // The answer may have been lost.
     for _ in 0..2 {
-        world.ask(Method::DELETE, path, None).await.is(204);
+        harness.ask(Method::DELETE, path, None).await.is(204);
     }
     for gone in ["/v1/plugins/simple/versions/1.0.1", "/v1/plugins/simple/versions/latest"] {
-        world.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
+        harness.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
     }
     for none in ["/v1/plugins/simple", "/v1/plugins/simple/versions/latest"] {
-        world.get(none).await.is_problem(404, "not-found");
+        harness.get(none).await.is_problem(404, "not-found");
     }
-    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
-    let withdrawn: Value = world.get(path).await.is(200).json();
+    assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+    let withdrawn: Value = harness.get(path).await.is(200).json();
     assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
     assert_eq!(withdrawn["document"], kept["document"]);
     // The same document is published again, another one is not.
-    let problem = world.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "already-exists");
+    let problem =
+        harness.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "already-exists");
     assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
-    world.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
-    let again: Value = world.get("/v1/plugins/simple/versions/latest").await.is(200).json();
+    harness.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
+    let again: Value = harness.get("/v1/plugins/simple/versions/latest").await.is(200).json();
     assert_eq!(again["withdrawn"], Value::Null);
 }
 
 pub(crate) async fn every_documented_route_answers() {
-    let world = ready().await;
-    let run = world.target("a").await.unwrap().runs[0].id.clone();
-    let document: Value = world.get("/v1/openapi.json").await.is(200).json();
+    let harness = ready().await;
+    let run = harness.target("a").await.unwrap().runs[0].id.clone();
+    let document: Value = harness.get("/v1/openapi.json").await.is(200).json();
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
@@ -293,7 +297,7 @@ pub(crate) async fn every_documented_route_answers() {
             // Every route is tried with every role, or is meant to be open.
             let name = format!("{method} {filled}");
             assert!(asked.contains(&name) != OPEN.contains(&name.as_str()), "{name}: with which token?");
-            let answer = world.ask(method.clone(), &format!("{filled}{query}"), None).await;
+            let answer = harness.ask(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
             let said = operation["responses"].as_object().unwrap();
             assert!(
@@ -305,16 +309,16 @@ pub(crate) async fn every_documented_route_answers() {
 }
 
 pub(crate) async fn logs() {
-    let world = ready().await;
-    let run = world.target("a").await.unwrap().runs[0].id.clone();
-    let log = world.get(&format!("/v1/runs/{run}/logs?unit=r/hello")).await;
+    let harness = ready().await;
+    let run = harness.target("a").await.unwrap().runs[0].id.clone();
+    let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/hello")).await;
     assert_eq!((log.status, log.body.trim_end()), (200, "hello from the unit"));
     for query in ["unit=r/nothing", "unit=hello", "unit=", "unit=r/hello&attempt=7"] {
-        world.get(&format!("/v1/runs/{run}/logs?{query}")).await.is_problem(404, "not-found");
+        harness.get(&format!("/v1/runs/{run}/logs?{query}")).await.is_problem(404, "not-found");
     }
-    world.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
+    harness.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
     for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
-        let answer = world.get(&format!("/v1/runs/{run}/logs{query}")).await;
+        let answer = harness.get(&format!("/v1/runs/{run}/logs{query}")).await;
         assert_eq!(
             (answer.status, answer.content_type.as_str()),
             (400, "application/problem+json"),
@@ -324,7 +328,7 @@ pub(crate) async fn logs() {
 }
 
 pub(crate) async fn names_in_paths() {
-    let world = ready().await;
+    let harness = ready().await;
     for path in [
         "/v1/plugins/%ff",
         "/v1/plugins/a/versions/%ff",
@@ -333,24 +337,24 @@ pub(crate) async fn names_in_paths() {
         "/v1/runs/%ff",
         "/v1/runs/%ff/logs?unit=a",
     ] {
-        world.get(path).await.is_problem(400, "invalid-path");
+        harness.get(path).await.is_problem(400, "invalid-path");
     }
     // Names that are other names once they are decoded, or that mean something to a key or a path.
     let long = "x".repeat(5_000);
     for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long]
     {
-        world.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
-        world.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
-        world.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");
-        let answer = world.get(&format!("/v1/runs/{name}")).await;
+        harness.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
+        harness.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
+        harness.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");
+        let answer = harness.get(&format!("/v1/runs/{name}")).await;
         assert!(matches!(answer.status, 400 | 404), "{answer:?}");
     }
-    let run = world.target("a").await.unwrap().runs[0].id.clone();
+    let run = harness.target("a").await.unwrap().runs[0].id.clone();
     for unit in ["..%2f..%2ftable", "r%2fhello%23", "r/hello%00", "%2fetc%2fpasswd", &long] {
-        world.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
+        harness.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
     }
     for token in ["x", "%00", "t%23sandbox%23a", &long] {
-        let answer = world.get(&format!("/v1/targets?nextToken={token}")).await;
+        let answer = harness.get(&format!("/v1/targets?nextToken={token}")).await;
         assert!(answer.status < 500, "{answer:?}");
     }
 }

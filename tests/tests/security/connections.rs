@@ -23,63 +23,63 @@ preStart:
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 async fn accepted(name: &str) -> (LifecycleHarness, ReceivedCall) {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&plugin("waits@1.0.0", MAKE)).await;
-    world.create(name, "waits").await;
-    let call = world.receiver.call("POST /make", 1).await;
-    (world, call)
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
+    harness.create(name, "waits").await;
+    let call = harness.receiver.call("POST /make", 1).await;
+    (harness, call)
 }
 
 pub(crate) async fn answers_do_not_wait_for_receivers() {
-    let world = LifecycleHarness::new().await;
-    let (make, next) = (world.receiver.hold("POST /make"), world.receiver.hold("POST /next"));
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&plugin("waits@1.0.0", MAKE)).await;
+    let harness = LifecycleHarness::new().await;
+    let (make, next) = (harness.receiver.hold("POST /make"), harness.receiver.hold("POST /next"));
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
     let begun = Instant::now();
-    world.create("a", "waits").await;
-    let call = world.receiver.call("POST /make", 1).await;
+    harness.create("a", "waits").await;
+    let call = harness.receiver.call("POST /make", 1).await;
     drop(make);
-    world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
-    world.receiver.call("POST /next", 1).await;
+    harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    harness.receiver.call("POST /next", 1).await;
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     drop(next);
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(world.receiver.order(), ["POST /make", "POST /next"]);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.order(), ["POST /make", "POST /next"]);
 }
 
 pub(crate) async fn answers_do_not_wait_for_the_platform() {
-    let world = LifecycleHarness::with_platform().await;
-    let platform = world.receiver.hold("POST /platform");
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    world.publish(&plugin("ends@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}")).await;
-    world.create("a", "ends").await;
-    let call = world.receiver.call("POST /make", 1).await;
+    let harness = LifecycleHarness::with_platform().await;
+    let platform = harness.receiver.hold("POST /platform");
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    harness.publish(&plugin("ends@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}")).await;
+    harness.create("a", "ends").await;
+    let call = harness.receiver.call("POST /make", 1).await;
     let begun = Instant::now();
-    world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
-    let outcome = world.receiver.call("POST /platform", 1).await;
+    let outcome = harness.receiver.call("POST /platform", 1).await;
     assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
-    world.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetState::Ready).await;
     drop(platform);
-    let taken = async || world.target("a").await?.pending_notification.is_none().then_some(());
+    let taken = async || harness.target("a").await?.pending_notification.is_none().then_some(());
     eventually("the outcome is taken", taken).await;
     // A sweep may send the outcome once more while the platform hangs.
-    let told = world.receiver.calls("POST /platform");
+    let told = harness.receiver.calls("POST /platform");
     let first = outcome.header("webhook-id");
     assert!(told.iter().all(|call| call.header("webhook-id") == first), "{told:?}");
 }
 
 pub(crate) async fn a_repeated_callback_posts_nothing_again() {
-    let (world, call) = accepted("a").await;
-    let next = world.receiver.hold("POST /next");
+    let (harness, call) = accepted("a").await;
+    let next = harness.receiver.hold("POST /next");
     for _ in 0..3 {
-        world.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
-        world.receiver.call("POST /next", 1).await;
+        harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+        harness.receiver.call("POST /next", 1).await;
     }
     drop(next);
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(world.receiver.calls("POST /next").len(), 1);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /next").len(), 1);
 }
 
 /// How a sender leaves after its request is sent whole.
@@ -91,12 +91,12 @@ enum DisconnectKind {
 }
 
 async fn send_and_leave(
-    world: &LifecycleHarness,
+    harness: &LifecycleHarness,
     head: &str,
     body: &[u8],
     leaving: DisconnectKind,
 ) -> Option<TcpStream> {
-    let address = world.stack().url().trim_start_matches("http://").to_owned();
+    let address = harness.stack().url().trim_start_matches("http://").to_owned();
     let mut stream = TcpStream::connect(&address).await.unwrap();
     let head = format!("{head}host: {address}\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
@@ -115,36 +115,36 @@ async fn send_and_leave(
 
 pub(crate) async fn a_callback_whose_sender_leaves_is_processed() {
     for leaving in [DisconnectKind::Closed, DisconnectKind::HalfClosed, DisconnectKind::Reset] {
-        let (world, call) = accepted("a").await;
-        let next = world.receiver.hold("POST /next");
+        let (harness, call) = accepted("a").await;
+        let next = harness.receiver.hold("POST /next");
         let body = json!({"status": "succeeded"}).to_string();
         let head = format!("POST /v1/callbacks HTTP/1.1\r\nauthorization: Bearer {}\r\n", call.token());
-        let open = send_and_leave(&world, &head, body.as_bytes(), leaving).await;
-        world.receiver.call("POST /next", 1).await;
-        let heads = world.state("a", Hook::PreStart).await.heads;
+        let open = send_and_leave(&harness, &head, body.as_bytes(), leaving).await;
+        harness.receiver.call("POST /next", 1).await;
+        let heads = harness.state("a", Hook::PreStart).await.heads;
         assert!(heads[0].head.done.contains(&0), "{leaving:?}: {heads:?}");
         drop((open, next));
-        world.phase("a", TargetState::Ready).await;
-        assert_eq!(world.receiver.calls("POST /next").len(), 1, "{leaving:?}");
+        harness.phase("a", TargetState::Ready).await;
+        assert_eq!(harness.receiver.calls("POST /next").len(), 1, "{leaving:?}");
     }
 }
 
 pub(crate) async fn an_event_whose_sender_leaves_is_processed() {
-    let world = LifecycleHarness::new().await;
-    let make = world.receiver.hold("POST /make");
-    world.publish(&plugin("waits@1.0.0", MAKE)).await;
+    let harness = LifecycleHarness::new().await;
+    let make = harness.receiver.hold("POST /make");
+    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
     let (time, data) = (now(), sandbox("a", "a-uid", "waits"));
     let (content_type, body) =
         cloudevents::lifecycle("evt-1", "urn:tests", LifecycleType::Created, time, &data);
-    let secret = WebhookSecret::parse(world.stack().webhook_secret()).unwrap();
+    let secret = WebhookSecret::parse(harness.stack().webhook_secret()).unwrap();
     let mut head = format!("POST /v1/events HTTP/1.1\r\ncontent-type: {content_type}\r\n");
     for (name, value) in sign::sign(&secret, &MessageId::parse("msg-1").unwrap(), time, &body) {
         head += &format!("{name}: {value}\r\n");
     }
-    send_and_leave(&world, &head, &body, DisconnectKind::Closed).await;
-    world.receiver.call("POST /make", 1).await;
+    send_and_leave(&harness, &head, &body, DisconnectKind::Closed).await;
+    harness.receiver.call("POST /make", 1).await;
     drop(make);
-    eventually("the sandbox", async || world.target("a").await).await;
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(world.receiver.order(), ["POST /make", "POST /next"]);
+    eventually("the sandbox", async || harness.target("a").await).await;
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.order(), ["POST /make", "POST /next"]);
 }

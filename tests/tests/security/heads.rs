@@ -21,12 +21,17 @@ const SOON: Duration = Duration::from_secs(10);
 type Headers = Vec<(&'static str, String)>;
 
 /// Sends the head of a request, and nothing of its body.
-async fn begin(world: &LifecycleHarness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
+async fn begin(
+    harness: &LifecycleHarness,
+    path: &str,
+    length: usize,
+    headers: &[(&str, String)],
+) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    let address = world.stack().url().trim_start_matches("http://").to_owned();
+    let address = harness.stack().url().trim_start_matches("http://").to_owned();
     let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
     connection
@@ -52,7 +57,7 @@ fn without(name: &str) -> Headers {
 }
 
 pub(crate) async fn heads() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let (events, callbacks, poll) = ("/v1/events", "/v1/callbacks", "/v1/clusters/a/poll");
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let mut binary = without("content-type");
@@ -70,35 +75,35 @@ pub(crate) async fn heads() {
         (poll, MIB, without("webhook-id"), 401),
         ("/v1/plugins", MIB, bearer("x"), 401),
     ] {
-        let mut connection = begin(&world, path, length, &headers).await;
+        let mut connection = begin(&harness, path, length, &headers).await;
         assert_eq!(status(&mut connection).await, Some(expected), "{path} {length} {headers:?}");
     }
 }
 
 /// Bodies whose signature is not verified yet fill a bounded part of the memory.
 pub(crate) async fn unproven_bodies() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let mut headers = forged(now());
     // Says when the server begins to wait for the body.
     headers.push(("expect", "100-continue".to_owned()));
     let mut held = Vec::new();
     for _ in 0..LARGEST {
-        let mut connection = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+        let mut connection = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
         assert_eq!(status(&mut connection).await, Some(100));
         held.push(connection);
     }
-    let mut one_more = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+    let mut one_more = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut one_more).await, Some(503));
     // Small webhooks have room of their own.
     let data = serde_json::to_value(sandbox("a", "a-uid", "none")).unwrap();
     let event = json!({
         "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.deleted.v1", "data": data,
     });
-    let secret = world.stack().webhook_secret().to_owned();
+    let secret = harness.stack().webhook_secret().to_owned();
     let body = event.to_string().into_bytes();
-    world.signed(&secret, now(), "application/cloudevents+json", body).await.is(202);
+    harness.signed(&secret, now(), "application/cloudevents+json", body).await.is(202);
     // Room that is given back is used.
     drop(held.pop());
-    let mut next = begin(&world, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
+    let mut next = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut next).await, Some(100));
 }

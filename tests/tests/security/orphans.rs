@@ -130,9 +130,9 @@ const CASES: [OrphanCase; 13] = [
 ];
 
 /// Writes the run of a task, and the present target, into the table.
-async fn know(world: &LifecycleHarness, case: &OrphanCase) {
+async fn know(harness: &LifecycleHarness, case: &OrphanCase) {
     let Some((uid, phase, since)) = case.target else { return };
-    let (store, own) = (world.stack().store(), format!("{}-uid", case.name));
+    let (store, own) = (harness.stack().store(), format!("{}-uid", case.name));
     let at = Timestamp(now().0 - since);
     let first = TargetHead { generation: 1, version: 1, ..TargetHead::new("sandbox", case.name, &own, at) };
     let facts = RunFacts {
@@ -155,20 +155,20 @@ async fn know(world: &LifecycleHarness, case: &OrphanCase) {
     assert!(store.move_target(&moved).await.unwrap());
 }
 
-async fn world() -> (LifecycleHarness, OrphanRelay) {
+async fn harness() -> (LifecycleHarness, OrphanRelay) {
     let relay = OrphanRelay::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let routes = axum::Router::new().route("/v1/batch", axum::routing::post(batch)).with_state(relay.clone());
     tokio::spawn(async move { axum::serve(listener, routes).await });
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let world = LifecycleHarness::with_clusters(
-        &json!({"eu": {"url": url, "secret": secret, "uid": "uid", "runnerImage": "r"}}),
+    let harness = LifecycleHarness::with_clusters(
+        &json!({"eu": {"url": url, "secret": secret, "uid": "uid", "entrypointImage": "r"}}),
     )
     .await;
-    let callback = world.stack().env().settings.callback_url.clone();
+    let callback = harness.stack().env().settings.callback_url.clone();
     for case in &CASES {
-        know(&world, case).await;
+        know(&harness, case).await;
         relay.tasks.lock().unwrap().push(TaskSummary {
             name: TaskId { unit: unit(case.name), attempt: 1 },
             phase: "taken".to_owned(),
@@ -180,7 +180,7 @@ async fn world() -> (LifecycleHarness, OrphanRelay) {
             installation: match case.ours.0 {
                 // Its callback URL alone says so.
                 OwnerKind::Us => String::new(),
-                OwnerKind::UsElsewhere => world.stack().env().settings.installation.clone(),
+                OwnerKind::UsElsewhere => harness.stack().env().settings.installation.clone(),
                 OwnerKind::Others => "others".to_owned(),
             },
             age_ms: case.age_ms,
@@ -194,7 +194,7 @@ async fn world() -> (LifecycleHarness, OrphanRelay) {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
-    (world, relay)
+    (harness, relay)
 }
 
 fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
@@ -202,8 +202,8 @@ fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
 }
 
 pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
-    let (world, relay) = world().await;
-    let list: OrphanList = world.get("/v1/orphans").await.is(200).json();
+    let (harness, relay) = harness().await;
+    let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
     for case in &CASES {
         let seen = of(case.name).map(|orphan| orphan.owned);
@@ -217,7 +217,7 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
     assert!(of("gone").unwrap().reason.contains("sandbox/gone"), "{list:?}");
     assert_eq!((&*list.errors[0].cluster, &*list.errors[0].reason), ("eu", "ConfigMap: forbidden"));
 
-    let (env, store) = (world.stack().env(), world.stack().store().as_ref());
+    let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
     let expected = CASES.iter().filter(|case| case.expected.2).count();
     assert_eq!(ebb_flow::orphans::scan(env, store).await.unwrap(), expected);
     // Not before its time, whoever asks.
@@ -227,19 +227,19 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
 }
 
 pub(crate) async fn what_is_deleted_when_asked() {
-    let (world, relay) = world().await;
+    let (harness, relay) = harness().await;
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
-        world.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "invalid-json");
+        harness.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "invalid-json");
     }
     let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
     let unmanaged = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
     let asked = |uids: &[String]| json!({ "uids": uids });
     for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &unmanaged] {
-        let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(uids))).await;
+        let answer = harness.ask(Method::POST, "/v1/orphans/delete", Some(asked(uids))).await;
         assert_eq!(answer.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
     }
     assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
-    let answer = world.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
+    let answer = harness.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
     let deleted: Vec<String> = answer
         .is(200)
         .json::<DeleteOrphansResponse>()

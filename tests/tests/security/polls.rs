@@ -30,12 +30,12 @@ fn secret(of: [u8; 32]) -> WebhookSecret {
 }
 
 /// Two clusters that poll, one of them pinned, and one that is asked, where nobody is.
-async fn world() -> LifecycleHarness {
+async fn harness() -> LifecycleHarness {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
     LifecycleHarness::with_clusters(&json!({
-        "inside": {"secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
-        "beside": {"secret": reveal(BESIDE), "uid": PINNED, "runnerImage": "r"},
-        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "runnerImage": "r"},
+        "inside": {"secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
+        "beside": {"secret": reveal(BESIDE), "uid": PINNED, "entrypointImage": "r"},
+        "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
     }))
     .await
 }
@@ -62,11 +62,12 @@ fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedBody {
 }
 
 async fn send(
-    world: &LifecycleHarness,
+    harness: &LifecycleHarness,
     cluster: &str,
     SignedBody(body, headers): &SignedBody,
 ) -> LifecycleReply {
-    let mut request = world.http.post(world.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
+    let mut request =
+        harness.http.post(harness.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
     for (name, value) in headers {
         request = request.header(*name, value);
     }
@@ -74,14 +75,19 @@ async fn send(
 }
 
 /// A poll as the relay of the cluster sends it.
-async fn ask(world: &LifecycleHarness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
-    let answer = send(world, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
+async fn ask(
+    harness: &LifecycleHarness,
+    cluster: &str,
+    of: [u8; 32],
+    poll: &PollRequest,
+) -> Vec<SealedBatch> {
+    let answer = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
     answer.is(200).json::<PollResponse>().batches
 }
 
 /// The next mail of a cluster.
-async fn mail(world: &LifecycleHarness) -> SealedBatch {
-    eventually("mail", async || ask(world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.pop()).await
+async fn mail(harness: &LifecycleHarness) -> SealedBatch {
+    eventually("mail", async || ask(harness, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.pop()).await
 }
 
 fn opened(mail: &SealedBatch) -> Option<Batch> {
@@ -95,10 +101,10 @@ fn opened(mail: &SealedBatch) -> Option<Batch> {
 }
 
 pub(crate) async fn proofs() {
-    let world = world().await;
-    let relay = world.stack().env().relay.clone();
+    let harness = harness().await;
+    let relay = harness.stack().env().relay.clone();
     let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = mail(&world).await;
+    let waits = mail(&harness).await;
     let body = serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap();
     let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
     let altered = |change: &dyn Fn(&mut SignedBody)| {
@@ -116,7 +122,7 @@ pub(crate) async fn proofs() {
         ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
         ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
     ] {
-        let problem = send(&world, cluster, &request).await.is_problem(401, "invalid-signature");
+        let problem = send(&harness, cluster, &request).await.is_problem(401, "invalid-signature");
         assert!(!problem.detail.contains(&*waits.id), "{what}: {problem:?}");
     }
     let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
@@ -134,52 +140,52 @@ pub(crate) async fn proofs() {
         ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
     ] {
-        send(&world, cluster, &request).await.is_problem(status, code);
+        send(&harness, cluster, &request).await.is_problem(status, code);
     }
     // Nobody of them got it or answered it; its relay does.
-    assert_eq!(ask(&world, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
+    assert_eq!(ask(&harness, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
     assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::Info]);
     assert_eq!(opened(&waits).unwrap().cluster, PINNED);
-    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
+    ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
     assert_eq!(asking.await.unwrap().unwrap().0.tasks, 7);
 }
 
 pub(crate) async fn answers() {
-    let world = world().await;
-    let relay = world.stack().env().relay.clone();
+    let harness = harness().await;
+    let relay = harness.stack().env().relay.clone();
     let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = mail(&world).await;
-    let store = world.stack().store();
+    let waits = mail(&harness).await;
+    let store = harness.stack().store();
     // To the mail of another cluster, and to what was never sent.
     let foreign = poll(None, &[], vec![done(&waits.id, 1)]);
-    assert_eq!(ask(&world, "beside", BESIDE, &foreign).await, []);
+    assert_eq!(ask(&harness, "beside", BESIDE, &foreign).await, []);
     let long = "a".repeat(5_000);
     for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", "A", &long] {
-        assert_eq!(ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
+        assert_eq!(ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
     }
     assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
     // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
     // request tells nobody more.
     let again = signed(INSIDE, now(), serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap());
     for _ in 0..2 {
-        let post: PollResponse = send(&world, "inside", &again).await.is(200).json();
+        let post: PollResponse = send(&harness, "inside", &again).await.is(200).json();
         assert_eq!(post.batches.len(), 1, "{post:?}");
         assert_eq!((&post.batches[0].id, &post.batches[0].sealed), (&waits.id, &waits.sealed));
         assert!(post.batches[0].age_ms + post.batches[0].left_ms == 5_000, "{post:?}");
     }
-    assert_eq!(ask(&world, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
+    assert_eq!(ask(&harness, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
     // The first answer counts.
     let first =
         signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
-    send(&world, "inside", &first).await.is(200);
-    ask(&world, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
+    send(&harness, "inside", &first).await.is(200);
+    ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
     assert_eq!(asking.await.unwrap().unwrap().0.tasks, 1);
-    send(&world, "inside", &first).await.is(200);
+    send(&harness, "inside", &first).await.is(200);
     assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
 }
 
 pub(crate) async fn what_relays_answer() {
-    let world = world().await;
+    let harness = harness().await;
     for (outcome, expected) in [
         (
             json!({"status": {"status": 409, "said": ""}}),
@@ -190,11 +196,11 @@ pub(crate) async fn what_relays_answer() {
         (json!({"answers": {"v": 1, "cluster": PINNED, "answers": []}}), "0 answers to one request"),
         (json!({"answers": {"v": 1, "cluster": PINNED, "answers": ["done"]}}), "no answer to what was asked"),
     ] {
-        let relay = world.stack().env().relay.clone();
+        let relay = harness.stack().env().relay.clone();
         let asking = tokio::spawn(async move { relay.about("inside").await });
-        let id = mail(&world).await.id;
+        let id = mail(&harness).await.id;
         let reply = QueuedReply { id, outcome: serde_json::from_value(outcome).unwrap() };
-        ask(&world, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
+        ask(&harness, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
         let error = asking.await.unwrap().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
@@ -202,8 +208,8 @@ pub(crate) async fn what_relays_answer() {
 
 /// Nobody asks for it: no answer, and from then on nobody gets it. What it says is nobody's to read.
 pub(crate) async fn nobody_asks() {
-    let world = world().await;
-    let relay = world.stack().env().relay.clone();
+    let harness = harness().await;
+    let relay = harness.stack().env().relay.clone();
     let (begun, waits_since) = (Instant::now(), now());
     let work = ObjectTask { instance: "l".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
@@ -223,16 +229,16 @@ pub(crate) async fn nobody_asks() {
         let (relay, request) = (relay.clone(), request.clone());
         tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
     };
-    let waits = mail(&world).await;
+    let waits = mail(&harness).await;
     let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else {
         panic!("{waits:?}")
     };
     assert_eq!((&*sent.callback.token, sent.not_after_ms), ("canary-token", 2_000));
-    let store = world.stack().store();
+    let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
     assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));
     eventually("its end", async || {
-        ask(&world, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.is_empty().then_some(())
+        ask(&harness, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.is_empty().then_some(())
     })
     .await;
     assert!(begun.elapsed() >= Duration::from_secs(2));

@@ -112,8 +112,8 @@ fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// What the api says of a sandbox, from every route.
-async fn answers(world: &LifecycleHarness, name: &str) -> Vec<(String, String)> {
-    let target = world.target(name).await.unwrap();
+async fn answers(harness: &LifecycleHarness, name: &str) -> Vec<(String, String)> {
+    let target = harness.target(name).await.unwrap();
     let mut paths = vec![
         "/v1/targets".to_owned(),
         format!("/v1/targets/sandbox/{name}"),
@@ -128,16 +128,16 @@ async fn answers(world: &LifecycleHarness, name: &str) -> Vec<(String, String)> 
     }
     let mut answers = Vec::new();
     for path in paths {
-        answers.push((path.clone(), world.get(&path).await.body));
+        answers.push((path.clone(), harness.get(&path).await.body));
     }
     let preview = json!({ "document": document("preview").document });
-    answers.push(("preview".to_owned(), world.ask(Method::POST, "/v1/plans", Some(preview)).await.body));
+    answers.push(("preview".to_owned(), harness.ask(Method::POST, "/v1/plans", Some(preview)).await.body));
     answers
 }
 
 /// Looks for the canaries everywhere but in the relay's own store, where they have to be.
-async fn is_nowhere(world: &LifecycleHarness, name: &str) {
-    let state = world.folder().join("state");
+async fn is_nowhere(harness: &LifecycleHarness, name: &str) {
+    let state = harness.folder().join("state");
     let stored = stored(&state);
     assert!(stored.keys().any(|file| file.starts_with(state.join("table"))), "{:?}", stored.keys());
     // The search finds what is there: an output that is not sensitive, written by the same script.
@@ -146,14 +146,14 @@ async fn is_nowhere(world: &LifecycleHarness, name: &str) {
     assert!(found(b"keeps") && found(words), "the search finds nothing");
     let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| holds(bytes)).map(|(file, _)| file).collect();
     assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
-    for (path, body) in answers(world, name).await {
+    for (path, body) in answers(harness, name).await {
         assert!(!holds(body.as_bytes()), "{path}: {body}");
     }
-    for event in world.stack().outcomes().events() {
+    for event in harness.stack().outcomes().events() {
         assert!(!holds(event.to_string().as_bytes()), "{event}");
     }
-    for what in world.receiver.order() {
-        for call in world.receiver.calls(&what) {
+    for what in harness.receiver.order() {
+        for call in harness.receiver.calls(&what) {
             assert!(!holds(format!("{call:?}").as_bytes()), "{call:?}");
         }
     }
@@ -164,51 +164,51 @@ async fn is_nowhere(world: &LifecycleHarness, name: &str) {
 }
 
 pub(crate) async fn canary() {
-    let world = LifecycleHarness::new().await;
-    let state = world.folder().join("state");
+    let harness = LifecycleHarness::new().await;
+    let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
-    world.receiver.on("POST /call", |_, _| CannedReply::ok(json!({})));
-    world.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    harness.receiver.on("POST /call", |_, _| CannedReply::ok(json!({})));
+    harness.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
     let name = "keeps-a-canary";
-    world.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
-    let target = world.phase(name, TargetState::Failed).await;
+    harness.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
+    let target = harness.phase(name, TargetState::Failed).await;
     let failed = crate::harness::find(&target, "preStart", "fails").unwrap();
     assert_eq!(serde_json::to_value(failed.reason.unwrap().code).unwrap(), "exit", "it failed otherwise");
-    world.taken(name).await;
+    harness.taken(name).await;
     let kept = files(&state.join("secrets"));
     let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(values.contains(&MADE.as_bytes().to_vec()), "{kept:?}");
     let mut data = document(name);
     data.document = None;
-    world.lifecycle(LifecycleType::Deleted, &data).await.is(202);
-    world.phase(name, TargetState::Gone).await;
-    world.taken(name).await;
-    is_nowhere(&world, name).await;
+    harness.lifecycle(LifecycleType::Deleted, &data).await.is(202);
+    harness.phase(name, TargetState::Gone).await;
+    harness.taken(name).await;
+    is_nowhere(&harness, name).await;
 }
 
 /// A value that is given where a reference belongs is refused without being repeated.
 pub(crate) async fn plain_values() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
     let mut data = document("plain");
     data.document =
         data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
-    let answer = world.lifecycle(LifecycleType::Created, &data).await;
+    let answer = harness.lifecycle(LifecycleType::Created, &data).await;
     let problem = answer.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "sensitive");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
     let preview = json!({ "document": data.document });
-    let answer = world.ask(Method::POST, "/v1/plans", Some(preview)).await;
+    let answer = harness.ask(Method::POST, "/v1/plans", Some(preview)).await;
     answer.is_problem(422, "invalid-document");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
     let leaks: Vec<_> =
-        stored(&world.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
+        stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
     assert!(leaks.is_empty(), "{:?}", leaks.iter().map(|(file, _)| file).collect::<Vec<_>>());
 }
 
 /// A receiver of a webhook unit has no way to make a value of its own a reference to somebody's secret.
 pub(crate) async fn references_from_receivers() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let text = r#"
 preStart:
   make:
@@ -218,23 +218,23 @@ preStart:
     webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
 outputs: {id: "${units.make.outputs.id}"}
 "#;
-    let state = world.folder().join("state");
+    let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
     let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
     let answered = reference.clone();
-    world.receiver.on("POST /make", move |_, _| CannedReply::ok(json!({ "id": answered })));
-    world.publish(&plugin("refers@1.0.0", text)).await;
-    world.create("refers", "refers").await;
-    let target = world.phase("refers", TargetState::Ready).await;
+    harness.receiver.on("POST /make", move |_, _| CannedReply::ok(json!({ "id": answered })));
+    harness.publish(&plugin("refers@1.0.0", text)).await;
+    harness.create("refers", "refers").await;
+    let target = harness.phase("refers", TargetState::Ready).await;
     // It is data like any other.
-    assert_eq!(world.receiver.calls("POST /next")[0].body, json!({ "id": reference }));
+    assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({ "id": reference }));
     let shown: Value = serde_json::to_value(&target.resources["r"].outputs).unwrap();
     assert!(shown.to_string().contains("\"value\""), "{shown}");
 }
 
 /// The evidence of a failed request holds no credential: neither of the request nor of the answer.
 pub(crate) async fn evidence() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let text = r#"
 preStart:
   make:
@@ -243,17 +243,17 @@ preStart:
     outputs: {id: {value: "${response.body.id}"}}
 "#;
     let text = text.replace("CANARY", GIVEN);
-    world.receiver.on("POST /make", echo);
-    world.publish(&plugin("fails@1.0.0", &text)).await;
-    world.create("fails", "fails").await;
-    world.phase("fails", TargetState::Failed).await;
-    world.taken("fails").await;
-    let cause = world.why("fails").await.cause.unwrap();
+    harness.receiver.on("POST /make", echo);
+    harness.publish(&plugin("fails@1.0.0", &text)).await;
+    harness.create("fails", "fails").await;
+    harness.phase("fails", TargetState::Failed).await;
+    harness.taken("fails").await;
+    let cause = harness.why("fails").await.cause.unwrap();
     let shown = cause.evidence.unwrap();
     assert_eq!((shown.method.as_str(), shown.status), ("POST", Some(400)), "{shown:?}");
     assert!(shown.url.ends_with("/make?key=***"), "{shown:?}");
     assert!(shown.body.as_ref().unwrap().contains("tier must be gold"), "{shown:?}");
-    let state = world.folder().join("state");
+    let state = harness.folder().join("state");
     let table: Vec<Vec<u8>> = stored(&state)
         .into_iter()
         .filter(|(file, _)| file.starts_with(state.join("table")))
@@ -263,9 +263,9 @@ preStart:
         |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
     assert!(there("tier must be gold"), "the evidence is not in the table");
     assert!(!there(MADE), "a credential of an answer is in the table");
-    let why = world.get("/v1/targets/sandbox/fails/why").await.body;
+    let why = harness.get("/v1/targets/sandbox/fails/why").await.body;
     assert!(!holds(why.as_bytes()), "{why}");
-    for event in world.stack().outcomes().events() {
+    for event in harness.stack().outcomes().events() {
         assert!(!holds(event.to_string().as_bytes()), "{event}");
     }
 }
@@ -287,7 +287,7 @@ postStop:
 /// A success with a sensitive output arrives when another life has the name. The cluster removes the value again, after its
 /// undo if there is one.
 pub(crate) async fn of_a_late_success() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let text = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
@@ -296,23 +296,23 @@ preStart:
     outputs: {dsn: {file: /tmp/dsn, sensitive: true}}
 "##;
     for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
-        world.publish(&plugin(&format!("{name}@1.0.0"), &format!("{text}{undo}"))).await;
-        let store = world.stack().store();
+        harness.publish(&plugin(&format!("{name}@1.0.0"), &format!("{text}{undo}"))).await;
+        let store = harness.stack().store();
         let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
         let is_noted = async || {
             let target = store.read_target("sandbox", name).await.unwrap().unwrap();
             target.release.iter().any(|release| release.instance == life)
         };
-        world.create(name, name).await;
-        world.phase(name, TargetState::Ready).await;
-        world.delete(name).await;
-        world.phase(name, TargetState::Gone).await;
+        harness.create(name, name).await;
+        harness.phase(name, TargetState::Ready).await;
+        harness.delete(name).await;
+        harness.phase(name, TargetState::Gone).await;
         eventually("the release", async || (!is_noted().await).then_some(())).await;
-        world.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
-        world.phase(name, TargetState::Ready).await;
-        world.taken(name).await;
+        harness.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
+        harness.phase(name, TargetState::Ready).await;
+        harness.taken(name).await;
         let run = run_id(name, ebb_engine::Hook::PreStart);
-        let made = world.state(name, run.hook()).await.records[0].2.result.clone().unwrap();
+        let made = harness.state(name, run.hook()).await.records[0].2.result.clone().unwrap();
         let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
         let claims = TokenClaims {
             run,
@@ -323,13 +323,13 @@ preStart:
             kind: TokenKind::Relay,
             remaining_results: 0,
         };
-        let token = world.stack().env().settings.token_keys.mint(&claims);
+        let token = harness.stack().env().settings.token_keys.mint(&claims);
         let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else {
             panic!("{outputs:?}")
         };
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
-        world.callback(&token, &late).await.is(204);
+        harness.callback(&token, &late).await.is(204);
         eventually("a note of the release", async || is_noted().await.then_some(())).await;
-        assert_eq!(world.receiver.calls("POST /undo").len(), undone, "{name}");
+        assert_eq!(harness.receiver.calls("POST /undo").len(), undone, "{name}");
     }
 }

@@ -10,14 +10,14 @@ use tokio::net::TcpStream;
 use crate::harness::{CannedReply, LifecycleHarness, PATIENCE, plugin};
 
 /// The status line of an answer to bytes that are sent as they are; empty if the connection was closed without one.
-async fn raw(world: &LifecycleHarness, head: &[u8]) -> String {
-    let answered = tokio::time::timeout(PATIENCE, exchange(world, head)).await;
+async fn raw(harness: &LifecycleHarness, head: &[u8]) -> String {
+    let answered = tokio::time::timeout(PATIENCE, exchange(harness, head)).await;
     answered
         .unwrap_or_else(|_| panic!("no answer to {}", String::from_utf8_lossy(&head[..head.len().min(80)])))
 }
 
-async fn exchange(world: &LifecycleHarness, head: &[u8]) -> String {
-    let address = world.stack().url().strip_prefix("http://").unwrap().to_owned();
+async fn exchange(harness: &LifecycleHarness, head: &[u8]) -> String {
+    let address = harness.stack().url().strip_prefix("http://").unwrap().to_owned();
     let mut stream = TcpStream::connect(address).await.unwrap();
     // The server may answer and close before all is sent.
     let _ = stream.write_all(head).await;
@@ -33,7 +33,7 @@ async fn exchange(world: &LifecycleHarness, head: &[u8]) -> String {
 }
 
 pub(crate) async fn headers_and_urls() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let large = "x".repeat(2 << 20);
     let many: String = (0..5_000).map(|number| format!("x-{number}: {number}\r\n")).collect();
     for head in [
@@ -44,23 +44,23 @@ pub(crate) async fn headers_and_urls() {
         format!("GET /v1/targets?nextToken={large} HTTP/1.1\r\nhost: a\r\n\r\n"),
         "\0\x01\x02 not HTTP\r\n\r\n".to_owned(),
     ] {
-        let status = raw(&world, head.as_bytes()).await;
+        let status = raw(&harness, head.as_bytes()).await;
         let shown: String = head.chars().take(60).collect();
         assert!(status.is_empty() || status.starts_with("HTTP/1.1 4"), "{shown}: {status}");
     }
     // A token as long as a header may be.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
-        world.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "invalid-token");
-        let asked = world.http.get(world.url("/v1/targets")).bearer_auth(&token).send().await.unwrap();
+        harness.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "invalid-token");
+        let asked = harness.http.get(harness.url("/v1/targets")).bearer_auth(&token).send().await.unwrap();
         crate::harness::LifecycleReply::of(asked).await.is_problem(401, "invalid-token");
     }
-    world.get("/healthz").await.is(200);
+    harness.get("/healthz").await.is(200);
 }
 
 /// As many outputs as a body can hold, none of which is declared, and an answer that is too large.
 pub(crate) async fn outputs() {
-    let world = LifecycleHarness::new().await;
-    world.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    let harness = LifecycleHarness::new().await;
+    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
     let text = r#"
 preStart:
   make:
@@ -68,37 +68,37 @@ preStart:
     outputs: {id: {value: "${response.body.id}"}}
 postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.outputs.id}"}}}}
 "#;
-    world.publish(&plugin("many@1.0.0", text)).await;
-    world.create("a", "many").await;
-    let call = world.receiver.call("POST /make", 1).await;
+    harness.publish(&plugin("many@1.0.0", text)).await;
+    harness.create("a", "many").await;
+    let call = harness.receiver.call("POST /make", 1).await;
     let mut outputs: serde_json::Map<String, Value> =
         (0..100_000).map(|number| (format!("o{number}"), json!(number))).collect();
     outputs.insert("id".to_owned(), json!("x"));
     let body = json!({"status": "succeeded", "outputs": outputs});
     assert!(body.to_string().len() < limits::CALLBACK_BODY);
-    world.callback(call.token(), &body).await.is(204);
-    let target = world.phase("a", TargetState::Ready).await;
+    harness.callback(call.token(), &body).await.is(204);
+    let target = harness.phase("a", TargetState::Ready).await;
     assert!(serde_json::to_string(&target).unwrap().len() < 10_000);
     let mut deep = Value::Null;
     for _ in 0..120 {
         deep = json!([deep]);
     }
-    world.create("b", "many").await;
-    let call = world.receiver.call("POST /make", 2).await;
+    harness.create("b", "many").await;
+    let call = harness.receiver.call("POST /make", 2).await;
     // Deeper than JSON is read.
     let nested = format!(
         "{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}",
         "[".repeat(50_000),
         "]".repeat(50_000)
     );
-    world.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
-    world.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": deep}})).await.is(204);
-    world.phase("b", TargetState::Ready).await;
+    harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
+    harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": deep}})).await.is(204);
+    harness.phase("b", TargetState::Ready).await;
 }
 
 /// A document that is small and stands for much, and one of many documents.
 pub(crate) async fn documents() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n";
     let mut bomb = format!("{head}labels:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
@@ -107,7 +107,7 @@ pub(crate) async fn documents() {
     }
     let many = format!("{head}---\n").repeat(200);
     for (path, document) in [("/v1/plugins", bomb), ("/v1/plans", many)] {
-        let answer = world.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+        let answer = harness.ask(Method::POST, path, Some(json!({ "document": document }))).await;
         let problem = answer.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "too-complex", "{problem:?}");
         assert!(problem.errors[0].help.is_some(), "{problem:?}");

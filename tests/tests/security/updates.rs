@@ -13,10 +13,10 @@ preStart:
   make: {webhook: {url: "RECEIVER/make", body: {size: "${params.size}"}}, retry: {attempts: 1}}
 "#;
 
-async fn world() -> LifecycleHarness {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    world
+async fn harness() -> LifecycleHarness {
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    harness
 }
 
 /// A webhook for the sandbox `a` whose document goes on with `rest`.
@@ -32,42 +32,42 @@ fn event(uid: &str, generation: u64, rest: &str) -> LifecycleData {
 }
 
 async fn taken(
-    world: &LifecycleHarness,
+    harness: &LifecycleHarness,
     asked: LifecycleType,
     event: &LifecycleData,
 ) -> (LifecycleResult, u64) {
-    let answer: LifecycleResponse = world.lifecycle(asked, event).await.is(202).json();
+    let answer: LifecycleResponse = harness.lifecycle(asked, event).await.is(202).json();
     (answer.result, answer.generation)
 }
 
 pub(crate) async fn what_changes_nothing() {
-    let world = world().await;
+    let harness = harness().await;
     let document = "resources: {r: {plugin: simple}, s: {plugin: simple@1.0.0, params: {size: big}}}\n";
     assert_eq!(
-        taken(&world, LifecycleType::Created, &event("u", 1, document)).await,
+        taken(&harness, LifecycleType::Created, &event("u", 1, document)).await,
         (LifecycleResult::Starting, 1)
     );
-    world.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetState::Ready).await;
     let newer = plugin("simple@1.1.0", &SIMPLE.replace("default: small", "default: tiny"));
-    world.publish(&newer).await;
+    harness.publish(&newer).await;
     let reordered = "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
     for (generation, document) in [(1, document), (2, document), (2, reordered), (7, reordered)] {
-        let again = taken(&world, LifecycleType::Updated, &event("u", generation, document)).await;
+        let again = taken(&harness, LifecycleType::Updated, &event("u", generation, document)).await;
         assert_eq!(again, (LifecycleResult::Unchanged, 1), "{generation} {document}");
     }
-    let target = world.target("a").await.unwrap();
+    let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.generation, &target.info.plugins[..]), (1, &["simple@1.0.0".to_owned()][..]));
-    assert_eq!(world.receiver.calls("POST /make").len(), 2);
-    let page = world.get("/v1/plugins/simple").await;
+    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
+    let page = harness.get("/v1/plugins/simple").await;
     assert!(page.body.contains("1.1.0"), "{page:?}");
 }
 
 pub(crate) async fn what_would_change_something() {
-    let world = world().await;
+    let harness = harness().await;
     let document = "resources: {r: {plugin: simple}}\n";
-    taken(&world, LifecycleType::Created, &event("u", 1, document)).await;
-    world.phase("a", TargetState::Ready).await;
-    world.publish(&plugin("simple@1.1.0", SIMPLE)).await;
+    taken(&harness, LifecycleType::Created, &event("u", 1, document)).await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.publish(&plugin("simple@1.1.0", SIMPLE)).await;
     /// Path, old value, new value.
     type Row = (&'static str, Option<&'static str>, Option<&'static str>);
     let rows: [(&str, &[Row]); 5] = [
@@ -90,7 +90,7 @@ pub(crate) async fn what_would_change_something() {
         ),
     ];
     for ((document, expected), generation) in rows.into_iter().zip([1, 2, 2, 1, 2]) {
-        let answer = world.lifecycle(LifecycleType::Updated, &event("u", generation, document)).await;
+        let answer = harness.lifecycle(LifecycleType::Updated, &event("u", generation, document)).await;
         let problem = answer.is_problem(409, "changed");
         let found: Vec<_> = problem
             .changes
@@ -100,48 +100,48 @@ pub(crate) async fn what_would_change_something() {
         assert_eq!(found, expected, "{document}");
     }
     let keyed = LifecycleData { routing_key: Some("other".to_owned()), ..event("u", 2, document) };
-    let problem = world.lifecycle(LifecycleType::Updated, &keyed).await.is_problem(409, "changed");
+    let problem = harness.lifecycle(LifecycleType::Updated, &keyed).await.is_problem(409, "changed");
     assert_eq!(problem.changes[0].path, "routingKey");
-    assert_eq!(world.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
 pub(crate) async fn an_update_retries_what_has_failed() {
-    let world = world().await;
+    let harness = harness().await;
     let document = "resources: {r: {plugin: simple}}\n";
-    world.receiver.on("POST /make", |_, number| match number {
+    harness.receiver.on("POST /make", |_, number| match number {
         1 => CannedReply::status(400),
         _ => CannedReply::ok(json!({})),
     });
-    taken(&world, LifecycleType::Created, &event("u", 1, document)).await;
+    taken(&harness, LifecycleType::Created, &event("u", 1, document)).await;
     eventually("a has failed", async || {
-        (world.target("a").await?.info.phase == TargetState::Failed).then_some(())
+        (harness.target("a").await?.info.phase == TargetState::Failed).then_some(())
     })
     .await;
     let changed = event("u", 2, "resources: {r: {plugin: simple, params: {size: big}}}\n");
-    world.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
-    assert_eq!(world.receiver.calls("POST /make").len(), 1);
-    let again = taken(&world, LifecycleType::Updated, &event("u", 2, document)).await;
+    harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
+    assert_eq!(harness.receiver.calls("POST /make").len(), 1);
+    let again = taken(&harness, LifecycleType::Updated, &event("u", 2, document)).await;
     assert_eq!(again, (LifecycleResult::Retrying, 1));
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(world.receiver.calls("POST /make").len(), 2);
-    let again = taken(&world, LifecycleType::Updated, &event("u", 2, document)).await;
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
+    let again = taken(&harness, LifecycleType::Updated, &event("u", 2, document)).await;
     assert_eq!(again, (LifecycleResult::Unchanged, 1));
 }
 
 pub(crate) async fn an_update_of_what_waits() {
-    let world = world().await;
+    let harness = harness().await;
     let document = "resources: {r: {plugin: simple}}\n";
-    taken(&world, LifecycleType::Created, &event("u", 1, document)).await;
-    world.phase("a", TargetState::Ready).await;
+    taken(&harness, LifecycleType::Created, &event("u", 1, document)).await;
+    harness.phase("a", TargetState::Ready).await;
     assert_eq!(
-        taken(&world, LifecycleType::Created, &event("v", 1, document)).await.0,
+        taken(&harness, LifecycleType::Created, &event("v", 1, document)).await.0,
         LifecycleResult::Waiting
     );
     assert_eq!(
-        taken(&world, LifecycleType::Updated, &event("v", 2, document)).await.0,
+        taken(&harness, LifecycleType::Updated, &event("v", 2, document)).await.0,
         LifecycleResult::Unchanged
     );
     let changed = event("v", 2, "resources: {r: {plugin: simple, params: {size: big}}}\n");
-    world.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
-    assert_eq!(world.target("a").await.unwrap().waiting.as_deref(), Some("v"));
+    harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
+    assert_eq!(harness.target("a").await.unwrap().waiting.as_deref(), Some("v"));
 }

@@ -49,56 +49,56 @@ fn asks(name: &str, plugin: &str, value: &str) -> LifecycleData {
 }
 
 pub(crate) async fn values_stay_values() {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("plain@1.0.0", PLUGIN)).await;
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("plain@1.0.0", PLUGIN)).await;
     // A single dollar before a brace is the only thing that a document has to escape.
     let value = VALUE.replace("$${v} ", "");
-    world.lifecycle(LifecycleType::Created, &asks("a", "plain", &value)).await.is(202);
-    let target = world.phase("a", TargetState::Ready).await;
+    harness.lifecycle(LifecycleType::Created, &asks("a", "plain", &value)).await.is(202);
+    let target = harness.phase("a", TargetState::Ready).await;
     let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
     let of = |name: &str| outputs[name]["value"].clone();
     assert_eq!(of("literal"), "${params.v} ${units.none.outputs.x} $${y} @{x}");
     assert_eq!(of("variable"), value.as_str());
     assert_eq!(of("file"), value.as_str());
-    let order = world.receiver.order();
+    let order = harness.receiver.order();
     assert_eq!(order.len(), 1, "{order:?}");
     let path = order[0].strip_prefix("POST ").unwrap();
     let segments: Vec<&str> = path.split('/').collect();
     assert!(matches!(segments.as_slice(), ["", "path", _, "end"]), "{path}");
     assert!(segments[2].bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{path}");
-    let call = &world.receiver.calls(&order[0])[0];
+    let call = &harness.receiver.calls(&order[0])[0];
     assert_eq!(call.body, json!({"v": value, "${params.v}": "a key"}));
 }
 
 pub(crate) async fn header_injection() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let text = r#"
 params: {v: {type: string}}
 preStart:
   call:
     webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v}"}}
 "#;
-    world.publish(&plugin("header@1.0.0", text)).await;
+    harness.publish(&plugin("header@1.0.0", text)).await;
     for (name, value) in [("crlf", "a\r\nx-injected: 1"), ("lf", "a\nx-injected: 1"), ("nul", "a\u{0}b")] {
-        world.lifecycle(LifecycleType::Created, &asks(name, "header", value)).await.is(202);
-        let target = world.phase(name, TargetState::Failed).await;
+        harness.lifecycle(LifecycleType::Created, &asks(name, "header", value)).await.is(202);
+        let target = harness.phase(name, TargetState::Failed).await;
         let unit = find(&target, "preStart", "call").unwrap();
         let reason = unit.reason.unwrap();
         assert_eq!(serde_json::to_value(reason.code).unwrap(), "render", "{reason:?}");
         assert!(!reason.message.contains("injected"), "{reason:?}");
     }
-    assert!(world.receiver.order().is_empty());
-    world.lifecycle(LifecycleType::Created, &asks("plain", "header", "a: b, c")).await.is(202);
-    world.phase("plain", TargetState::Ready).await;
-    assert_eq!(world.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
+    assert!(harness.receiver.order().is_empty());
+    harness.lifecycle(LifecycleType::Created, &asks("plain", "header", "a: b, c")).await.is(202);
+    harness.phase("plain", TargetState::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
 }
 
 /// Where a request goes and which files a script is given is not a template: an author who writes one is told.
 pub(crate) async fn places_are_not_templates() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let publish = async |text: &str| {
         let document = plugin("p@1.0.0", text);
-        world.ask(Method::POST, "/v1/plugins", Some(json!({ "document": document }))).await
+        harness.ask(Method::POST, "/v1/plugins", Some(json!({ "document": document }))).await
     };
     for (url, code) in [
         ("${params.v}", "url"),
@@ -129,38 +129,38 @@ pub(crate) async fn places_are_not_templates() {
             assert!(problem.errors[0].line.is_some(), "{path}: {problem:?}");
         }
     }
-    assert_eq!(world.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
+    assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
 
 /// A URL that an author wrote, or an answer that a receiver gives, does not lead inside.
 pub(crate) async fn addresses_inside() {
-    let world = LifecycleHarness::new().await;
+    let harness = LifecycleHarness::new().await;
     let inside = ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:a9fe:a9fe]/"];
     let mut units = String::from("preStart:\n");
     for (number, url) in inside.iter().enumerate() {
         units +=
             &format!("  u{number}: {{retry: {{attempts: 3, backoff: 10ms}}, webhook: {{url: \"{url}\"}}}}\n");
     }
-    world.publish(&plugin("inside@1.0.0", &units)).await;
-    world.create("a", "inside").await;
-    world.phase("a", TargetState::Failed).await;
+    harness.publish(&plugin("inside@1.0.0", &units)).await;
+    harness.create("a", "inside").await;
+    harness.phase("a", TargetState::Failed).await;
     for (number, address) in inside.iter().enumerate() {
-        let unit = world.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
+        let unit = harness.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
         let reason = unit.reason.unwrap();
         assert_eq!(serde_json::to_value(reason.code).unwrap(), "refused", "{address}: {reason:?}");
         assert_eq!(unit.attempt, 1, "{address}: an address that is not allowed is not tried again");
     }
 
-    world.receiver.on("POST /moved", |_, _| {
+    harness.receiver.on("POST /moved", |_, _| {
         CannedReply::status(307).header("location", "http://169.254.169.254/latest/meta-data/")
     });
-    world.receiver.on("POST /near", |_, _| CannedReply::status(307).header("location", "/elsewhere"));
+    harness.receiver.on("POST /near", |_, _| CannedReply::status(307).header("location", "/elsewhere"));
     let moved = "preStart:\n  m: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/moved\"}}\n  n: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/near\"}}\n";
-    world.publish(&plugin("moved@1.0.0", moved)).await;
-    world.create("b", "moved").await;
+    harness.publish(&plugin("moved@1.0.0", moved)).await;
+    harness.create("b", "moved").await;
     for unit in ["m", "n"] {
-        let unit = world.unit("b", "preStart", unit, UnitState::Failed).await;
+        let unit = harness.unit("b", "preStart", unit, UnitState::Failed).await;
         assert_eq!(unit.reason.unwrap().message, "the server answered 307");
     }
-    assert!(world.receiver.calls("POST /elsewhere").is_empty(), "a redirect was followed");
+    assert!(harness.receiver.calls("POST /elsewhere").is_empty(), "a redirect was followed");
 }

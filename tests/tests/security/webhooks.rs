@@ -21,10 +21,10 @@ postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {uid: "${target.uid}"}}}
 "#;
 
-async fn world() -> LifecycleHarness {
-    let world = LifecycleHarness::new().await;
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    world
+async fn harness() -> LifecycleHarness {
+    let harness = LifecycleHarness::new().await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    harness
 }
 
 fn event(data: &Value) -> Value {
@@ -38,15 +38,15 @@ fn data() -> Value {
     serde_json::to_value(sandbox("a", "a-uid", "simple")).unwrap()
 }
 
-async fn nothing_began(world: &LifecycleHarness) {
-    let page: Value = world.get("/v1/targets").await.is(200).json();
+async fn nothing_began(harness: &LifecycleHarness) {
+    let page: Value = harness.get("/v1/targets").await.is(200).json();
     assert_eq!(page["targets"], json!([]));
-    assert!(world.receiver.order().is_empty());
+    assert!(harness.receiver.order().is_empty());
 }
 
 /// A request with these headers of a signature.
-async fn send(world: &LifecycleHarness, headers: &[(&str, String)], body: &[u8]) -> LifecycleReply {
-    let mut request = world.http.post(world.url("/v1/events")).header("content-type", JSON);
+async fn send(harness: &LifecycleHarness, headers: &[(&str, String)], body: &[u8]) -> LifecycleReply {
+    let mut request = harness.http.post(harness.url("/v1/events")).header("content-type", JSON);
     for (name, value) in headers {
         request = request.header(*name, value);
     }
@@ -60,42 +60,42 @@ fn signature(secret: &str, time: Timestamp, body: &[u8]) -> Vec<(&'static str, S
 }
 
 pub(crate) async fn signatures() {
-    let world = world().await;
+    let harness = harness().await;
     let body = event(&data()).to_string().into_bytes();
-    let right = signature(world.stack().webhook_secret(), now(), &body);
-    send(&world, &[], &body).await.is_problem(401, "invalid-signature");
+    let right = signature(harness.stack().webhook_secret(), now(), &body);
+    send(&harness, &[], &body).await.is_problem(401, "invalid-signature");
     let other = WebhookSecret::from_bytes(&[9; 32]).unwrap().reveal();
-    send(&world, &signature(&other, now(), &body), &body).await.is_problem(401, "invalid-signature");
-    nothing_began(&world).await;
-    send(&world, &right, &body).await.is(202);
+    send(&harness, &signature(&other, now(), &body), &body).await.is_problem(401, "invalid-signature");
+    nothing_began(&harness).await;
+    send(&harness, &right, &body).await.is(202);
 }
 
 pub(crate) async fn times_and_alterations() {
-    let world = world().await;
+    let harness = harness().await;
     let body = event(&data()).to_string().into_bytes();
-    let secret = world.stack().webhook_secret().to_owned();
+    let secret = harness.stack().webhook_secret().to_owned();
     let tolerance = limits::WEBHOOK_TOLERANCE_SECONDS * 1000;
     for time in [now().0 - tolerance - 2_000, now().0 + tolerance + 60_000, 0, 1_000] {
         let signed = signature(&secret, Timestamp(time), &body);
-        send(&world, &signed, &body).await.is_problem(401, "invalid-signature");
+        send(&harness, &signed, &body).await.is_problem(401, "invalid-signature");
     }
     // An old signature with a fresh time.
     let mut moved = signature(&secret, Timestamp(now().0 - tolerance - 60_000), &body);
     moved[1].1 = (now().0 / 1000).to_string();
-    send(&world, &moved, &body).await.is_problem(401, "invalid-signature");
+    send(&harness, &moved, &body).await.is_problem(401, "invalid-signature");
     let signed = signature(&secret, now(), &body);
     let mut altered = body.clone();
     altered.push(b' ');
-    send(&world, &signed, &altered).await.is_problem(401, "invalid-signature");
-    send(&world, &signed, &body[..body.len() - 1]).await.is_problem(401, "invalid-signature");
+    send(&harness, &signed, &altered).await.is_problem(401, "invalid-signature");
+    send(&harness, &signed, &body[..body.len() - 1]).await.is_problem(401, "invalid-signature");
     let other = String::from_utf8(body.clone()).unwrap().replace("a-uid", "b-uid");
-    send(&world, &signed, other.as_bytes()).await.is_problem(401, "invalid-signature");
-    nothing_began(&world).await;
+    send(&harness, &signed, other.as_bytes()).await.is_problem(401, "invalid-signature");
+    nothing_began(&harness).await;
 }
 
 pub(crate) async fn events_that_are_none() {
-    let world = world().await;
-    let secret = world.stack().webhook_secret().to_owned();
+    let harness = harness().await;
+    let secret = harness.stack().webhook_secret().to_owned();
     let with = |pointer: &str, value: Value| {
         let mut event = event(&data());
         *event.pointer_mut(pointer).unwrap() = value;
@@ -111,41 +111,42 @@ pub(crate) async fn events_that_are_none() {
     ];
     for (event, status) in rows {
         let body = event.to_string();
-        let answer = world.signed(&secret, now(), JSON, body.clone().into_bytes()).await;
+        let answer = harness.signed(&secret, now(), JSON, body.clone().into_bytes()).await;
         assert_eq!(answer.status, status, "{body}: {answer:?}");
         answer.is_problem(status, "invalid-event");
     }
-    nothing_began(&world).await;
+    nothing_began(&harness).await;
 }
 
 pub(crate) async fn bodies() {
-    let world = world().await;
-    let secret = world.stack().webhook_secret().to_owned();
+    let harness = harness().await;
+    let secret = harness.stack().webhook_secret().to_owned();
     let body = event(&data()).to_string().into_bytes();
-    world.signed(&secret, now(), "text/plain", body).await.is_problem(415, "invalid-event");
-    world.signed(&secret, now(), JSON, b"\xff".to_vec()).await.is_problem(400, "invalid-event");
+    harness.signed(&secret, now(), "text/plain", body).await.is_problem(415, "invalid-event");
+    harness.signed(&secret, now(), JSON, b"\xff".to_vec()).await.is_problem(400, "invalid-event");
     let large = vec![b' '; limits::WEBHOOK_BODY + 1];
-    world.signed(&secret, now(), JSON, large).await.is_problem(413, "too-large");
+    harness.signed(&secret, now(), JSON, large).await.is_problem(413, "too-large");
     // The connection may be closed while the rest is still being sent.
     let huge =
-        world.http.post(world.url("/v1/events")).header("content-type", JSON).body(vec![b' '; 10 << 20]);
+        harness.http.post(harness.url("/v1/events")).header("content-type", JSON).body(vec![b' '; 10 << 20]);
     if let Ok(response) = huge.send().await {
         assert_eq!(response.status(), 413);
     }
-    nothing_began(&world).await;
+    nothing_began(&harness).await;
 }
 
 /// A captured `created` must not become a `deleted`. In binary mode the type is a header, which is not signed.
 pub(crate) async fn binary_mode() {
-    let world = world().await;
+    let harness = harness().await;
     let body = data().to_string().into_bytes();
     for kind in ["created", "updated", "deleted"] {
-        let mut headers = signature(world.stack().webhook_secret(), now(), &body);
+        let mut headers = signature(harness.stack().webhook_secret(), now(), &body);
         let kind = format!("dev.ebb.target.{kind}.v1");
         let attributes =
             [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", &kind)];
         headers.extend(attributes.map(|(name, value)| (name, value.to_owned())));
-        let mut request = world.http.post(world.url("/v1/events")).header("content-type", "application/json");
+        let mut request =
+            harness.http.post(harness.url("/v1/events")).header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -153,17 +154,17 @@ pub(crate) async fn binary_mode() {
         let problem = answer.is_problem(415, "invalid-event");
         assert!(problem.detail.contains("application/cloudevents+json"), "{problem:?}");
     }
-    nothing_began(&world).await;
+    nothing_began(&harness).await;
     // Headers beside a signed event change nothing of it.
     let body = event(&data()).to_string().into_bytes();
-    let mut headers = signature(world.stack().webhook_secret(), now(), &body);
+    let mut headers = signature(harness.stack().webhook_secret(), now(), &body);
     headers.push(("ce-type", "dev.ebb.target.deleted.v1".to_owned()));
-    send(&world, &headers, &body).await.is(202);
-    world.phase("a", TargetState::Ready).await;
+    send(&harness, &headers, &body).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
 }
 
 pub(crate) async fn documents() {
-    let world = world().await;
+    let harness = harness().await;
     let sandbox = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
     let rows: [(String, &[&str], &[u32]); 7] = [
         // Errors of meaning come together.
@@ -185,7 +186,7 @@ pub(crate) async fn documents() {
             ..crate::harness::sandbox("a", "a-uid", "simple")
         };
         let problem =
-            world.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
+            harness.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
         let found: Vec<&str> = problem.errors.iter().map(|error| error.code.as_str()).collect();
         assert_eq!(found.len(), codes.len(), "{document}: {:?}", problem.errors);
         for code in codes {
@@ -197,17 +198,17 @@ pub(crate) async fn documents() {
             assert!(placed, "line {line} of {document}: {:?}", problem.errors);
         }
     }
-    nothing_began(&world).await;
+    nothing_began(&harness).await;
 }
 
 /// Asks for the end of a life.
-async fn delete(world: &LifecycleHarness, name: &str, uid: &str) -> LifecycleReply {
+async fn delete(harness: &LifecycleHarness, name: &str, uid: &str) -> LifecycleReply {
     let data = LifecycleData { document: None, ..sandbox(name, uid, "simple") };
-    world.lifecycle(LifecycleType::Deleted, &data).await
+    harness.lifecycle(LifecycleType::Deleted, &data).await
 }
 
-async fn create(world: &LifecycleHarness, name: &str, uid: &str) -> LifecycleReply {
-    world.lifecycle(LifecycleType::Created, &sandbox(name, uid, "simple")).await
+async fn create(harness: &LifecycleHarness, name: &str, uid: &str) -> LifecycleReply {
+    harness.lifecycle(LifecycleType::Created, &sandbox(name, uid, "simple")).await
 }
 
 fn result(answer: &LifecycleReply) -> String {
@@ -215,36 +216,36 @@ fn result(answer: &LifecycleReply) -> String {
 }
 
 pub(crate) async fn lives_out_of_order() {
-    let world = world().await;
+    let harness = harness().await;
     // The end before the beginning.
-    assert_eq!(result(&delete(&world, "early", "e1").await), "stopping");
-    create(&world, "early", "e1").await.is_problem(409, "stale");
-    assert!(world.receiver.order().is_empty());
-    assert_eq!(world.target("early").await.unwrap().info.phase, TargetState::Gone);
-    assert_eq!(world.get("/v1/targets/sandbox/early/why").await.status, 200);
-    assert_eq!(result(&delete(&world, "early", "e1").await), "stopping");
+    assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
+    create(&harness, "early", "e1").await.is_problem(409, "stale");
+    assert!(harness.receiver.order().is_empty());
+    assert_eq!(harness.target("early").await.unwrap().info.phase, TargetState::Gone);
+    assert_eq!(harness.get("/v1/targets/sandbox/early/why").await.status, 200);
+    assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
     // Another life of that name begins as if nothing had been.
-    assert_eq!(result(&create(&world, "early", "e2").await), "starting");
-    world.phase("early", TargetState::Ready).await;
+    assert_eq!(result(&create(&harness, "early", "e2").await), "starting");
+    harness.phase("early", TargetState::Ready).await;
     // The beginning after the end.
-    assert_eq!(result(&create(&world, "a", "u1").await), "starting");
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&delete(&world, "a", "u1").await), "stopping");
-    world.phase("a", TargetState::Gone).await;
-    create(&world, "a", "u1").await.is_problem(409, "stale");
-    assert_eq!(result(&delete(&world, "a", "u1").await), "stopping");
+    assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
+    harness.phase("a", TargetState::Gone).await;
+    create(&harness, "a", "u1").await.is_problem(409, "stale");
+    assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
     // A foreign uid ends nothing.
-    assert_eq!(result(&create(&world, "a", "u2").await), "starting");
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&delete(&world, "a", "u3").await), "stopping");
-    assert_eq!(world.target("a").await.unwrap().info.phase, TargetState::Ready);
-    create(&world, "a", "u1").await.is_problem(409, "stale");
-    assert_eq!(world.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
+    assert_eq!(result(&create(&harness, "a", "u2").await), "starting");
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(result(&delete(&harness, "a", "u3").await), "stopping");
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    create(&harness, "a", "u1").await.is_problem(409, "stale");
+    assert_eq!(harness.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
 }
 
 pub(crate) async fn repetitions() {
-    let world = world().await;
-    let secret = world.stack().webhook_secret().to_owned();
+    let harness = harness().await;
+    let secret = harness.stack().webhook_secret().to_owned();
     let time = now();
     let (content_type, body) = cloudevents::lifecycle(
         "evt-1",
@@ -253,76 +254,76 @@ pub(crate) async fn repetitions() {
         time,
         &sandbox("a", "u1", "simple"),
     );
-    let first = world.signed(&secret, time, content_type, body.clone()).await;
-    world.phase("a", TargetState::Ready).await;
+    let first = harness.signed(&secret, time, content_type, body.clone()).await;
+    harness.phase("a", TargetState::Ready).await;
     for _ in 0..3 {
-        let again = world.signed(&secret, time, content_type, body.clone()).await;
+        let again = harness.signed(&secret, time, content_type, body.clone()).await;
         assert_eq!((again.status, &again.body), (first.status, &first.body));
     }
     // At the same time.
-    let one = || create(&world, "b", "b1");
+    let one = || create(&harness, "b", "b1");
     let (one, two, three) = tokio::join!(one(), one(), one());
     assert_eq!([one, two, three].map(|answer| result(&answer)), ["starting"; 3]);
-    world.phase("b", TargetState::Ready).await;
-    assert_eq!(world.receiver.calls("POST /make").len(), 2);
-    let target = world.target("a").await.unwrap();
+    harness.phase("b", TargetState::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
+    let target = harness.target("a").await.unwrap();
     assert_eq!(target.runs.len(), 1);
     // A higher generation with the same document is the same life; with another document it is refused.
     let mut higher = sandbox("a", "u1", "simple");
     higher.generation = 2;
-    assert_eq!(result(&world.lifecycle(LifecycleType::Updated, &higher).await), "unchanged");
+    assert_eq!(result(&harness.lifecycle(LifecycleType::Updated, &higher).await), "unchanged");
     higher.document = higher.document.map(|text| text.replace("resources: {r:", "resources: {s:"));
-    world.lifecycle(LifecycleType::Updated, &higher).await.is_problem(409, "changed");
-    delete(&world, "a", "u1").await.is(202);
-    world.phase("a", TargetState::Gone).await;
-    delete(&world, "a", "u1").await.is(202);
-    assert_eq!(world.receiver.calls("POST /drop").len(), 1);
+    harness.lifecycle(LifecycleType::Updated, &higher).await.is_problem(409, "changed");
+    delete(&harness, "a", "u1").await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    delete(&harness, "a", "u1").await.is(202);
+    assert_eq!(harness.receiver.calls("POST /drop").len(), 1);
 }
 
 pub(crate) async fn one_name_two_lives() {
-    let world = world().await;
-    assert_eq!(result(&create(&world, "a", "u1").await), "starting");
-    world.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
-    assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
-    create(&world, "a", "u3").await.is_problem(409, "name-taken");
-    let target = world.target("a").await.unwrap();
+    let harness = harness().await;
+    assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
+    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
+    create(&harness, "a", "u3").await.is_problem(409, "name-taken");
+    let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u2")));
     // One that gives up waiting never begins.
-    delete(&world, "a", "u2").await.is(202);
-    create(&world, "a", "u2").await.is_problem(409, "stale");
-    assert_eq!(result(&create(&world, "a", "u3").await), "waiting");
-    delete(&world, "a", "u1").await.is(202);
+    delete(&harness, "a", "u2").await.is(202);
+    create(&harness, "a", "u2").await.is_problem(409, "stale");
+    assert_eq!(result(&create(&harness, "a", "u3").await), "waiting");
+    delete(&harness, "a", "u1").await.is(202);
     eventually("u3 is ready", async || {
-        let target = world.target("a").await?;
+        let target = harness.target("a").await?;
         (target.info.uid == "u3" && target.info.phase == TargetState::Ready).then_some(())
     })
     .await;
     let uids: Vec<String> = ["/make", "/drop"]
         .iter()
-        .flat_map(|path| world.receiver.calls(&format!("{} {path}", Method::POST)))
+        .flat_map(|path| harness.receiver.calls(&format!("{} {path}", Method::POST)))
         .map(|call| call.body["uid"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(uids, ["u1", "u3", "u1"]);
-    world.told("a", &["ready", "gone", "ready"]).await;
+    harness.told("a", &["ready", "gone", "ready"]).await;
 }
 
 /// While the platform has not taken that the first life is gone, the second waits: it was promised the name.
 pub(crate) async fn a_third_life_does_not_displace_the_second() {
-    let world = LifecycleHarness::with_platform().await;
-    world.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    create(&world, "a", "u1").await.is(202);
-    world.phase("a", TargetState::Ready).await;
-    world.receiver.on("POST /platform", |_, _| CannedReply::status(503).after(3));
-    delete(&world, "a", "u1").await.is(202);
-    world.phase("a", TargetState::Gone).await;
-    assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
-    assert_eq!(result(&create(&world, "a", "u2").await), "waiting");
-    create(&world, "a", "u3").await.is_problem(409, "name-taken");
-    assert_eq!(world.target("a").await.unwrap().waiting_uid.as_deref(), Some("u2"));
-    world.receiver.on("POST /platform", |_, _| CannedReply::status(204));
+    let harness = LifecycleHarness::with_platform().await;
+    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    create(&harness, "a", "u1").await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.on("POST /platform", |_, _| CannedReply::status(503).after(3));
+    delete(&harness, "a", "u1").await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
+    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
+    create(&harness, "a", "u3").await.is_problem(409, "name-taken");
+    assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("u2"));
+    harness.receiver.on("POST /platform", |_, _| CannedReply::status(204));
     eventually("u2 is ready", async || {
-        let target = world.target("a").await?;
+        let target = harness.target("a").await?;
         (target.info.uid == "u2" && target.info.phase == TargetState::Ready).then_some(())
     })
     .await;

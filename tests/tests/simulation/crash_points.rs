@@ -34,14 +34,14 @@ fn graphs() -> Vec<(String, Scenario)> {
 }
 
 fn undisturbed(scenario: &Scenario) -> (ScenarioEnd, u64) {
-    let world = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
-    let end = world.run();
-    assert_eq!(end.violations, Vec::<String>::new(), "{}", world.trace());
+    let simulation = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
+    let end = simulation.run();
+    assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     assert!(end.remaining.is_empty());
     let told: Vec<&str> = end.notifications.iter().map(String::as_str).collect();
     assert_eq!(told, ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"]);
-    (end, world.table.writes())
+    (end, simulation.table.writes())
 }
 
 #[test]
@@ -51,15 +51,17 @@ fn two_crashes_in_a_row_change_nothing() {
         let (expected, writes) = undisturbed(&scenario);
         for first in 1..=writes {
             for second in first + 1..=first + 4 {
-                let world = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
-                world.table.on_write(Arc::new(move |at, on| {
+                let simulation = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
+                simulation.table.on_write(Arc::new(move |at, on| {
                     let hit = on == WriteSide::After && (at == first || at == second);
                     Box::pin(async move { if hit { WriteFate::Die } else { WriteFate::Proceed } })
                 }));
-                let end = world.run();
+                let end = simulation.run();
                 if end != expected {
-                    let what =
-                        format!("{name}: dies after writes {first} and {second}: {end:?}\n{}", world.trace());
+                    let what = format!(
+                        "{name}: dies after writes {first} and {second}: {end:?}\n{}",
+                        simulation.trace()
+                    );
                     wrong.push(what);
                 }
             }
@@ -71,7 +73,7 @@ fn two_crashes_in_a_row_change_nothing() {
 
 /// What a stop in the middle has to leave: nothing, and no start that was decided after it.
 fn check_cancelled(
-    world: &ScenarioSimulation,
+    simulation: &ScenarioSimulation,
     end: &ScenarioEnd,
     asked_at: Option<(u64, u64)>,
     landing: u64,
@@ -82,12 +84,12 @@ fn check_cancelled(
     if !matches!(end.phase, None | Some(TargetPhase::Gone)) {
         return Some(format!("the target is {:?}", end.phase));
     }
-    let began = !world.table.state().heads.is_empty();
+    let began = !simulation.table.state().heads.is_empty();
     if began && !end.notifications.contains("dev.ebb.target.gone.v1") {
         return Some(format!("the platform does not know that it is gone: {:?}", end.notifications));
     }
     let (at, newest) = asked_at?;
-    let state = world.ledger.state();
+    let state = simulation.ledger.state();
     let late = state.sent.iter().find(|sent| {
         sent.fresh && sent.unit.starts_with('u') && (sent.at > at + landing || sent.by.0 > newest)
     });
@@ -103,12 +105,12 @@ fn a_stop_at_any_write_leaves_nothing() {
             for number in 1..=writes {
                 for side in [WriteSide::Before, WriteSide::After] {
                     let faults = ScenarioFaults { max_in_flight_ms: landing_ms, ..ScenarioFaults::default() };
-                    let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
-                    let asked = stop_at(&world, number, side);
-                    let end = world.run();
+                    let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
+                    let asked = stop_at(&simulation, number, side);
+                    let end = simulation.run();
                     let asked = *asked.lock().expect("no panic while it is held");
-                    if let Some(why) = check_cancelled(&world, &end, asked, landing_ms) {
-                        let story = world.trace();
+                    if let Some(why) = check_cancelled(&simulation, &end, asked, landing_ms) {
+                        let story = simulation.trace();
                         wrong.push(format!(
                             "{name}, L = {landing_ms}: stop {side:?} write {number}: {why}\n{story}"
                         ));
@@ -127,28 +129,28 @@ pub(crate) type AnsweredStop = Arc<std::sync::Mutex<Option<(u64, u64)>>>;
 
 /// Deletes the target at one side of one write. The writer goes on when the deletion is answered, or a millisecond
 /// later if it takes longer. Gives when it was answered, and the newest invocation by then.
-fn stop_at(world: &Arc<ScenarioSimulation>, number: u64, side: WriteSide) -> AnsweredStop {
-    disturb(world, Some((number, side)), BTreeSet::new())
+fn stop_at(simulation: &Arc<ScenarioSimulation>, number: u64, side: WriteSide) -> AnsweredStop {
+    disturb(simulation, Some((number, side)), BTreeSet::new())
 }
 
 /// Stops the target at one side of one write, and has the writers die after those of `deaths`.
 pub(crate) fn disturb(
-    world: &Arc<ScenarioSimulation>,
+    simulation: &Arc<ScenarioSimulation>,
     stop: Option<(u64, WriteSide)>,
     deaths: BTreeSet<u64>,
 ) -> AnsweredStop {
     let asked = AnsweredStop::default();
-    let (mark, of) = (Arc::clone(&asked), Arc::downgrade(world));
-    world.table.on_write(Arc::new(move |at, on| {
-        let world = of.upgrade().filter(|_| stop == Some((at, on)));
+    let (mark, of) = (Arc::clone(&asked), Arc::downgrade(simulation));
+    simulation.table.on_write(Arc::new(move |at, on| {
+        let simulation = of.upgrade().filter(|_| stop == Some((at, on)));
         let mark = Arc::clone(&mark);
         let blow =
             if on == WriteSide::After && deaths.contains(&at) { WriteFate::Die } else { WriteFate::Proceed };
         Box::pin(async move {
-            if let Some(world) = world {
-                let runtime = world.runtime.clone();
-                let (deletion, clock) = (world.send_lifecycle(LifecycleType::Deleted), runtime.clone());
-                drop(world);
+            if let Some(simulation) = simulation {
+                let runtime = simulation.runtime.clone();
+                let (deletion, clock) = (simulation.send_lifecycle(LifecycleType::Deleted), runtime.clone());
+                drop(simulation);
                 let task = runtime.spawn(async move {
                     deletion.await;
                     *mark.lock().expect("no panic while it is held") =

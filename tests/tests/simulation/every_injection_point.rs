@@ -1,4 +1,4 @@
-//! The examples and some small graphs, with every mishap at every chance: death before and after every write, read and
+//! The examples and some small graphs, with every fault at every chance: death before and after every write, read and
 //! request, every message, callback and webhook lost, doubled and late.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use ebb_documents::load::{self, Document, DocumentVars, FolderFiles};
 use ebb_tests::sim::many_targets::{SimReport, TargetScenario, TraceMode, simulate_target};
 use ebb_tests::sim::{FaultInjector, FaultKind};
 
-/// What happens at every chance. What only makes a unit fail for good is left to the random worlds.
+/// What happens at every chance. What only makes a unit fail for good is left to the random simulations.
 const KINDS: [FaultKind; 24] = [
     FaultKind::DeathBeforeWrite,
     FaultKind::DeathAfterWrite,

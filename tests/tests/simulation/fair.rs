@@ -7,7 +7,7 @@ use ebb_tests::sim::fleet::{Fleet, FleetScenario, HANGS, REFUSES, WELL};
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
-/// How often the world is looked at.
+/// How often the simulation is looked at.
 const LOOK: u64 = 5 * SECOND;
 /// The longest delay of anything that is due.
 const PROMISE: u64 = 2 * MINUTE;
@@ -24,7 +24,7 @@ const CALM: FleetScenario = FleetScenario {
 };
 
 /// A thousand runs wait for a cluster that is down. No hint of the queue arrives, so all depends on the schedule: the second
-/// tries of a hundred targets in another cluster, and their times to live.
+/// attempts of a hundred targets in another cluster, and their times to live.
 pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     const TTL_MINUTES: u64 = 20;
     let fleet = Fleet::new(FleetScenario { fails: 1, lost: 100, ..CALM });
@@ -47,7 +47,7 @@ pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     assert_eq!(fleet.count(dead, TargetPhase::Starting), 1_000);
     assert!(worst <= PROMISE, "{dead}: something else was due for {worst} ms");
     assert!(worst_dead <= PROMISE, "{dead}: a run that waits was due for {worst_dead} ms");
-    // A try of a second, a wait of half a minute, a second try.
+    // An attempt of a second, a wait of half a minute, a second attempt.
     let ready = ready.expect("all are ready");
     assert!(ready <= 40 * SECOND + PROMISE, "{dead}: ready after {ready} ms");
     // The message that has the outcome told was lost as well.

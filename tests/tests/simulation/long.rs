@@ -1,4 +1,4 @@
-//! Simulated worlds that take minutes: `cargo xtask verify simulation`.
+//! Simulations that take minutes: `cargo xtask verify simulation`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ mod fair;
 use ebb_tests::sim::fleet::BUSY;
 use ebb_tests::sim::many_targets::TargetScenario;
 
-/// Designs of the random worlds, small ones.
+/// Designs of the random simulations, small ones.
 #[test]
 fn small_graphs() {
     for seed in 1..=4 {

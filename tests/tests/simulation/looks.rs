@@ -18,17 +18,17 @@ const SECOND: u64 = 1_000;
 const LOOK_MS: u64 = 10;
 const PATIENCE_MS: u64 = 10 * SECOND;
 
-fn due(world: &ScenarioSimulation, run: &RunId) -> Option<Timestamp> {
-    world.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
+fn due(simulation: &ScenarioSimulation, run: &RunId) -> Option<Timestamp> {
+    simulation.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
 }
 
-fn runs(world: &ScenarioSimulation) -> Vec<RunId> {
-    world.table.state().heads.keys().cloned().collect()
+fn runs(simulation: &ScenarioSimulation) -> Vec<RunId> {
+    simulation.table.state().heads.keys().cloned().collect()
 }
 
-fn pass(world: &ScenarioSimulation, millis: u64) {
-    let runtime = world.runtime.clone();
-    world.runtime.run(async move { runtime.sleep(millis).await });
+fn pass(simulation: &ScenarioSimulation, millis: u64) {
+    let runtime = simulation.runtime.clone();
+    simulation.runtime.run(async move { runtime.sleep(millis).await });
 }
 
 /// The writes of a look at a script that waits for its turn: when it is asked again, and when its run is due.
@@ -78,35 +78,35 @@ fn a_run_is_due_when_the_first_of_two_looks_wants_it() {
         queue: QueueFaults { lost: 100, ..QueueFaults::default() },
         ..ScenarioFaults::default()
     };
-    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), faults));
-    world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-    let run = runs(&world).remove(0);
-    let wait = due(&world, &run).unwrap().since(world.runtime.now()).0;
-    pass(&world, wait + 1);
-    let gate = Arc::new(OvertakenWrites { runtime: world.runtime.clone(), writers: Mutex::default() });
-    world.table.set_gate(gate.clone());
-    let begun = world.runtime.now();
+    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), faults));
+    simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+    let run = runs(&simulation).remove(0);
+    let wait = due(&simulation, &run).unwrap().since(simulation.runtime.now()).0;
+    pass(&simulation, wait + 1);
+    let gate = Arc::new(OvertakenWrites { runtime: simulation.runtime.clone(), writers: Mutex::default() });
+    simulation.table.set_gate(gate.clone());
+    let begun = simulation.runtime.now();
     let looks = [0, SECOND].map(|wait| {
-        let (runtime, functions) = (world.runtime.clone(), Arc::clone(&world.functions));
-        world.runtime.spawn(async move {
+        let (runtime, functions) = (simulation.runtime.clone(), Arc::clone(&simulation.functions));
+        simulation.runtime.spawn(async move {
             runtime.sleep(wait).await;
             functions.sweep().await.ok()
         })
     });
-    world.runtime.run(async move {
+    simulation.runtime.run(async move {
         for look in looks {
             look.await;
         }
     });
     assert!(gate.is_overtaken());
-    assert_eq!(due(&world, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", world.trace());
+    assert_eq!(due(&simulation, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", simulation.trace());
 }
 
 /// Two looks at a time wait for a silent cluster. The third one comes too late to ask it.
 #[test]
 fn a_recovery_that_finds_no_time_is_repeated() {
     const TARGETS: usize = 3;
-    let world = Arc::new(ScenarioSimulation::new(
+    let simulation = Arc::new(ScenarioSimulation::new(
         &Scenario::of(vec![SetupUnit::plain(ScenarioAction::Pod, SECOND, &[])]),
         ScenarioFaults::default(),
     ));
@@ -118,25 +118,26 @@ fn a_recovery_that_finds_no_time_is_repeated() {
         let event = LifecycleData {
             name,
             document: Some(document),
-            ..world.event(LifecycleType::Created, &format!("uid-{number}"))
+            ..simulation.event(LifecycleType::Created, &format!("uid-{number}"))
         };
-        let functions = Arc::clone(&world.functions);
-        world.runtime.spawn(async move {
+        let functions = Arc::clone(&simulation.functions);
+        simulation.runtime.spawn(async move {
             functions.lifecycle(LifecycleType::Created, event).await.ok();
         });
     }
-    pass(&world, SECOND);
-    let runs = runs(&world);
+    pass(&simulation, SECOND);
+    let runs = runs(&simulation);
     assert_eq!(runs.len(), TARGETS);
     for run in &runs {
-        let (functions, message) = (Arc::clone(&world.functions), QueueMessage::Recover(run.clone()));
-        world.runtime.spawn(async move {
+        let (functions, message) = (Arc::clone(&simulation.functions), QueueMessage::Recover(run.clone()));
+        simulation.runtime.spawn(async move {
             functions.message(message).await.ok();
         });
     }
-    pass(&world, 60 * SECOND);
-    let repeated = world.queue.sent().iter().filter(|(_, message)| message.starts_with("Recover")).count();
-    assert!(repeated > 0, "{:#?}", world.queue.sent());
+    pass(&simulation, 60 * SECOND);
+    let repeated =
+        simulation.queue.sent().iter().filter(|(_, message)| message.starts_with("Recover")).count();
+    assert!(repeated > 0, "{:#?}", simulation.queue.sent());
 }
 
 /// An invocation that ends a run in time sends the outcome itself. One that waited for its units has the queue send it.
@@ -145,12 +146,13 @@ fn a_run_that_ends_late_leaves_its_outcome_to_the_queue() {
     // The budget of an invocation is 3 s.
     for (took, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
         let unit = SetupUnit::plain(ScenarioAction::AtOnce, took, &[]);
-        let world = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), ScenarioFaults::default()));
-        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-        pass(&world, PATIENCE_MS);
-        let sent = world.queue.sent();
+        let simulation =
+            Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), ScenarioFaults::default()));
+        simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+        pass(&simulation, PATIENCE_MS);
+        let sent = simulation.queue.sent();
         assert_eq!(sent.iter().any(|(_, it)| it.starts_with("Target")), is_queued, "{took} ms: {sent:?}");
-        let told = world.ledger.state().notifications.clone();
+        let told = simulation.ledger.state().notifications.clone();
         assert_eq!(told.len(), 1, "{told:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Simulated worlds: random targets and faults, every order of two invocations, a fault at every write.
+//! Simulations: random targets and faults, every order of two invocations, a fault at every write.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -16,33 +16,33 @@ mod stored;
 use ebb_tests::sim::ExcludedFaults;
 use ebb_tests::sim::many_targets::{SimReport, TraceMode, simulate};
 
-/// Lives of the known worlds. `cargo xtask verify simulation` lives 3,000.
+/// Instances of the known simulations. `cargo xtask verify simulation` simulates 3,000.
 const INSTANCES: u64 = 200;
 
-fn world(seed: u64, trace: TraceMode) -> SimReport {
+fn simulation(seed: u64, trace: TraceMode) -> SimReport {
     simulate(seed, &ExcludedFaults::default(), trace)
 }
 
 #[test]
-fn lives_of_known_worlds_leave_nothing() {
-    let mut lives = 0;
+fn instances_of_known_simulations_leave_nothing() {
+    let mut instances = 0;
     for seed in 1.. {
-        let report = world(seed, TraceMode::Off);
+        let report = simulation(seed, TraceMode::Off);
         assert_eq!(
             report.violations,
             Vec::<String>::new(),
             "cargo xtask verify simulation -- --seed {seed} --trace"
         );
-        lives += report.instances;
-        if lives >= INSTANCES {
+        instances += report.instances;
+        if instances >= INSTANCES {
             return;
         }
     }
 }
 
 #[test]
-fn a_world_is_the_same_each_time() {
-    let (one, other) = (world(7, TraceMode::Kept).trace, world(7, TraceMode::Kept).trace);
+fn a_simulation_is_the_same_each_time() {
+    let (one, other) = (simulation(7, TraceMode::Kept).trace, simulation(7, TraceMode::Kept).trace);
     assert!(one.len() > 50, "{one:?}");
     assert_eq!(one, other);
 }

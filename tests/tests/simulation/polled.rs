@@ -12,7 +12,7 @@ use ebb_tests::sim::{
     TableGate, WriteFate,
 };
 
-/// Longer than all undos of the world take.
+/// Longer than all undos of the simulation take.
 const PATIENCE_MS: u64 = 10_000;
 const LOOK_MS: u64 = 10;
 /// The write that seals the third undo. Before it: the target stops, two undos are sealed, and one of them is done.
@@ -47,17 +47,18 @@ impl TableGate for HeldWrite {
 fn a_send_goes_on_while_the_next_one_is_prepared() {
     let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
     let units = units.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
-    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units.into()), ScenarioFaults::default()));
-    world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-    assert!(world.run_until_idle());
+    let simulation =
+        Arc::new(ScenarioSimulation::new(&Scenario::of(units.into()), ScenarioFaults::default()));
+    simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+    assert!(simulation.run_until_idle());
     let holding = Arc::new(HeldWrite {
-        runtime: world.runtime.clone(),
+        runtime: simulation.runtime.clone(),
         writes: AtomicUsize::new(0),
         passed: AtomicBool::new(false),
     });
-    world.table.set_gate(holding.clone());
-    world.runtime.run(world.send_lifecycle(LifecycleType::Deleted));
-    assert!(world.run_until_idle());
-    assert_eq!(world.target().map(|target| target.phase), Some(TargetPhase::Gone));
-    assert!(holding.passed.load(Ordering::Relaxed), "{}", world.trace());
+    simulation.table.set_gate(holding.clone());
+    simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Deleted));
+    assert!(simulation.run_until_idle());
+    assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));
+    assert!(holding.passed.load(Ordering::Relaxed), "{}", simulation.trace());
 }

@@ -1,4 +1,4 @@
-//! What holds of every plan and every schedule, over the simulated world.
+//! What holds of every plan and every schedule, over the simulation.
 //!
 //! `EBB_SIM_CASES` sets how many random cases each property sees. A case that fails is printed whole, seed included.
 
@@ -49,31 +49,31 @@ fn expected_setup(scenario: &Scenario) -> TargetPhase {
 }
 
 /// What was sent and how it ended, copied: a story needs the ledger too.
-fn facts(world: &ScenarioSimulation) -> (Vec<StartEntry>, Vec<FinishEntry>) {
-    let state = world.ledger.state();
+fn facts(simulation: &ScenarioSimulation) -> (Vec<StartEntry>, Vec<FinishEntry>) {
+    let state = simulation.ledger.state();
     (state.sent.clone(), state.finished.clone())
 }
 
-/// What every world has to end with, whatever went wrong on the way.
-fn check_end(world: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
-    let scenario = &world.scenario;
-    prop_assert_eq!(&end.violations, &Vec::<String>::new(), "{}", world.trace());
-    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", world.trace());
-    prop_assert_eq!(&end.remaining, &BTreeSet::new(), "left over\n{}", world.trace());
+/// What every simulation has to end with, whatever went wrong on the way.
+fn check_end(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
+    let scenario = &simulation.scenario;
+    prop_assert_eq!(&end.violations, &Vec::<String>::new(), "{}", simulation.trace());
+    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", simulation.trace());
+    prop_assert_eq!(&end.remaining, &BTreeSet::new(), "left over\n{}", simulation.trace());
     // Every start had what it waits for.
-    for sent in &facts(world).0 {
+    for sent in &facts(simulation).0 {
         let Some(unit) = sent.unit.strip_prefix('u').and_then(|unit| unit.parse::<usize>().ok()) else {
             continue;
         };
-        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, world.trace());
+        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, simulation.trace());
     }
     Ok(())
 }
 
 /// Every unit that can run did, and ended as it had to.
-fn check_setup(world: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
-    let scenario = &world.scenario;
-    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", world.trace());
+fn check_setup(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
+    let scenario = &simulation.scenario;
+    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", simulation.trace());
     let position = |unit: usize| {
         let stage = scenario.units[unit].stage;
         let before = scenario.units[..unit].iter().filter(|other| other.stage == stage).count();
@@ -82,17 +82,23 @@ fn check_setup(world: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), Test
     };
     for unit in 0..scenario.units.len() {
         let at = position(unit);
-        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, world.trace());
+        prop_assert_eq!(
+            end.done.contains(&at),
+            comes_good(scenario, unit),
+            "u{}\n{}",
+            unit,
+            simulation.trace()
+        );
         let fails = runs(scenario, unit) && !comes_good(scenario, unit);
-        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, world.trace());
+        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, simulation.trace());
     }
     Ok(())
 }
 
-/// What each unit read is what its producer's counting try made.
-fn check_inputs(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let scenario = &world.scenario;
-    let (all_sent, finished) = facts(world);
+/// What each unit read is what its producer's counting attempt made.
+fn check_inputs(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
+    let scenario = &simulation.scenario;
+    let (all_sent, finished) = facts(simulation);
     let made = |unit: usize| match scenario.units[unit].makes {
         ScenarioEffect::Once => Some(name(unit)),
         ScenarioEffect::PerAttempt => {
@@ -112,15 +118,15 @@ fn check_inputs(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
         };
         let expected: BTreeMap<String, String> =
             reads.iter().filter_map(|&read| Some((name(read), made(read)?))).collect();
-        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, world.trace());
+        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, simulation.trace());
     }
     Ok(())
 }
 
 /// Every unit starts when the last thing that it waits for has ended, to the millisecond.
-fn check_starts(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let scenario = &world.scenario;
-    let (starts, ends) = (world.ledger.starts(), world.ledger.successes());
+fn check_starts(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
+    let scenario = &simulation.scenario;
+    let (starts, ends) = (simulation.ledger.starts(), simulation.ledger.successes());
     let mut over: BTreeMap<usize, u64> = BTreeMap::new();
     let all_good = (0..scenario.units.len()).filter(|&unit| scenario.units[unit].stage == SetupHook::Pre);
     let pre: Vec<usize> = all_good.collect();
@@ -139,7 +145,7 @@ fn check_starts(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
             continue;
         }
         let start = starts.get(&name(unit)).map(|sent| sent.at);
-        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, world.trace());
+        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, simulation.trace());
         if let Some(&end) = ends.get(&name(unit)) {
             over.insert(unit, end);
         }
@@ -147,24 +153,24 @@ fn check_starts(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every try was sent once, and one success counts.
-fn check_sends(world: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let (all_sent, finished) = facts(world);
+/// Every attempt was sent once, and one success counts.
+fn check_sends(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
+    let (all_sent, finished) = facts(simulation);
     let mut sent: BTreeMap<(String, u32), usize> = BTreeMap::new();
     // Asking a relay again is asking where the work stands; a webhook would be another request.
-    let is_pod = |unit: &str| world.scenario.kind_of(unit) == Some(ScenarioAction::Pod);
+    let is_pod = |unit: &str| simulation.scenario.kind_of(unit) == Some(ScenarioAction::Pod);
     for one in all_sent.iter().filter(|one| one.fresh || !is_pod(&one.unit)) {
         *sent.entry((one.unit.clone(), one.attempt)).or_default() += 1;
     }
     for (of, times) in sent {
-        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, world.trace());
+        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, simulation.trace());
     }
     let mut successes: BTreeMap<String, usize> = BTreeMap::new();
     for end in finished.iter().filter(|end| end.well) {
         *successes.entry(end.unit.clone()).or_default() += 1;
     }
     for (unit, times) in successes {
-        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, world.trace());
+        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, simulation.trace());
     }
     Ok(())
 }
@@ -174,13 +180,13 @@ proptest! {
 
     #[test]
     fn without_faults_everything_starts_at_its_earliest_and_once(scenario in scenarios(7, 15)) {
-        let world = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
-        let end = world.run();
-        check_end(&world, &end)?;
-        check_setup(&world, &end)?;
-        check_inputs(&world)?;
-        check_sends(&world)?;
-        check_starts(&world)?;
+        let simulation = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
+        let end = simulation.run();
+        check_end(&simulation, &end)?;
+        check_setup(&simulation, &end)?;
+        check_inputs(&simulation)?;
+        check_sends(&simulation)?;
+        check_starts(&simulation)?;
     }
 
     #[test]
@@ -197,11 +203,11 @@ proptest! {
             latency_ms,
             ..ScenarioFaults::default()
         };
-        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
-        let end = world.run();
-        check_end(&world, &end)?;
-        check_setup(&world, &end)?;
-        check_inputs(&world)?;
+        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let end = simulation.run();
+        check_end(&simulation, &end)?;
+        check_setup(&simulation, &end)?;
+        check_inputs(&simulation)?;
     }
 
     #[test]
@@ -217,11 +223,11 @@ proptest! {
             unreachable_cluster: silent,
             ..ScenarioFaults::default()
         };
-        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
-        let end = world.run();
-        check_end(&world, &end)?;
-        check_setup(&world, &end)?;
-        check_inputs(&world)?;
+        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let end = simulation.run();
+        check_end(&simulation, &end)?;
+        check_setup(&simulation, &end)?;
+        check_inputs(&simulation)?;
     }
 
     #[test]
@@ -242,13 +248,13 @@ proptest! {
             max_in_flight_ms: landing_ms,
             ..ScenarioFaults::default()
         };
-        let world = Arc::new(ScenarioSimulation::new(&scenario, faults));
+        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
         let stop = stop.map(|(number, before)| (number, if before { WriteSide::Before } else { WriteSide::After }));
-        crate::crash_points::disturb(&world, stop, deaths);
-        let end = world.run();
-        let never_was = end.phase.is_none() && facts(&world).0.is_empty();
+        crate::crash_points::disturb(&simulation, stop, deaths);
+        let end = simulation.run();
+        let never_was = end.phase.is_none() && facts(&simulation).0.is_empty();
         if !never_was {
-            check_end(&world, &end)?;
+            check_end(&simulation, &end)?;
         }
     }
 }
@@ -259,11 +265,11 @@ fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
     for kind in [ScenarioAction::Pod, ScenarioAction::AtOnce, ScenarioAction::Later] {
         let mut units = vec![SetupUnit::plain(kind, 100, &[]), SetupUnit::plain(kind, 100, &[0])];
         units[1].undo.fate = AttemptFate::Never;
-        let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
-        let end = world.run();
-        assert_eq!(end.violations, Vec::<String>::new(), "{}", world.trace());
+        let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
+        let end = simulation.run();
+        assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
         assert_eq!(end.setup, Some(TargetPhase::Ready));
-        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", world.trace());
+        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", simulation.trace());
         let left: Vec<&str> = end.remaining.iter().map(|(unit, _)| unit.as_str()).collect();
         assert_eq!(left, ["u0", "u1"], "what waits for a failed undo stays");
     }
@@ -277,18 +283,19 @@ fn a_unit_that_is_tried_again_sends_no_other_one_again() {
         SetupUnit::plain(ScenarioAction::AtOnce, 15_000, &[]),
     ];
     units[0].fate = AttemptFate::Fails(1);
-    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
-    world.run();
-    check_sends(&world).expect("each try is sent once");
+    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
+    simulation.run();
+    check_sends(&simulation).expect("each try is sent once");
 }
 
 #[test]
 fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
     let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
     let units = millis.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
-    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
-    world.run();
-    check_starts(&world).expect("the third unit starts when the second one has ended");
+    let simulation =
+        Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
+    simulation.run();
+    check_starts(&simulation).expect("the third unit starts when the second one has ended");
 }
 
 /// The sender of a webhook dies, and the callback that it worked for comes again. The request is repeated before its
@@ -304,12 +311,17 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     units[2].makes = ScenarioEffect::PerAttempt;
     let mut deadly = 0;
     for write in 1..40 {
-        let world =
+        let simulation =
             Arc::new(ScenarioSimulation::new(&Scenario::of(units.clone()), ScenarioFaults::default()));
-        crate::crash_points::disturb(&world, None, [write].into());
-        let end = world.run();
-        assert_eq!(end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", world.trace());
-        deadly += usize::from(facts(&world).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
+        crate::crash_points::disturb(&simulation, None, [write].into());
+        let end = simulation.run();
+        assert_eq!(
+            end.remaining,
+            BTreeSet::new(),
+            "the sender died at write {write}\n{}",
+            simulation.trace()
+        );
+        deadly += usize::from(facts(&simulation).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
     }
     assert!(deadly > 0, "no sender of the webhook died");
 }
@@ -319,11 +331,11 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
 fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
     let units = vec![SetupUnit::plain(ScenarioAction::Pod, 250_000, &[])];
     let faults = ScenarioFaults { slot_wait_ms: 3_600_000, ..ScenarioFaults::default() };
-    let world = Arc::new(ScenarioSimulation::new(&Scenario::of(units), faults));
-    let end = world.run();
-    assert_eq!(end.violations, Vec::<String>::new(), "{}", world.trace());
+    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), faults));
+    let end = simulation.run();
+    assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
-    check_sends(&world).expect("no try was given up");
+    check_sends(&simulation).expect("no try was given up");
 }
 
 /// Of 1,000 scripts 20 run when the sandbox is deleted. A script that is killed leaves its slot to nothing of the run.
@@ -334,27 +346,27 @@ fn after_a_stop_no_queued_script_starts() {
     let mut unit = SetupUnit::plain(ScenarioAction::Pod, 290_000, &[]);
     unit.undo.millis = 1_000;
     let units = vec![unit; SCRIPTS];
-    let world = Arc::new(ScenarioSimulation::new(
+    let simulation = Arc::new(ScenarioSimulation::new(
         &Scenario::of(units),
         ScenarioFaults { slots: SLOTS, ..ScenarioFaults::default() },
     ));
-    let starts = |world: &ScenarioSimulation| {
-        let sent = facts(world).0;
+    let starts = |simulation: &ScenarioSimulation| {
+        let sent = facts(simulation).0;
         sent.iter().filter(|sent| sent.fresh && sent.unit.starts_with('u')).count()
     };
-    world.sweep();
-    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Created)), Some(None));
-    let own = Arc::clone(&world);
-    world.runtime.run(async move {
+    simulation.sweep();
+    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created)), Some(None));
+    let own = Arc::clone(&simulation);
+    simulation.runtime.run(async move {
         while own.relay.queued() < SCRIPTS - SLOTS {
             own.runtime.sleep(100).await;
         }
     });
-    assert_eq!((starts(&world), world.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
-    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Deleted)), Some(None));
-    assert!(world.run_until_idle(), "{}", world.trace());
-    assert_eq!(starts(&world), SLOTS);
-    let end = world.end(None, vec![]);
+    assert_eq!((starts(&simulation), simulation.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
+    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Deleted)), Some(None));
+    assert!(simulation.run_until_idle(), "{}", simulation.trace());
+    assert_eq!(starts(&simulation), SLOTS);
+    let end = simulation.end(None, vec![]);
     assert_eq!((end.violations, end.phase, end.remaining.len()), (vec![], Some(TargetPhase::Gone), 0));
 }
 
@@ -364,11 +376,11 @@ fn a_slice_that_comes_again_after_the_end_starts_nothing() {
     let units: Vec<SetupUnit> =
         (0..60).map(|_| SetupUnit::plain(ScenarioAction::Later, 2_000, &[])).collect();
     let queue = QueueFaults { lost: 0, doubled: 100, late_ms: 600_000 };
-    let world = Arc::new(ScenarioSimulation::new(
+    let simulation = Arc::new(ScenarioSimulation::new(
         &Scenario::of(units),
         ScenarioFaults { queue, ..ScenarioFaults::default() },
     ));
-    let end = world.run();
+    let end = simulation.run();
     assert_eq!((end.phase, end.remaining.len()), (Some(TargetPhase::Gone), 0));
-    check_sends(&world).expect("each try is sent once");
+    check_sends(&simulation).expect("each try is sent once");
 }

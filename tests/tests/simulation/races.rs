@@ -24,7 +24,7 @@ fn scenario() -> Scenario {
     ])
 }
 
-/// Lets `race` happen in every order, lets the world come to rest, and gives it to `check`.
+/// Runs `race` in every order, lets the simulation come to rest, and passes it to `check`.
 fn in_every_order(
     scenario: &Scenario,
     turns: usize,
@@ -35,28 +35,28 @@ fn in_every_order(
     let mut wrong = Vec::new();
     let mut most = 0;
     for order in 0..1u32 << turns {
-        let world = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
-        world.sweep();
-        before(&world);
+        let simulation = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
+        simulation.sweep();
+        before(&simulation);
         let plan = Arc::new(TableTurns::new(
-            world.runtime.clone(),
+            simulation.runtime.clone(),
             2,
             (0..turns).map(|turn| (order >> turn & 1) as usize),
         ));
-        world.table.set_gate(plan.clone());
-        let tasks = race(&world);
-        world.runtime.run(async move {
+        simulation.table.set_gate(plan.clone());
+        let tasks = race(&simulation);
+        simulation.runtime.run(async move {
             for task in tasks {
                 task.await;
             }
         });
-        let rests = world.run_until_idle();
+        let rests = simulation.run_until_idle();
         most = most.max(plan.taken());
-        let broken = world.functions.broken();
-        let checked = check(&world);
+        let broken = simulation.functions.broken();
+        let checked = check(&simulation);
         if !rests || !broken.is_empty() || checked.is_err() {
             let order = format!("{order:0turns$b}");
-            wrong.push(format!("{order} {rests} {broken:?} {checked:?}\n{}", world.trace()));
+            wrong.push(format!("{order} {rests} {broken:?} {checked:?}\n{}", simulation.trace()));
         }
     }
     assert!(most > turns / 2, "no order was followed for long");
@@ -64,21 +64,21 @@ fn in_every_order(
     assert!(wrong.is_empty(), "{} orders end wrong, the shortest:\n{}", wrong.len(), wrong[0]);
 }
 
-fn ask(world: &ScenarioSimulation, asked: LifecycleType, uid: &str) -> SimTask<()> {
-    let asked = world.send_lifecycle_of(asked, uid);
-    world.runtime.spawn(async move {
+fn ask(simulation: &ScenarioSimulation, asked: LifecycleType, uid: &str) -> SimTask<()> {
+    let asked = simulation.send_lifecycle_of(asked, uid);
+    simulation.runtime.spawn(async move {
         asked.await;
     })
 }
 
-fn phase(world: &ScenarioSimulation) -> Option<(String, TargetPhase)> {
-    world.target().map(|target| (target.uid, target.phase))
+fn phase(simulation: &ScenarioSimulation) -> Option<(String, TargetPhase)> {
+    simulation.target().map(|target| (target.uid, target.phase))
 }
 
-/// Nothing exists outside, every run is closed, and the target is gone, as a life of `uid`, or was never there.
-fn gone(world: &ScenarioSimulation, uid: &str) -> Result<(), String> {
-    let end = world.end(None, Vec::new());
-    let phase = phase(world);
+/// Nothing exists outside, every run is closed, and the target is gone, as an instance of `uid`, or was never there.
+fn gone(simulation: &ScenarioSimulation, uid: &str) -> Result<(), String> {
+    let end = simulation.end(None, Vec::new());
+    let phase = phase(simulation);
     let expected = (uid.to_owned(), TargetPhase::Gone);
     if phase.as_ref().is_none_or(|phase| *phase == expected)
         && end.remaining.is_empty()
@@ -91,10 +91,10 @@ fn gone(world: &ScenarioSimulation, uid: &str) -> Result<(), String> {
 
 #[test]
 fn a_deletion_beside_its_creation_leaves_nothing() {
-    let race = |world: &Arc<ScenarioSimulation>| {
-        [ask(world, LifecycleType::Created, "uid-1"), ask(world, LifecycleType::Deleted, "uid-1")]
+    let race = |simulation: &Arc<ScenarioSimulation>| {
+        [ask(simulation, LifecycleType::Created, "uid-1"), ask(simulation, LifecycleType::Deleted, "uid-1")]
     };
-    in_every_order(&scenario(), turns(), |_| {}, race, |world| gone(world, "uid-1"));
+    in_every_order(&scenario(), turns(), |_| {}, race, |simulation| gone(simulation, "uid-1"));
 }
 
 #[test]
@@ -103,24 +103,24 @@ fn a_creation_that_dies_beside_a_deletion_leaves_nothing() {
         for side in [WriteSide::Before, WriteSide::After] {
             let died = Arc::new(AtomicBool::new(false));
             let mark = Arc::clone(&died);
-            let before = move |world: &Arc<ScenarioSimulation>| {
+            let before = move |simulation: &Arc<ScenarioSimulation>| {
                 let mark = Arc::clone(&mark);
-                world.table.on_write(Arc::new(move |at, on| {
+                simulation.table.on_write(Arc::new(move |at, on| {
                     let hit = (at, on) == (number, side);
                     mark.fetch_or(hit, Ordering::Relaxed);
                     Box::pin(async move { if hit { WriteFate::Die } else { WriteFate::Proceed } })
                 }));
             };
-            let race = |world: &Arc<ScenarioSimulation>| {
+            let race = |simulation: &Arc<ScenarioSimulation>| {
                 // The platform repeats the deletion, and not the creation.
                 let (functions, event) =
-                    (Arc::clone(&world.functions), world.event(LifecycleType::Created, "uid-1"));
-                let creation = world.runtime.spawn(async move {
+                    (Arc::clone(&simulation.functions), simulation.event(LifecycleType::Created, "uid-1"));
+                let creation = simulation.runtime.spawn(async move {
                     functions.lifecycle(LifecycleType::Created, event).await.ok();
                 });
-                [creation, ask(world, LifecycleType::Deleted, "uid-1")]
+                [creation, ask(simulation, LifecycleType::Deleted, "uid-1")]
             };
-            in_every_order(&scenario(), 9, before, race, |world| gone(world, "uid-1"));
+            in_every_order(&scenario(), 9, before, race, |simulation| gone(simulation, "uid-1"));
             assert!(died.load(Ordering::Relaxed), "nobody died {side:?} write {number}");
         }
     }
@@ -128,30 +128,32 @@ fn a_creation_that_dies_beside_a_deletion_leaves_nothing() {
 
 #[test]
 fn what_waits_for_a_name_begins_or_was_deleted() {
-    let before = |world: &Arc<ScenarioSimulation>| {
-        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-        assert!(world.run_until_idle());
-        world.runtime.run(world.send_lifecycle_of(LifecycleType::Created, "uid-2"));
+    let before = |simulation: &Arc<ScenarioSimulation>| {
+        simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+        assert!(simulation.run_until_idle());
+        simulation.runtime.run(simulation.send_lifecycle_of(LifecycleType::Created, "uid-2"));
     };
-    let race = |world: &Arc<ScenarioSimulation>| {
-        [ask(world, LifecycleType::Deleted, "uid-1"), ask(world, LifecycleType::Deleted, "uid-2")]
+    let race = |simulation: &Arc<ScenarioSimulation>| {
+        [ask(simulation, LifecycleType::Deleted, "uid-1"), ask(simulation, LifecycleType::Deleted, "uid-2")]
     };
-    let check = |world: &Arc<ScenarioSimulation>| gone(world, "uid-1").or_else(|_| gone(world, "uid-2"));
+    let check = |simulation: &Arc<ScenarioSimulation>| {
+        gone(simulation, "uid-1").or_else(|_| gone(simulation, "uid-2"))
+    };
     in_every_order(&scenario(), turns(), before, race, check);
 }
 
 #[test]
 fn a_new_life_beside_the_end_of_the_former_one_begins() {
-    let before = |world: &Arc<ScenarioSimulation>| {
-        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-        assert!(world.run_until_idle());
+    let before = |simulation: &Arc<ScenarioSimulation>| {
+        simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+        assert!(simulation.run_until_idle());
     };
-    let race = |world: &Arc<ScenarioSimulation>| {
-        [ask(world, LifecycleType::Deleted, "uid-1"), ask(world, LifecycleType::Created, "uid-2")]
+    let race = |simulation: &Arc<ScenarioSimulation>| {
+        [ask(simulation, LifecycleType::Deleted, "uid-1"), ask(simulation, LifecycleType::Created, "uid-2")]
     };
-    let check = |world: &Arc<ScenarioSimulation>| {
-        let end = world.end(None, Vec::new());
-        let ready = phase(world) == Some(("uid-2".to_owned(), TargetPhase::Ready));
+    let check = |simulation: &Arc<ScenarioSimulation>| {
+        let end = simulation.end(None, Vec::new());
+        let ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
         if ready && end.violations.is_empty() && end.remaining.len() == 2 {
             Ok(())
         } else {
@@ -165,17 +167,17 @@ fn a_new_life_beside_the_end_of_the_former_one_begins() {
 fn a_retry_beside_a_deletion_leaves_nothing() {
     let mut scenario = scenario();
     scenario.units[1].fate = AttemptFate::Never;
-    let before = |world: &Arc<ScenarioSimulation>| {
-        world.runtime.run(world.send_lifecycle(LifecycleType::Created));
-        assert!(world.run_until_idle());
-        assert_eq!(phase(world), Some(("uid-1".to_owned(), TargetPhase::Failed)));
+    let before = |simulation: &Arc<ScenarioSimulation>| {
+        simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
+        assert!(simulation.run_until_idle());
+        assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
     };
-    let race = |world: &Arc<ScenarioSimulation>| {
-        let functions = Arc::clone(&world.functions);
-        let retry = world.runtime.spawn(async move {
+    let race = |simulation: &Arc<ScenarioSimulation>| {
+        let functions = Arc::clone(&simulation.functions);
+        let retry = simulation.runtime.spawn(async move {
             functions.retry("sandbox", "s").await.ok();
         });
-        [retry, ask(world, LifecycleType::Deleted, "uid-1")]
+        [retry, ask(simulation, LifecycleType::Deleted, "uid-1")]
     };
-    in_every_order(&scenario, turns(), before, race, |world| gone(world, "uid-1"));
+    in_every_order(&scenario, turns(), before, race, |simulation| gone(simulation, "uid-1"));
 }

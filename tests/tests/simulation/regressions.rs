@@ -1,19 +1,19 @@
-//! What random worlds have found, each with what was wrong.
+//! What random simulations have found, each with what was wrong.
 
 use ebb_tests::sim::many_targets::{SimReport, TargetScenario, TraceMode, simulate, simulate_target};
 use ebb_tests::sim::{ExcludedFaults, FaultInjector, FaultKind};
 
-/// Seeds of worlds that went wrong once. What happens in them changes with what worlds are made of, so what they found
+/// Seeds of simulations that went wrong once. What happens in them changes with what simulations are made of, so what they found
 /// has a test of its own below.
 const SEEDS: [u64; 4] = [
     1_001, // An undo of two units was skipped because one of them was: the other one's thing was left.
-    1_003, // The same, in a world with other mishaps.
+    1_003, // The same, in a simulation with other faults.
     6_819, // A repeated late success became the youngest: the undo took one thing twice, and another one never.
     2_045, // An operator's retry died after it had moved the target: no later retry was taken.
 ];
 
 #[test]
-fn worlds_that_went_wrong_once() {
+fn simulations_that_failed_once() {
     for seed in SEEDS {
         let report = simulate(seed, &ExcludedFaults::default(), TraceMode::Off);
         assert_eq!(

@@ -14,19 +14,19 @@ const EXTRA: usize = 5;
 /// messages about that run were sent from the deletion to the end.
 fn messages(extra: usize) -> usize {
     let scenario = Scenario::of(vec![SetupUnit::plain(ScenarioAction::Later, 3_600_000, &[])]);
-    let world = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
-    world.sweep();
-    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Created)), Some(None));
-    assert_eq!(world.runtime.run(world.send_lifecycle(LifecycleType::Deleted)), Some(None));
-    let run: RunId = world.table.state().heads.keys().next().expect("the setup has a run").clone();
-    let before = world.queue.sent().len();
+    let simulation = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
+    simulation.sweep();
+    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created)), Some(None));
+    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Deleted)), Some(None));
+    let run: RunId = simulation.table.state().heads.keys().next().expect("the setup has a run").clone();
+    let before = simulation.queue.sent().len();
     for _ in 0..extra {
-        let (functions, message) = (Arc::clone(&world.functions), QueueMessage::Run(run.clone()));
-        world.runtime.run(async move { functions.message(message).await.ok() });
+        let (functions, message) = (Arc::clone(&simulation.functions), QueueMessage::Run(run.clone()));
+        simulation.runtime.run(async move { functions.message(message).await.ok() });
     }
-    assert!(world.run_until_idle(), "{}", world.trace());
+    assert!(simulation.run_until_idle(), "{}", simulation.trace());
     let about = format!("{:?}", QueueMessage::Run(run));
-    world.queue.sent()[before..].iter().filter(|(_, sent)| sent.starts_with(&about)).count()
+    simulation.queue.sent()[before..].iter().filter(|(_, sent)| sent.starts_with(&about)).count()
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn failure() -> AttemptResult {
     }
 }
 
-async fn lives(store: &Store) {
+async fn store_instances(store: &Store) {
     let run = &RunId::new("life", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
     let expiry = InstanceExpiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
@@ -221,7 +221,7 @@ async fn what_is_stored_has_the_form_of_the_snapshot() {
         (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
     store::table::create(&dynamo, NAME).await.unwrap();
     let store = Store::new(DynamoTable::new(dynamo, NAME), bucket.clone());
-    lives(&store).await;
+    store_instances(&store).await;
     documents(&store).await;
     clusters(&store).await;
 

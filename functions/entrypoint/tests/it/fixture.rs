@@ -12,14 +12,14 @@ use ebb_protocol::relay::{ScriptInput, ScriptOutput};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
-/// The runner as it is shipped: built here, so that it is never an old one.
+/// The entrypoint as it is shipped: built here, so that it is never an old one.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("it is two levels down");
         let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
         let built = Command::new(cargo)
-            .args(["xtask", "build", "runner"])
+            .args(["xtask", "build", "entrypoint"])
             .current_dir(root)
             .stderr(Stdio::inherit())
             .output()

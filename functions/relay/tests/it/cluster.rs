@@ -56,7 +56,7 @@ fn up() -> TestCluster {
             .to_owned()
     };
     let folder = tempfile::tempdir().unwrap();
-    let built = xtask(&["build", "runner"]);
+    let built = xtask(&["build", "entrypoint"]);
     let program = built.split_once(": ").expect("the path comes first").0;
     std::fs::copy(program, folder.path().join("ebb-entrypoint")).unwrap();
     xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-entrypoint"]);

@@ -68,10 +68,10 @@ async fn doors() {
     assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [
-        r#"ebb_relay_requests_total{verb="ensure",answer="running"} 2"#,
-        "ebb_relay_refused_batches_total 2",
-        r#"ebb_relay_reports_total{answer="not yours"} 1"#,
-        "ebb_relay_works",
+        r#"ebb_relay_requests_total{verb="ensure",result="running"} 2"#,
+        "ebb_relay_batches_rejected_total 2",
+        r#"ebb_relay_reports_total{result="unauthorized"} 1"#,
+        "ebb_relay_tasks",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }

@@ -23,9 +23,9 @@ use crate::memory::MemoryRounds;
 use crate::requests::{Script, name, token};
 use crate::rights;
 
-/// Works that are asked for at once and places for them, unless `EBB_WORKS` and `EBB_AT_ONCE` say otherwise.
+/// Works that are asked for at once and places for them, unless `EBB_TASKS` and `EBB_MAX_CONCURRENT_TASKS` say otherwise.
 const WORKS: (usize, usize) = (30, 6);
-/// Rounds that follow and works in each, unless `EBB_ROUNDS` and `EBB_WORKS_AGAIN` say otherwise.
+/// Rounds that follow and works in each, unless `EBB_ROUNDS` and `EBB_TASKS_AGAIN` say otherwise.
 const AGAIN: (usize, usize) = (0, 30);
 /// Those of the life that comes last.
 const FEW: usize = 5;
@@ -93,8 +93,8 @@ fn given(variable: &str, otherwise: usize) -> usize {
 /// One life has asked for most of it before another asks for little. The relay is killed half way through the first round.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_at_once() {
-    let (works, at_once) = (given("EBB_WORKS", WORKS.0), given("EBB_AT_ONCE", WORKS.1));
-    let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_WORKS_AGAIN", AGAIN.1));
+    let (works, at_once) = (given("EBB_TASKS", WORKS.0), given("EBB_MAX_CONCURRENT_TASKS", WORKS.1));
+    let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_TASKS_AGAIN", AGAIN.1));
     let mut world = World::new("turns", &["--at-once", &at_once.to_string()]).await;
     let observed = ObjectHistory::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{build, deployed};
+use super::{aws_e2e, build};
 use crate::run::{folder, root, run};
 
-/// Has the program `deployed` deploy what was built to MiniStack.
+/// Has the program `aws-e2e` deploy what was built to MiniStack.
 ///
 /// # Errors
 /// When something cannot be had or does not compile, and when a step fails.
 pub(crate) fn all() -> anyhow::Result<()> {
     let template = staged()?;
-    let mut program = deployed::program()?;
+    let mut program = aws_e2e::program()?;
     println!("== sam deploy, to MiniStack");
     program.arg("stack").arg("--template").arg(template);
     program.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));

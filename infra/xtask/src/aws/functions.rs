@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use super::build::LambdaArchitecture;
-use super::{build, deployed, place};
+use super::{aws_e2e, build, place};
 use crate::python::PythonTools;
 use crate::run::{root, run};
 use crate::{dynamodb_local, packages};
@@ -18,7 +18,7 @@ const EMULATORS: &str = "site-packages/samcli/local/rapid";
 /// How often each is started to be measured.
 const ROUNDS: &str = "20";
 
-/// Has the program `deployed` give events to what was built, in front of DynamoDB Local, and measure them
+/// Has the program `aws-e2e` give events to what was built, in front of DynamoDB Local, and measure them
 /// beside a function that does nothing.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ const ROUNDS: &str = "20";
 pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     packages::install(&packages::OF_DYNAMODB_LOCAL)?;
     dynamodb_local::fetch()?;
-    let mut program = deployed::program()?;
+    let mut program = aws_e2e::program()?;
     println!("== the functions under the runtime interface emulator, in front of DynamoDB Local");
     program.arg("functions").arg("--rie").arg(emulator(architecture)?).arg("--built").arg(build::built());
     program.arg("--empty").arg(build::empty()).arg("--examples").arg(root().join("tests/examples"));

@@ -19,7 +19,7 @@ use super::up;
 /// The first thing that is not as it should be.
 pub(crate) fn all() -> anyhow::Result<()> {
     step("up", || up::all(&[]))?;
-    let room = ClusterNetns::find().context("the cluster is up")?;
+    let netns = ClusterNetns::find().context("the cluster is up")?;
     asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
     applied(include_str!("../../../cluster/check.yaml"))?;
     let checked = step("a job, and its log through the API server", || {
@@ -28,16 +28,16 @@ pub(crate) fn all() -> anyhow::Result<()> {
     .and_then(|()| step("psql in Debian", || job("psql", DEBIAN, "psql --version", "psql (PostgreSQL)")))
     .and_then(|()| step("a pod's token, and RBAC", rights))
     .and_then(|()| step("a service from a pod and from the machine", service))
-    .and_then(|()| step("the machine from a pod", || machine(&room)))
+    .and_then(|()| step("the machine from a pod", || machine(&netns)))
     .and_then(|()| step("no privileged pod where that is refused", admission))
-    .and_then(|()| step("an image of a folder", || image(&room)))
+    .and_then(|()| step("an image of a folder", || image(&netns)))
     .and_then(|()| {
         step("an image that is not there, and too little memory", || {
             reason("missing", &["ErrImagePull", "ImagePullBackOff"])?;
             reason("hungry", &["OOMKilled"])
         })
     })
-    .and_then(|()| step("each server killed and started", || killed(&room)))
+    .and_then(|()| step("each server killed and started", || killed(&netns)))
     .and_then(|()| step("a job after that", || job("again", BUSYBOX, "echo again", "again")));
     asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
     checked
@@ -115,8 +115,8 @@ fn fetched(address: &str) -> anyhow::Result<String> {
 }
 
 /// A pod reaches what listens here, by the machine's address on the link, and shows its own address.
-fn machine(room: &ClusterNetns) -> anyhow::Result<()> {
-    let listener = TcpListener::bind((room.network.host(), 0))?;
+fn machine(netns: &ClusterNetns) -> anyhow::Result<()> {
+    let listener = TcpListener::bind((netns.network.host(), 0))?;
     let port = listener.local_addr()?.port();
     let server = std::thread::spawn(move || -> anyhow::Result<String> {
         let (mut stream, from) = listener.accept()?;
@@ -124,7 +124,7 @@ fn machine(room: &ClusterNetns) -> anyhow::Result<()> {
         write!(stream, "HTTP/1.0 200 OK\r\n\r\nthis is the machine")?;
         Ok(from.ip().to_string())
     });
-    let url = format!("http://{}:{port}/", room.network.host());
+    let url = format!("http://{}:{port}/", netns.network.host());
     job("outward", BUSYBOX, &format!("hostname -i; wget -q -O - {url}"), "this is the machine")?;
     let Ok(from) = server.join() else { bail!("the server of this check failed") };
     let log = asked(&["--namespace=check", "logs", "job/outward"])?;
@@ -147,13 +147,13 @@ fn admission() -> anyhow::Result<()> {
 }
 
 /// One program in an empty image.
-fn image(room: &ClusterNetns) -> anyhow::Result<()> {
+fn image(netns: &ClusterNetns) -> anyhow::Result<()> {
     let name = "ebb.test/check:1";
     let root = folder::state().join("check");
     folder::remove(&root)?;
     std::fs::create_dir_all(root.join("bin"))?;
     std::fs::copy("/bin/busybox", root.join("bin/sh"))?;
-    super::images::import(room, name, &root, &["/bin/sh".to_owned()])?;
+    super::images::import(netns, name, &root, &["/bin/sh".to_owned()])?;
     folder::remove(&root)?;
     job("image", name, "echo nothing else: /bin/*", "nothing else: /bin/sh")
 }
@@ -171,7 +171,7 @@ fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
-fn killed(room: &ClusterNetns) -> anyhow::Result<()> {
+fn killed(netns: &ClusterNetns) -> anyhow::Result<()> {
     let web = || {
         let container =
             "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
@@ -179,14 +179,14 @@ fn killed(room: &ClusterNetns) -> anyhow::Result<()> {
     };
     let pod = web()?;
     for server in ClusterServer::FIRST.into_iter().chain(ClusterServer::SECOND) {
-        let before = server.running(room);
-        server.kill(room, "KILL")?;
-        server.start(room)?;
-        let after = server.running(room);
+        let before = server.running(netns);
+        server.kill(netns, "KILL")?;
+        server.start(netns)?;
+        let after = server.running(netns);
         ensure!(after.is_some() && before != after, "{} was {before:?} and is {after:?}", server.name());
     }
     until("the API server", 60, serves, || Ok(()))?;
-    up::start(room)?;
+    up::start(netns)?;
     until("the node", 60, ready, || Ok(()))?;
     let went_on = web()?;
     ensure!(pod == went_on && pod.ends_with(" true"), "the pod was {pod} and is {went_on}");

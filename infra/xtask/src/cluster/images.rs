@@ -54,23 +54,23 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// When one cannot be made or imported.
-pub(crate) fn import_all(room: &ClusterNetns) -> anyhow::Result<()> {
-    let there = ctr(room, &["images", "list", "--quiet"])?;
+pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
+    let there = ctr(netns, &["images", "list", "--quiet"])?;
     let missing = |name: &str| !there.lines().any(|line| line == name);
     let folder = folder::state().join("images");
     if missing(PAUSE) {
         let root = folder.join("pause");
         fs::create_dir_all(&root)?;
         fs::copy(BinarySet::Pause.built()?.join("pause"), root.join("pause"))?;
-        import(room, PAUSE, &root, &["/pause".to_owned()])?;
+        import(netns, PAUSE, &root, &["/pause".to_owned()])?;
     }
     if missing(BUSYBOX) {
         let root = folder.join("busybox");
         busybox(&root)?;
-        import(room, BUSYBOX, &root, &[])?;
+        import(netns, BUSYBOX, &root, &[])?;
     }
     if missing(DEBIAN) {
-        import(room, DEBIAN, &debian()?, &[])?;
+        import(netns, DEBIAN, &debian()?, &[])?;
     }
     folder::remove(&folder)
 }
@@ -80,18 +80,18 @@ pub(crate) fn import_all(room: &ClusterNetns) -> anyhow::Result<()> {
 /// # Errors
 /// When it cannot be read or is no image.
 pub(crate) fn import(
-    room: &ClusterNetns,
+    netns: &ClusterNetns,
     name: &str,
     from: &Path,
     entrypoint: &[String],
 ) -> anyhow::Result<()> {
     let from = fs::canonicalize(from).with_context(|| format!("cannot find {}", from.display()))?;
     if !from.is_dir() {
-        return ctr(room, &["images", "import", &from.display().to_string()]).map(drop);
+        return ctr(netns, &["images", "import", &from.display().to_string()]).map(drop);
     }
     let made = folder::state().join(format!("import-{}.tar", std::process::id()));
     let imported = archive(name, &from, entrypoint, &made)
-        .and_then(|()| ctr(room, &["images", "import", &made.display().to_string()]));
+        .and_then(|()| ctr(netns, &["images", "import", &made.display().to_string()]));
     folder::remove(&made)?;
     imported.map(drop)
 }
@@ -100,12 +100,12 @@ pub(crate) fn import(
 ///
 /// # Errors
 /// When there is no such image.
-pub(crate) fn tag(room: &ClusterNetns, image: &str, name: &str) -> anyhow::Result<()> {
-    ctr(room, &["images", "tag", "--force", image, name]).map(drop)
+pub(crate) fn tag(netns: &ClusterNetns, image: &str, name: &str) -> anyhow::Result<()> {
+    ctr(netns, &["images", "tag", "--force", image, name]).map(drop)
 }
 
-fn ctr(room: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
-    let mut ctr = room.command("ctr");
+fn ctr(netns: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut ctr = netns.command("ctr");
     let output = ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments).output()?;
     if !output.status.success() {
         bail!("ctr {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());

@@ -1,5 +1,5 @@
-//! The room that a cluster runs in: namespaces for processes, mounts and the network, whose first process ends all others
-//! when it ends. So nothing of the machine is changed but a link, a route and control groups, which `close` takes away.
+//! The namespaces of a cluster: processes, mounts and the network. When their first process ends, all others end too. So
+//! the machine gets only a link, a route and control groups, which `close` removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use super::folder::{self, until};
 use super::network::{ClusterNetwork, NUMBERS};
 use crate::run::{command, run};
 
-/// What is written down of a room.
+/// The record of the namespaces in the state folder.
 #[derive(Serialize, Deserialize)]
 struct NetnsRecord {
-    /// The folder of its state: a copy of it says nothing of another room.
+    /// The folder of its state: a copy of the file says nothing about other namespaces.
     #[serde(default)]
     state: PathBuf,
     number: u8,
@@ -25,32 +25,32 @@ struct NetnsRecord {
     namespace: String,
 }
 
-/// A room that is open.
+/// Open namespaces.
 pub(crate) struct ClusterNetns {
     pub(crate) network: ClusterNetwork,
     init_pid: u32,
 }
 
 impl ClusterNetns {
-    /// The room of this clone, if its first process lives.
+    /// Returns the namespaces of this clone, if their first process runs.
     pub(crate) fn find() -> Option<Self> {
         let note = note()?;
         let lives = namespace(note.init_pid).is_some_and(|namespace| namespace == note.namespace);
         lives.then_some(Self { network: ClusterNetwork { number: note.number }, init_pid: note.init_pid })
     }
 
-    /// Opens a room.
+    /// Opens the namespaces.
     ///
     /// # Errors
     /// When the machine refuses namespaces or a link, or has too many clusters.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let state = folder::state();
-        folder::write(&state.join("log/room.log"), "")?;
-        let log = fs::File::create(state.join("log/room.log"))?;
+        folder::write(&state.join("log/netns.log"), "")?;
+        let log = fs::File::create(state.join("log/netns.log"))?;
         let mut outer = command("setsid");
         outer.args(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]);
         outer.args(["--propagation", "private", "--", "sh"]);
-        outer.arg(folder::sources().join("etc/room.sh")).arg(&state);
+        outer.arg(folder::sources().join("etc/netns.sh")).arg(&state);
         outer.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut outer = outer.spawn().context("cannot start unshare")?;
         Self::furnished(&mut outer, &state).inspect_err(|_| {
@@ -60,22 +60,22 @@ impl ClusterNetns {
         })
     }
 
-    /// Waits for the room's first process, links the room, and writes it down.
+    /// Waits for the first process, links the network, and writes the record.
     fn furnished(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
         let ready = state.join("open");
         until(
-            "the cluster's room",
+            "the cluster's namespaces",
             10,
             || ready.exists(),
             || match outer.try_wait()? {
                 None => Ok(()),
-                Some(_) => bail!("{}", fs::read_to_string(state.join("log/room.log"))?.trim()),
+                Some(_) => bail!("{}", fs::read_to_string(state.join("log/netns.log"))?.trim()),
             },
         )
-        .context("cannot open a room")?;
+        .context("cannot open the namespaces")?;
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", outer.id()))?;
         let first = children.trim().parse().context("unshare has one child")?;
-        let namespace = namespace(first).context("the room's first process is there")?;
+        let namespace = namespace(first).context("the first process is there")?;
         let network = linked(first)?;
         let note =
             NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
@@ -86,7 +86,7 @@ impl ClusterNetns {
         Ok(Self { network, init_pid: first })
     }
 
-    /// A program that will run in the room, with none of the environment but where programs are.
+    /// Returns a command that runs in the namespaces; its environment is PATH alone.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut inside = command("nsenter");
         inside.args(["--target", &self.init_pid.to_string(), "--net", "--mount", "--pid", "--"]);
@@ -95,13 +95,13 @@ impl ClusterNetns {
     }
 }
 
-/// Ends the room of this clone, with all that runs in it, and removes what it has left.
+/// Ends the namespaces of this clone with all their processes, and removes their leftovers.
 ///
 /// # Errors
 /// When something stays; says what.
 pub(crate) fn close() -> anyhow::Result<()> {
-    if let Some(room) = ClusterNetns::find() {
-        run(command("kill").args(["-KILL", &room.init_pid.to_string()]))?;
+    if let Some(netns) = ClusterNetns::find() {
+        run(command("kill").args(["-KILL", &netns.init_pid.to_string()]))?;
         until("the end of the cluster's first process", 30, || ClusterNetns::find().is_none(), || Ok(()))?;
     }
     if let Some(note) = note() {
@@ -115,7 +115,7 @@ pub(crate) fn close() -> anyhow::Result<()> {
             left = leftovers(network, &note.namespace);
             left.is_empty()
         };
-        let waited = until("the end of the room", 30, gone, || Ok(()));
+        let waited = until("the end of the namespaces", 30, gone, || Ok(()));
         if waited.is_err() {
             bail!("this stays of the cluster: {}", left.join(", "));
         }
@@ -123,8 +123,8 @@ pub(crate) fn close() -> anyhow::Result<()> {
     folder::remove(&folder::state())
 }
 
-/// What the machine still has of a room.
-fn leftovers(network: ClusterNetwork, room: &str) -> Vec<String> {
+/// Returns the leftovers of the namespaces on the machine.
+fn leftovers(network: ClusterNetwork, namespace_id: &str) -> Vec<String> {
     let mut left = Vec::new();
     let state = folder::state();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -139,14 +139,14 @@ fn leftovers(network: ClusterNetwork, room: &str) -> Vec<String> {
     let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     left.extend(
         processes
-            .filter(|it| namespace(*it).is_some_and(|its| its == room))
+            .filter(|it| namespace(*it).is_some_and(|its| its == namespace_id))
             .map(|it| format!("process {it}")),
     );
     left
 }
 
 fn path() -> PathBuf {
-    folder::state().join("room.json")
+    folder::state().join("netns.json")
 }
 
 fn note() -> Option<NetnsRecord> {
@@ -159,7 +159,7 @@ fn namespace(process: u32) -> Option<String> {
     fs::read_link(format!("/proc/{process}/ns/pid")).ok()?.into_os_string().into_string().ok()
 }
 
-/// Links the room of `first` with the machine, by the first block of addresses that nobody uses.
+/// Links the network namespace of `first` with the machine, by the first unused block of addresses.
 fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
     let routes =
         command("ip").args(["-4", "route", "show", "table", "all"]).output().context("cannot run ip")?;
@@ -169,7 +169,7 @@ fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
         let prefix = network.block().replace("0.0/16", "");
         let used = routes.split_whitespace().any(|word| word.starts_with(&prefix));
         let (name, first) = (network.name(), first.to_string());
-        // Whoever makes the link has the number: a second one of that name is refused.
+        // The link reserves the number: a second link of that name is refused.
         let ours = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &first]);
         if used || Path::new("/sys/class/net").join(&name).exists() || ours().is_err() {
             continue;
@@ -177,10 +177,10 @@ fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
         let (host, node) = (network.host(), network.node());
         ip(&["address", "add", &format!("{host}/30"), "dev", &name])?;
         ip(&["link", "set", &name, "up"])?;
-        let room = ClusterNetns { network, init_pid: first.parse()? };
-        run(room.command("ip").args(["address", "add", &format!("{node}/30"), "dev", "eth0"]))?;
-        run(room.command("ip").args(["link", "set", "eth0", "up"]))?;
-        run(room.command("ip").args(["route", "add", "default", "via", &host]))?;
+        let netns = ClusterNetns { network, init_pid: first.parse()? };
+        run(netns.command("ip").args(["address", "add", &format!("{node}/30"), "dev", "eth0"]))?;
+        run(netns.command("ip").args(["link", "set", "eth0", "up"]))?;
+        run(netns.command("ip").args(["route", "add", "default", "via", &host]))?;
         ip(&["route", "add", &network.block(), "via", &node])?;
         return Ok(network);
     }

@@ -3,7 +3,7 @@
 /// How many clusters a machine can have at once.
 pub(crate) const NUMBERS: u8 = 16;
 
-/// The block 10.(232 + number).0.0/16. The room's end of a link to the machine is the node; the machine's end is where
+/// The block 10.(232 + number).0.0/16. The cluster's end of a link to the machine is the node; the machine's end is where
 /// pods reach the machine; and the machine reaches pods and services through the node.
 #[derive(Clone, Copy)]
 pub(crate) struct ClusterNetwork {

@@ -12,7 +12,7 @@ use super::netns::ClusterNetns;
 
 /// The name of the one node.
 pub(crate) const NODE: &str = "ebb";
-/// Where containerd listens, in the room.
+/// Where containerd listens, in the namespaces.
 pub(crate) const CONTAINERD: &str = "/run/containerd/containerd.sock";
 
 const ETCD: &str = "http://127.0.0.1:2379";
@@ -67,12 +67,12 @@ impl ClusterServer {
         })
     }
 
-    fn arguments(self, room: &ClusterNetns) -> Vec<String> {
+    fn arguments(self, netns: &ClusterNetns) -> Vec<String> {
         // Put in after the words are told apart: a clone may be in a folder with a space in its name.
         let etc = "{etc}";
-        let (node, services) = (room.network.node(), room.network.services());
+        let (node, services) = (netns.network.node(), netns.network.services());
         let text = match self {
-            // In memory, as all that goes with the room: a killed etcd finds it again.
+            // In memory, as everything in the namespaces: a killed etcd finds it again.
             Self::Etcd => format!(
                 "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
                  --listen-peer-urls=http://127.0.0.1:2380"
@@ -113,15 +113,15 @@ impl ClusterServer {
     ///
     /// # Errors
     /// When it cannot be built or started.
-    pub(crate) fn start(self, room: &ClusterNetns) -> anyhow::Result<()> {
-        if self.running(room).is_some() {
+    pub(crate) fn start(self, netns: &ClusterNetns) -> anyhow::Result<()> {
+        if self.running(netns).is_some() {
             return Ok(());
         }
         folder::write(&self.pid(), "")?;
-        let mut start = room.command("sh");
+        let mut start = netns.command("sh");
         start.args(["-c", "log=$1; shift; setsid \"$@\" >>\"$log\" 2>&1 </dev/null & echo $!", "start"]);
         let program = self.program()?;
-        start.arg(self.log()).arg(&program).args(self.arguments(room));
+        start.arg(self.log()).arg(&program).args(self.arguments(netns));
         if self == Self::Kro {
             start.env("KUBECONFIG", etc().join("admin.kubeconfig"));
         }
@@ -133,12 +133,12 @@ impl ClusterServer {
         folder::write(&self.pid(), &format!("{} {}", pid.trim(), program.display()))
     }
 
-    /// Its number in the room, if it runs.
-    pub(crate) fn running(self, room: &ClusterNetns) -> Option<String> {
+    /// Returns its process number in the namespaces, if it runs.
+    pub(crate) fn running(self, netns: &ClusterNetns) -> Option<String> {
         let note = fs::read_to_string(self.pid()).ok()?;
         let (pid, program) = note.split_once(' ')?;
         // A process that has ended has no program, and another one with its number has another.
-        let exe = room.command("readlink").arg(format!("/proc/{pid}/exe")).output().ok()?;
+        let exe = netns.command("readlink").arg(format!("/proc/{pid}/exe")).output().ok()?;
         let exe = PathBuf::from(String::from_utf8(exe.stdout).ok()?.trim());
         // setsid becomes the program a moment after its start.
         (exe == Path::new(program) || exe.ends_with("setsid")).then(|| pid.to_owned())
@@ -148,15 +148,15 @@ impl ClusterServer {
     ///
     /// # Errors
     /// When it does not run, the signal has no such name, or it does not end.
-    pub(crate) fn kill(self, room: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
-        let Some(pid) = self.running(room) else { bail!("{} does not run", self.name()) };
+    pub(crate) fn kill(self, netns: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
+        let Some(pid) = self.running(netns) else { bail!("{} does not run", self.name()) };
         let killed =
-            room.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
+            netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
         if !killed.status.success() {
             bail!("cannot send {signal}: {}", String::from_utf8_lossy(&killed.stderr).trim());
         }
         if matches!(signal, "KILL" | "TERM") {
-            until(&format!("the end of {}", self.name()), 30, || self.running(room).is_none(), || Ok(()))?;
+            until(&format!("the end of {}", self.name()), 30, || self.running(netns).is_none(), || Ok(()))?;
         }
         Ok(())
     }
@@ -165,8 +165,8 @@ impl ClusterServer {
     ///
     /// # Errors
     /// When it has ended; with the end of its log.
-    pub(crate) fn lives(self, room: &ClusterNetns) -> anyhow::Result<()> {
-        if self.running(room).is_some() {
+    pub(crate) fn lives(self, netns: &ClusterNetns) -> anyhow::Result<()> {
+        if self.running(netns).is_some() {
             return Ok(());
         }
         let log = fs::read_to_string(self.log()).unwrap_or_default();
@@ -185,7 +185,7 @@ pub(crate) fn etc() -> PathBuf {
 ///
 /// # Errors
 /// When they cannot be read or written.
-pub(crate) fn settings(room: &ClusterNetns) -> anyhow::Result<()> {
+pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     let etc = etc();
     let forms = folder::sources().join("etc");
     for (form, file) in [
@@ -199,9 +199,9 @@ pub(crate) fn settings(room: &ClusterNetns) -> anyhow::Result<()> {
         let text = text
             .replace("{{etc}}", &etc.display().to_string())
             .replace("{{cni}}", cni())
-            .replace("{{name}}", &room.network.name())
+            .replace("{{name}}", &netns.network.name())
             .replace("{{node}}", NODE)
-            .replace("{{pods}}", &room.network.pods());
+            .replace("{{pods}}", &netns.network.pods());
         folder::write(&etc.join(file), &text)?;
     }
     Ok(())

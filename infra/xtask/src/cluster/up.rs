@@ -38,8 +38,8 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let kro = if with.contains(&ClusterExtra::Kro) { Some(BinarySet::Kro.built()?) } else { None };
     let (built, starting) = (began.elapsed(), Instant::now());
 
-    let room = match ClusterNetns::find() {
-        Some(room) => room,
+    let netns = match ClusterNetns::find() {
+        Some(netns) => netns,
         None => {
             // What a machine that was turned off, or somebody who killed it, has left.
             netns::close()?;
@@ -48,14 +48,14 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     };
     // Written last of what the servers need to be started.
     if !folder::kubeconfig().exists() {
-        servers::settings(&room)?;
-        keys::write(&servers::etc(), room.network)?;
+        servers::settings(&netns)?;
+        keys::write(&servers::etc(), netns.network)?;
     }
     linked("kubectl", &kubernetes)?;
     if let Some(helm) = helm {
         linked("helm", &helm)?;
     }
-    start(&room)?;
+    start(&netns)?;
     if let Some(kro) = kro {
         run(&mut kubectl(&[
             "apply",
@@ -63,12 +63,12 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
             "--filename",
             &kro.join("crds").display().to_string(),
         ]))?;
-        ClusterServer::Kro.start(&room)?;
-        ClusterServer::Kro.lives(&room)?;
+        ClusterServer::Kro.start(&netns)?;
+        ClusterServer::Kro.lives(&netns)?;
     }
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
     eprintln!("the cluster is up: {started:.1} s, after {built:.1} s for what it is made of");
-    super::tell(&places(&room));
+    super::tell(&places(&netns));
     Ok(())
 }
 
@@ -76,20 +76,20 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When a server ends or is not ready in time.
-pub(crate) fn start(room: &ClusterNetns) -> anyhow::Result<()> {
+pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
     for server in ClusterServer::FIRST {
-        server.start(room)?;
+        server.start(netns)?;
     }
     std::thread::scope(|scope| {
         let images = scope.spawn(|| {
-            let listens = || works(room.command("test").args(["-S", CONTAINERD]));
-            until("containerd", PATIENCE, listens, || ClusterServer::Containerd.lives(room))?;
-            images::import_all(room)
+            let listens = || works(netns.command("test").args(["-S", CONTAINERD]));
+            until("containerd", PATIENCE, listens, || ClusterServer::Containerd.lives(netns))?;
+            images::import_all(netns)
         });
-        let all_live = |servers: &[ClusterServer]| servers.iter().try_for_each(|server| server.lives(room));
+        let all_live = |servers: &[ClusterServer]| servers.iter().try_for_each(|server| server.lives(netns));
         until("the API server", PATIENCE, serves, || all_live(&ClusterServer::FIRST))?;
         for server in ClusterServer::SECOND {
-            server.start(room)?;
+            server.start(netns)?;
         }
         let during = || all_live(&ClusterServer::FIRST).and_then(|()| all_live(&ClusterServer::SECOND));
         until("the node", PATIENCE, ready, during)?;
@@ -101,14 +101,14 @@ pub(crate) fn start(room: &ClusterNetns) -> anyhow::Result<()> {
 }
 
 /// Says where the cluster is.
-pub(crate) fn places(room: &ClusterNetns) -> String {
+pub(crate) fn places(netns: &ClusterNetns) -> String {
     let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
     format!(
         "kubeconfig               {}\nprograms                 {}\nlogs                     {}\nthis machine, from pods  {}\n",
         kubeconfig.display(),
         state.join("bin").display(),
         state.join("log").display(),
-        room.network.host()
+        netns.network.host()
     )
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn lock() -> anyhow::Result<File> {
     folder::lock(&parent.join("cluster.lock"), "the cluster is being started or ended")
 }
 
-/// Refuses users who cannot even see a room.
+/// Refuses users who cannot see the namespaces.
 ///
 /// # Errors
 /// When the user is not root.

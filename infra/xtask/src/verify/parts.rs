@@ -4,7 +4,7 @@ use super::{PartRun, VerifyPart};
 use crate::cargo_test::cargo_test;
 use crate::cluster::{self, BinarySet};
 use crate::run::{cargo, command, folder, root, run};
-use crate::{aws, chart, dynamodb_local, fuzz, images, mutants, packages, python, runner, tools};
+use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packages, python, tools};
 
 /// The paths that decide how a run goes on.
 const PROTOCOL: [&str; 7] = [
@@ -53,13 +53,13 @@ pub(super) const PARTS: &[VerifyPart] = &[
         run: |this| {
             packages::install(&packages::OF_DYNAMODB_LOCAL)?;
             dynamodb_local::fetch()?;
-            let table = [("EBB_TABLE", "dynamodb-local".to_owned())];
+            let table = [("EBB_TEST_TABLE", "dynamodb-local".to_owned())];
             cargo_test(&["-p", "ebb-store", "--test", "it"], &table, &mut this.summary)
         },
     },
     VerifyPart {
         name: "simulation",
-        covers: "3,000 instances of random targets in simulated worlds where anything may fail, ten times the random cases and races of `cargo test` (--full: 100,000 instances)",
+        covers: "3,000 instances of random targets in simulations with random faults, ten times the random cases and races of `cargo test` (--full: 100,000 instances)",
         needs: "nothing",
         paths: &PROTOCOL,
         run: |this| {
@@ -122,7 +122,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "scripts",
-        covers: "the runner of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
+        covers: "the entrypoint of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
         paths: &[
             "functions/entrypoint",
@@ -133,7 +133,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         ],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
-            runner::all()?;
+            entrypoint::all()?;
             cargo_test(&["-p", "ebb-script"], &[], &mut this.summary)?;
             cargo_test(&["-p", "ebb-entrypoint", "--bins", "--test", "it"], &[], &mut this.summary)?;
             e2e(this, &["containers::", "postgres::"])
@@ -158,7 +158,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             dynamodb_local::fetch()?;
-            runner::all()?;
+            entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             for (tests, kills) in
                 [("kill_elsewhere::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
@@ -190,7 +190,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         ],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
-            runner::all()?;
+            entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
             let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
@@ -279,13 +279,13 @@ fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
     let figure = |name, value: &str| (name, value.to_owned());
     let variables = [
         ("EBB_RELAY", relay.display().to_string()),
-        figure("EBB_WORKS", "500"),
-        figure("EBB_AT_ONCE", "20"),
+        figure("EBB_TASKS", "500"),
+        figure("EBB_MAX_CONCURRENT_TASKS", "20"),
         figure("EBB_ROUNDS", "3"),
-        figure("EBB_WORKS_AGAIN", "200"),
+        figure("EBB_TASKS_AGAIN", "200"),
         figure("EBB_LOG_MIB", "1024"),
     ];
-    for test in ["turns::many_at_once", "heavy::an_output_and_a_log_that_are_too_large"] {
+    for test in ["fair_queue::many_at_once", "heavy::an_output_and_a_log_that_are_too_large"] {
         let options = ["-p", "ebb-relay", "--test", "it", "--", "--exact", "--nocapture", test];
         cargo_test(&options, &variables, &mut this.summary)?;
     }

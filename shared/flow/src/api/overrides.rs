@@ -88,8 +88,8 @@ fn log_request(
         OverrideOutcome::NotFound => {
             tracing::info!(kind, name, by, reason, "{request}: refused, the target is unknown")
         }
-        OverrideOutcome::NotStuck(why) | OverrideOutcome::Incomplete(why) => {
-            tracing::info!(kind, name, by, reason, why, "{request}: refused");
+        OverrideOutcome::NotStuck(refusal) | OverrideOutcome::Incomplete(refusal) => {
+            tracing::info!(kind, name, by, reason, refusal, "{request}: refused");
         }
     }
 }

@@ -45,7 +45,9 @@ pub enum RelayTransport {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterConfigError {
     /// It is not the JSON that is wanted; where.
-    #[error("line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, runnerImage, nonRoot}}")]
+    #[error(
+        "line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}"
+    )]
     Form(usize, usize),
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
@@ -63,15 +65,16 @@ struct ClusterEntry {
     url: Option<String>,
     secret: String,
     uid: Option<String>,
-    runner_image: String,
+    entrypoint_image: String,
     #[serde(default)]
-    non_root: bool,
+    run_as_non_root: bool,
 }
 
 impl ClusterRegistry {
-    /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "runnerImage": …, "nonRoot": true}}`. `nonRoot` may be left
-    /// out, and so may the `url` of a relay that polls. `secret` may list several, separated by white space or commas: the
-    /// first one signs. The cluster `default` is that of documents that name none.
+    /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
+    /// `runAsNonRoot` is optional, and so is `url`: a relay without one polls. `secret` may list several secrets,
+    /// separated by white space or commas: the first one signs. Documents that name no cluster use the cluster
+    /// `default`.
     ///
     /// # Errors
     /// [`ClusterConfigError`].
@@ -90,8 +93,8 @@ impl ClusterRegistry {
                 }),
                 keys,
                 uid,
-                runner_image: written.runner_image,
-                user: if written.non_root { PodUser::NonRoot } else { PodUser::Image },
+                runner_image: written.entrypoint_image,
+                user: if written.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
             };
             Ok((name, cluster))
         });
@@ -124,9 +127,10 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
-        let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "runnerImage": "i"}}"#);
+        let one =
+            format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
         let clusters = read(&format!(
-            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "runnerImage": "i", "nonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "runnerImage": "i"}}}}"#
+            r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
         ))
         .unwrap();
         for (name, expected) in [

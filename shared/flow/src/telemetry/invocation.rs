@@ -91,7 +91,7 @@ impl Telemetry {
     ) -> T {
         let InvocationOrigin { request_id: request, received: at } = came;
         let known = (!request.is_empty()).then_some(request.as_str());
-        let span = tracing::info_span!("invocation", function = function.name(), request = known);
+        let span = tracing::info_span!("invocation", function = function.name(), requestId = known);
         let now = SystemClock.now();
         let invocation = Arc::new(InvocationTelemetry {
             function,
@@ -197,6 +197,6 @@ mod tests {
         let (figures, spans) = &*lock(&kept.0);
         let ([figures], [span]) = (&figures[..], &spans[..]) else { panic!("{figures:?} {spans:?}") };
         assert_eq!((figures.function, &figures.counts[..]), ("receive", &[("LateResults", 1)][..]));
-        assert_eq!((span.name.as_str(), span.parent), ("event received", None));
+        assert_eq!((span.name.as_str(), span.parent), ("receive", None));
     }
 }

@@ -7,20 +7,20 @@ use super::sinks::InvocationMetrics;
 use super::{AttemptDisposition, InvocationSubject};
 
 /// All names that a figure may have.
-pub const ALL_NAMES: [&str; 14] = [
+pub const METRIC_NAMES: [&str; 14] = [
     "Dispatched",
     "Completed",
     "Retried",
     "Failed",
     "LateResults",
-    "Swept",
+    "ItemsSwept",
     "Orphaned",
     "Stuck",
     "ExcessResults",
-    "Late",
+    "SweepLag",
     "FirstDispatch",
     "NextDispatch",
-    "UnitTime",
+    "AttemptTime",
     "RunTime",
 ];
 
@@ -32,14 +32,14 @@ pub(super) struct MetricCounters {
     retried: u64,
     failed: u64,
     pub(super) late_results: u64,
-    pub(super) swept: u64,
+    pub(super) items_swept: u64,
     pub(super) orphaned: u64,
     pub(super) stuck: u64,
     pub(super) excess_results: u64,
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
-    unit_times: Vec<u64>,
+    attempt_times: Vec<u64>,
     run_times: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ impl MetricCounters {
             AttemptDisposition::Retried => self.retried += 1,
             AttemptDisposition::Failed => self.failed += 1,
         }
-        self.unit_times.extend(took);
+        self.attempt_times.extend(took);
     }
 
     pub(super) fn run_time(&mut self, millis: u64) {
@@ -86,7 +86,7 @@ impl MetricCounters {
             self.retried,
             self.failed,
             self.late_results,
-            self.swept,
+            self.items_swept,
             self.orphaned,
             self.stuck,
             self.excess_results,
@@ -95,10 +95,10 @@ impl MetricCounters {
             Vec::from_iter(self.sweep_lag),
             Vec::from_iter(self.first_dispatch),
             Vec::from_iter(self.next_dispatch),
-            self.unit_times,
+            self.attempt_times,
             self.run_times,
         ];
-        let (count_names, time_names) = ALL_NAMES.split_at(counts.len());
+        let (count_names, time_names) = METRIC_NAMES.split_at(counts.len());
         let counts = count_names.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
         let times = time_names.iter().copied().zip(times).filter(|(_, times)| !times.is_empty()).collect();
         let figures = InvocationMetrics {
@@ -139,7 +139,11 @@ mod tests {
                 run: Some("k-1-pre-start".to_owned()),
                 unit: Some("r/make".to_owned()),
                 counts: vec![("Dispatched", 2), ("Completed", 2), ("Stuck", 1)],
-                times: vec![("Late", vec![0]), ("NextDispatch", vec![12]), ("UnitTime", vec![250, 900])],
+                times: vec![
+                    ("SweepLag", vec![0]),
+                    ("NextDispatch", vec![12]),
+                    ("AttemptTime", vec![250, 900])
+                ],
             }
         );
         assert_eq!(MetricCounters::default().into_metrics(FunctionKind::Api, "r-1", &subject, AT), None);

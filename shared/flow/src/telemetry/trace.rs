@@ -102,7 +102,7 @@ impl InvocationTrace {
         now: Timestamp,
     ) {
         let (own, root) = (ids::of_try(&run.id, this), ids::of_run(&run.id));
-        let mut span = span(own, Some(root), format!("unit {}", key(run, this)), (begun, now));
+        let mut span = span(own, Some(root), format!("attempt {}", key(run, this)), (begun, now));
         span.attributes = of_try(run, this);
         span.failure = (end != AttemptDisposition::Completed).then_some("failed");
         self.ended.push(span);
@@ -133,10 +133,10 @@ impl InvocationTrace {
         }
         let trace = self.trace.unwrap_or_else(rand::random);
         let (name, kind) = match function {
-            FunctionKind::Receive => ("event received", SpanKind::Server),
-            FunctionKind::Complete => ("completion received", SpanKind::Server),
+            FunctionKind::Receive => ("receive", SpanKind::Server),
+            FunctionKind::Complete => ("complete", SpanKind::Server),
             FunctionKind::Sweep => ("sweep", SpanKind::Internal),
-            FunctionKind::Api => ("asked", SpanKind::Server),
+            FunctionKind::Api => ("api", SpanKind::Server),
         };
         let mut span = span(ids::own(trace, self.span), self.parent, name.to_owned(), times);
         span.kind = kind;

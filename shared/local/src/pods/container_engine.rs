@@ -32,7 +32,7 @@ pub struct ContainerEngine {
     program: String,
     /// The address of the engine; `None`: the default of the command.
     url: Option<String>,
-    /// The runner, a static program (`cargo xtask build runner`) that is copied into every container.
+    /// The runner, a static program (`cargo xtask build entrypoint`) that is copied into every container.
     pub(super) runner: PathBuf,
 }
 

@@ -38,8 +38,13 @@ pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<
                 look = (look + look / 8).min(POLL_INTERVAL.1);
                 look
             }
-            Ok(DeliveryStep::Retry(why)) => {
-                tracing::debug!(unit = name.unit, attempt = name.attempt, why, "callback not taken yet");
+            Ok(DeliveryStep::Retry(reason)) => {
+                tracing::debug!(
+                    unit = name.unit,
+                    attempt = name.attempt,
+                    reason,
+                    "callback not accepted yet"
+                );
                 pause = (pause * 2).min(BACKOFF.1);
                 pause / 2
             }

@@ -1,5 +1,5 @@
 //! Every operation of the table through the AWS SDK: over the embedded table, or over Amazon's DynamoDB Local where
-//! `EBB_TABLE` says `dynamodb-local`.
+//! `EBB_TEST_TABLE` says `dynamodb-local`.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,13 @@ use libtest_mimic::Arguments;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// The value of `EBB_TABLE` that chooses Amazon's table.
+/// The value of `EBB_TEST_TABLE` that chooses Amazon's table.
 const AMAZONS: &str = "dynamodb-local";
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = Runtime::new().expect("a runtime");
-    let trials = match std::env::var("EBB_TABLE").as_deref() {
+    let trials = match std::env::var("EBB_TEST_TABLE").as_deref() {
         Ok(AMAZONS) => match DynamoDbLocal::start() {
             Ok(server) => {
                 let endpoint = server.endpoint();
@@ -28,7 +28,9 @@ fn main() -> ExitCode {
             }
         },
         Ok(other) => {
-            eprintln!("error: EBB_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table");
+            eprintln!(
+                "error: EBB_TEST_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table"
+            );
             return ExitCode::FAILURE;
         }
         Err(_) => trials(&TableUnderTest {

@@ -52,7 +52,7 @@ impl CloudEmulator {
         emulator
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
-            // The functions are programs of this machine, started anew for each invocation: every start is a cold one.
+            // The functions are programs of this machine, started for each invocation: every start is a cold one.
             .env("LAMBDA_EXECUTOR", "local")
             .env("TMPDIR", place.log.with_file_name("ministack"))
             .stdout(log.try_clone()?)
@@ -110,9 +110,9 @@ impl CloudEmulator {
         Ok(outputs.iter().map(|output| (text(output, "OutputKey"), text(output, "OutputValue"))).collect())
     }
 
-    /// The entry as the emulator serves it where no name leads to it.
-    pub(crate) fn entry(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {
-        let url = outputs.get("EntryUrl").context("the stack has no output EntryUrl")?;
+    /// Returns the URL of the HTTP API in the emulator.
+    pub(crate) fn http_api(&self, outputs: &BTreeMap<String, String>) -> anyhow::Result<String> {
+        let url = outputs.get("HttpApiUrl").context("the stack has no output HttpApiUrl")?;
         let id = url.split("//").nth(1).and_then(|host| host.split('.').next()).context("no id")?;
         Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
     }

@@ -34,9 +34,9 @@ impl SignedMessage {
 /// The secret of the deployment.
 pub(crate) fn secret() -> Value {
     json!({
-        "EBB_WEBHOOK_KEYS": SignedMessage::Lifecycle.key(),
-        "EBB_PLATFORM_SECRET": SignedMessage::Outcome.key(),
-        "EBB_UNIT_SECRET": SignedMessage::Unit.key(),
+        "EBB_WEBHOOK_SECRETS": SignedMessage::Lifecycle.key(),
+        "EBB_PLATFORM_SECRETS": SignedMessage::Outcome.key(),
+        "EBB_UNIT_SECRETS": SignedMessage::Unit.key(),
         "EBB_TOKEN_KEYS": format!("a:{}", STANDARD.encode(TOKEN_KEY)),
         "EBB_API_TOKENS": format!("operator:{TOKEN}"),
     })

@@ -1,5 +1,5 @@
-//! The deployment, for real. `stack`: what was built goes by `sam deploy` to an AWS of this machine, lives go through its
-//! entry while it is deployed anew, and the stack is deleted. `functions`: each function by itself, as AWS runs it.
+//! End-to-end checks of the deployment. `stack`: `sam deploy` deploys the build to an AWS of this machine, instances use its
+//! HTTP API during a second deployment, and the stack is deleted. `functions`: each function by itself, as AWS runs it.
 //! `cargo xtask verify aws` starts it in a network of its own, where an address that the functions take for public is this
 //! machine's.
 

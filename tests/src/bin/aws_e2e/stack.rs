@@ -30,7 +30,7 @@ struct DeployedStack<'a> {
     arguments: &'a StackArgs,
     cloud: &'a CloudEmulator,
     servers: &'a OutsideServers,
-    entry: String,
+    http_api: String,
     outputs: BTreeMap<String, String>,
 }
 
@@ -42,18 +42,18 @@ pub(crate) async fn all(
     outside: &OutsideServers,
 ) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
-    let secrets = format!("Secrets={}", cloud.secret());
+    let secrets = format!("SecretArn={}", cloud.secret());
     let first = [secrets.as_str(), "ProtectTable=false", &platform];
     cloud.deploy("the stack is deployed", arguments, &first).await?;
     let outputs = cloud.outputs().await?;
-    let entry = cloud.entry(&outputs)?;
+    let http_api = cloud.http_api(&outputs)?;
     for (name, value) in &outputs {
         say(&format!("  {name} = {value}"));
     }
-    let stack = DeployedStack { arguments, cloud, servers: outside, entry: entry.clone(), outputs };
-    let named = [("EBB_SOURCE", entry.clone()), ("EBB_CALLBACK_URL", format!("{entry}/v1/callbacks"))];
-    let anew = "it is deployed again, with the URL under which it is reached";
-    stack.anew(anew, &format!("Url={entry}"), &named).await?;
+    let stack = DeployedStack { arguments, cloud, servers: outside, http_api: http_api.clone(), outputs };
+    let named = [("EBB_SOURCE", http_api.clone()), ("EBB_CALLBACK_URL", format!("{http_api}/v1/callbacks"))];
+    let redeploy = "it is deployed again, with the URL under which it is reached";
+    stack.redeploy(redeploy, &format!("Url={http_api}"), &named).await?;
     stack.doctor().await?;
     stack.services().await?;
     stack.reports().await?;
@@ -74,14 +74,14 @@ pub(crate) async fn all(
 impl DeployedStack<'_> {
     fn ebb(&self, words: &[&str]) -> Command {
         let mut ebb = program(&self.arguments.ebb);
-        ebb.env("EBB_URL", &self.entry).env("EBB_TOKEN", TOKEN);
+        ebb.env("EBB_URL", &self.http_api).env("EBB_TOKEN", TOKEN);
         ebb.env("EBB_WEBHOOK_SECRET", SignedMessage::Lifecycle.key()).args(words);
         ebb
     }
 
     /// Deploys with one parameter, and sees that all functions have what comes of it, that nothing else of them has changed,
     /// and so that the parameters which were not given have kept their values.
-    async fn anew(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
+    async fn redeploy(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
         let before = self.cloud.variables().await?;
         self.cloud.deploy(name, self.arguments, &[parameter]).await?;
         let after = self.cloud.variables().await?;
@@ -148,13 +148,13 @@ impl DeployedStack<'_> {
         let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
         step("a sandbox is asked for", run(&mut self.ebb(&create))).await?;
         step("a unit waits for its callback", self.servers.wait("POST /indexes")).await?;
-        let anew = "the stack is deployed anew while the run is under way";
+        let redeploy = "the stack is deployed again while the run is under way";
         let level = |level: &str| {
             format!(
                 "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_egress={level},ebb_protocol={level}"
             )
         };
-        self.anew(anew, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
+        self.redeploy(redeploy, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
         self.servers.call_back();
         step(
             "the platform is told that the sandbox is ready",
@@ -221,7 +221,7 @@ impl DeployedStack<'_> {
             // Twice: it may have taken some at the moment in which it was cut.
             let mut idle = 0;
             while idle < 2 {
-                let messages = self.cloud.messages("Wakeups").await?;
+                let messages = self.cloud.messages("WakeupQueue").await?;
                 idle = if messages.taken == 0 { idle + 1 } else { 0 };
                 ensure!(began.elapsed() < MINUTES, "it still deals with messages: {messages:?}");
                 sleep(POLL_INTERVAL).await;
@@ -234,7 +234,7 @@ impl DeployedStack<'_> {
             Ok(())
         };
         step("the schedule starts sweep, which no queue does any more", scheduled).await?;
-        for queue in ["DeadWakeups", "DeadEvents"] {
+        for queue in ["WakeupDeadLetterQueue", "ScheduleDeadLetterQueue"] {
             let dead = self.cloud.messages(queue).await?;
             let none = dead.waiting + dead.delayed + dead.taken == 0;
             ensure!(none, "messages that nobody could deal with, in {queue}: {dead:?}");

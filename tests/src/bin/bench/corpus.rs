@@ -1,7 +1,7 @@
 //! Loads and compiles every document of a folder.
 //!
 //! Files that a document embeds and that are not there are made up, and so are values of its variables: what is tried is
-//! the document. What is written anew has to load again.
+//! the document. A document that is written again has to load.
 
 use std::path::{Path, PathBuf};
 
@@ -78,7 +78,7 @@ fn try_one(path: &Path, vars: &DocumentVars) -> anyhow::Result<String> {
             Document::Sandbox(sandbox) => ("sandbox", &sandbox.expanded),
             Document::RouteGroup(group) => ("route group", &group.expanded),
         };
-        load::document("written anew", written, &NoFiles, &DocumentVars::none())?;
+        load::document("written again", written, &NoFiles, &DocumentVars::none())?;
         said.push(what);
     }
     Ok(said.join(", "))

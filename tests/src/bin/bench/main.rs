@@ -1,4 +1,4 @@
-//! Measures what Ebb asks of its surroundings, and checks what is promised of it.
+//! Measures the requests of Ebb, and checks its promises about them.
 //!
 //! Progress goes to standard error, figures to standard output. It ends with 0 where all holds, with 1 where something does
 //! not, each on a line of standard error, and with 2 where it could not be measured.
@@ -32,7 +32,7 @@ enum BenchCommand {
     /// Counts what runs ask of the table, and what that costs
     Counts(counts::CountsArgs),
     /// Many targets at once on one `ebb dev`, twice
-    Crowd(many_targets::ManyTargetsArgs),
+    ManyTargets(many_targets::ManyTargetsArgs),
     /// Measures invocations in large runs and large tables
     Large(large::LargeArgs),
     /// The price of a sandbox on AWS, by what is counted and list prices
@@ -62,7 +62,7 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
         BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
         BenchCommand::Corpus(arguments) => corpus::tried(&arguments),
         BenchCommand::Counts(arguments) => counts::measured(&arguments),
-        BenchCommand::Crowd(arguments) => {
+        BenchCommand::ManyTargets(arguments) => {
             Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
         }
         BenchCommand::Large(arguments) => large::measured(&arguments),

@@ -38,7 +38,7 @@ const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
 /// Milliseconds that a unit works.
 const WORK: u64 = 10_000;
-/// A line of the entry's access log, with the shortest values that API Gateway writes.
+/// A line of the HTTP API's access log, with the shortest values that API Gateway writes.
 const LINE: &str = "1795341600 203.0.113.100 POST /v1/callbacks 204 1000 JKJaXmPLvHcESHA= -";
 
 /// The size of a sandbox, and an assumption.
@@ -94,9 +94,9 @@ impl HttpCall for PricesServer {
 async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
     let default = |name: &str| &template["Parameters"][name]["Default"];
-    let format = template["Resources"]["EntryStage"]["Properties"]["AccessLogSettings"]["Format"].as_str();
+    let format = template["Resources"]["HttpApiStage"]["Properties"]["AccessLogSettings"]["Format"].as_str();
     let same = format.is_some_and(|format| format.split(' ').count() == LINE.split(' ').count());
-    ensure!(same, "the entry's line is another one: {format:?}");
+    ensure!(same, "the access log of the HTTP API has another format: {format:?}");
     let filter = template["Globals"]["Function"]["Environment"]["Variables"]["RUST_LOG"].as_str();
     let level = default("LogLevel").as_str().context("LogLevel")?;
     let filter = filter.context("RUST_LOG")?.replace("${LogLevel}", level);
@@ -202,7 +202,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         }
     }
     let removed = ebb_flow::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
-    ensure!(removed == 1, "{removed} lives are removed after their retention");
+    ensure!(removed == 1, "{removed} instances are removed after their retention");
     amounts.extend(stored(&meter, &objects));
     Ok(amounts)
 }

@@ -1,4 +1,4 @@
-//! Many worlds, several at a time.
+//! Many simulations, several at a time.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,9 +10,9 @@ use ebb_tests::sim::{ExcludedFaults, FaultKind};
 
 use crate::shrink;
 
-/// So many failing worlds are enough to look at.
+/// So many failing simulations are enough to look at.
 const ENOUGH: usize = 5;
-/// From so many lives on every kind of mishap has to have happened.
+/// With so many instances or more, every kind of fault has to have happened.
 const ALL_REACHED: u64 = 2_000;
 
 #[derive(Default)]
@@ -41,9 +41,9 @@ impl SimulationTotals {
     }
 }
 
-/// Lets worlds happen until `lives` lives have been lived, says how they were, and fails if one was wrong or a kind of
-/// mishap was never reached.
-pub(crate) fn simulate_all(lives: u64, seed: u64, threads: usize, spared: &ExcludedFaults) -> ExitCode {
+/// Runs simulations until `instances` instances have ended, prints their results, and fails if one violates a promise or a
+/// kind of fault was never reached.
+pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: &ExcludedFaults) -> ExitCode {
     println!("from seed {seed}");
     let begun = Instant::now();
     let (sum, next, over) =
@@ -53,10 +53,10 @@ pub(crate) fn simulate_all(lives: u64, seed: u64, threads: usize, spared: &Exclu
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     let seed = seed.wrapping_add(next.fetch_add(1, Ordering::Relaxed));
-                    let report = simulate(seed, spared, TraceMode::Off);
+                    let report = simulate(seed, excluded, TraceMode::Off);
                     let mut sum = sum.lock().expect("no panic while it is held");
                     sum.add(seed, report);
-                    if sum.instances >= lives || sum.failed.len() >= ENOUGH {
+                    if sum.instances >= instances || sum.failed.len() >= ENOUGH {
                         over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -67,7 +67,7 @@ pub(crate) fn simulate_all(lives: u64, seed: u64, threads: usize, spared: &Exclu
     let seconds = begun.elapsed().as_secs_f64();
     println!("{}", reached(&sum));
     println!(
-        "{} lives in {} worlds, {} tries, {} invocations, {seconds:.1} s, {:.0} lives per second",
+        "{} instances in {} simulations, {} attempts, {} invocations, {seconds:.1} s, {:.0} instances per second",
         sum.instances,
         sum.simulations,
         sum.attempts,
@@ -77,18 +77,18 @@ pub(crate) fn simulate_all(lives: u64, seed: u64, threads: usize, spared: &Exclu
     let missed = FaultKind::ALL
         .iter()
         .zip(&sum.reached)
-        .filter(|(kind, reached)| **reached == 0 && !spared.has(**kind));
+        .filter(|(kind, reached)| **reached == 0 && !excluded.has(**kind));
     let missed: Vec<&str> = missed.map(|(kind, _)| kind.name()).collect();
-    let unreached = sum.failed.is_empty() && lives >= ALL_REACHED && !missed.is_empty();
+    let unreached = sum.failed.is_empty() && instances >= ALL_REACHED && !missed.is_empty();
     if unreached {
         println!("never reached: {}", missed.join(", "));
     }
     for (seed, report) in &sum.failed {
-        println!("\nworld {seed}:");
+        println!("\nsimulation {seed}:");
         for wrong in report.violations.iter().take(6) {
             println!("  {wrong}");
         }
-        println!("  {}", shrink::command(*seed, spared));
+        println!("  {}", shrink::command(*seed, excluded));
     }
     if sum.failed.is_empty() && !unreached { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,4 @@
-//! Lets worlds of random targets happen until enough lives have been lived, and says what was wrong with them.
+//! Runs simulations of random targets until enough instances have ended, and prints their violations.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -11,21 +11,21 @@ mod all;
 mod shrink;
 
 #[derive(Parser)]
-#[command(name = "world", about = "Lives of random targets in a simulated world where anything may fail")]
+#[command(name = "simulate", about = "Simulates instances of random targets with random faults")]
 struct SimulationArgs {
-    /// Live as many lives as this, in worlds whose seeds follow `--seed`; without it one world
+    /// Simulates so many instances, in simulations whose seeds follow `--seed`; without it one simulation
     #[arg(long)]
     instances: Option<u64>,
-    /// The seed of the world, or of the first one; without it a random one, which is printed
+    /// The seed of the simulation, or of the first one; without it a random one, which is printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Worlds at a time
+    /// Simulations at a time
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Tell what happened in the world
+    /// Prints the events of the simulation
     #[arg(long)]
     trace: bool,
-    /// Kinds of mishaps to leave out, by name
+    /// Kinds of faults to leave out, by name
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     without: Vec<FaultKind>,
 }
@@ -39,22 +39,22 @@ fn kind(name: &str) -> Result<FaultKind, String> {
 
 fn main() -> ExitCode {
     let arguments = SimulationArgs::parse();
-    let spared = ExcludedFaults::of(arguments.without.iter().copied());
+    let excluded = ExcludedFaults::of(arguments.without.iter().copied());
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
     match arguments.instances {
-        Some(instances) => all::simulate_all(instances, seed, arguments.threads, &spared),
-        None => one(seed, &spared, if arguments.trace { TraceMode::Kept } else { TraceMode::Off }),
+        Some(instances) => all::simulate_all(instances, seed, arguments.threads, &excluded),
+        None => one(seed, &excluded, if arguments.trace { TraceMode::Kept } else { TraceMode::Off }),
     }
 }
 
-fn one(seed: u64, spared: &ExcludedFaults, trace: TraceMode) -> ExitCode {
+fn one(seed: u64, excluded: &ExcludedFaults, trace: TraceMode) -> ExitCode {
     let begun = Instant::now();
-    let report = simulate(seed, spared, trace);
+    let report = simulate(seed, excluded, trace);
     for line in &report.trace {
         println!("{line}");
     }
     println!(
-        "world {seed}: {} lives, {} tries, {} invocations, {:?}",
+        "simulation {seed}: {} instances, {} attempts, {} invocations, {:?}",
         report.instances,
         report.attempts,
         report.invocations,

@@ -1,12 +1,12 @@
-//! A failing world with as few kinds of mishaps as it takes.
+//! A failing simulation with as few kinds of faults as it takes.
 
 use ebb_tests::sim::many_targets::{TraceMode, simulate};
 use ebb_tests::sim::{ExcludedFaults, FaultKind};
 
-/// Leaves out one kind after the other as long as the world still fails; gives the command that shows it then.
-pub(crate) fn command(seed: u64, spared: &ExcludedFaults) -> String {
-    let mut least = spared.clone();
-    let reached = simulate(seed, spared, TraceMode::Off).injected;
+/// Leaves out one kind after the other as long as the simulation still fails; gives the command that shows it then.
+pub(crate) fn command(seed: u64, excluded: &ExcludedFaults) -> String {
+    let mut least = excluded.clone();
+    let reached = simulate(seed, excluded, TraceMode::Off).injected;
     for (kind, reached) in FaultKind::ALL.iter().zip(reached) {
         let without = least.and(*kind);
         if reached > 0 && !simulate(seed, &without, TraceMode::Off).violations.is_empty() {

@@ -112,9 +112,9 @@ impl ClusterConnectArgs {
         let mut entry = json!({
             "secret": *secret,
             "uid": self.uid,
-            "runnerImage": self.runner_image,
+            "entrypointImage": self.runner_image,
             // The namespaces take no other pods.
-            "nonRoot": true,
+            "runAsNonRoot": true,
         });
         if let Some(relay) = &self.relay {
             entry["url"] = relay.as_str().trim_end_matches('/').into();

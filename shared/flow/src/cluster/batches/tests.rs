@@ -81,7 +81,7 @@ struct BatchFixture {
 impl BatchFixture {
     fn new(relays: FakeBatchRelay) -> Self {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        let cluster = json!({"url": "http://r", "secret": secret, "uid": UID, "runnerImage": "r"});
+        let cluster = json!({"url": "http://r", "secret": secret, "uid": UID, "entrypointImage": "r"});
         let clusters = json!({"default": cluster.clone(), "eu": cluster}).to_string();
         let relays = Arc::new(relays);
         let sender = BatchSender {

@@ -81,7 +81,7 @@ async fn serve(seen: Arc<RecordingServer>) -> String {
 }
 
 fn relay(url: &str, secret: &str, uid: &str) -> ClusterRelay {
-    let cluster = json!({"url": url, "secret": secret, "uid": uid, "runnerImage": "r"});
+    let cluster = json!({"url": url, "secret": secret, "uid": uid, "entrypointImage": "r"});
     let clusters = ClusterRegistry::parse(&json!({"default": cluster}).to_string()).unwrap();
     let call = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
     let (clock, random) = (Arc::new(FixedClock), Arc::new(SequentialRandom::default()));

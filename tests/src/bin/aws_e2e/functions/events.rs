@@ -9,8 +9,8 @@ use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use serde_json::{Value, json};
 
-/// How the entry has written a body into an event: as text if its type is `text/*` or JSON, JavaScript or XML by their plain names,
-/// and in base64 if it is another one, as `application/cloudevents+json` is.
+/// How the HTTP API writes a body into an event: as text if its type is `text/*` or JSON, JavaScript or XML by their
+/// plain names, and in base64 if it is another one, as `application/cloudevents+json` is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BodyEncoding {
     Text,

@@ -62,7 +62,7 @@ impl FunctionBackends {
             // Nobody listens there: what units report is given to `complete` as an event.
             ("EBB_CALLBACK_URL", "https://entry.test/v1/callbacks".to_owned()),
             ("EBB_PLATFORM_URL", platform),
-            ("EBB_SECRETS", secrets.to_owned()),
+            ("EBB_SECRET_ARN", secrets.to_owned()),
             ("RUST_LOG", "info".to_owned()),
         ]);
         Ok(Self { _dynamo: dynamo, queue, queue_url, variables })

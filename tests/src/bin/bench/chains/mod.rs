@@ -28,15 +28,15 @@ pub(crate) struct ChainsArgs {
     /// How often; the first round warms up and does not count
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// How to reach the cluster
+    /// The kubeconfig of the cluster
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// The address at which its pods reach this machine
+    /// The address of this machine for pods of the cluster
     #[arg(long, value_name = "ADDRESS")]
-    reach: String,
-    /// An image with the runner
+    advertise_address: String,
+    /// An image with the entrypoint
     #[arg(long, value_name = "IMAGE")]
-    runner_image: String,
+    entrypoint_image: String,
     /// An image with a shell and a date that knows milliseconds
     #[arg(long, value_name = "IMAGE")]
     image: String,
@@ -72,8 +72,17 @@ struct ChainRound {
 pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
     ensure!(arguments.units > 1, "a chain has two units at least");
     let server = DevServer::start(None, |dev| {
-        dev.arg("--kubeconfig").arg(&arguments.kubeconfig).args(["--reach", &arguments.reach]);
-        dev.args(["--reach-port", "7881", "--runner-image", &arguments.runner_image, "--units", UNITS])
+        dev.arg("--kubeconfig")
+            .arg(&arguments.kubeconfig)
+            .args(["--advertise-address", &arguments.advertise_address]);
+        dev.args([
+            "--advertise-port",
+            "7881",
+            "--entrypoint-image",
+            &arguments.entrypoint_image,
+            "--unit-namespace",
+            UNITS,
+        ])
     });
     let server = server.await?;
     server.apply("plugin", &documents::plugin(arguments.units, &arguments.image)).await?;

@@ -69,14 +69,14 @@ impl Drop for CountsHarness {
 /// Whatever keeps the target from becoming ready.
 pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let receiver = CountsReceiver::start(case).await?;
-    let world = CountsHarness::start(receiver.outcomes()).await?;
+    let harness = CountsHarness::start(receiver.outcomes()).await?;
     let plugin = shapes::plugin(case, &receiver.work());
     let published =
-        ebb_flow::api::plugins::publish(world.unmetered.as_ref(), &plugin, world.env.now()).await?;
+        ebb_flow::api::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
     if let Err(refused) = published {
         bail!("the plugin is refused: {refused:?}");
     }
-    world.meter.take();
+    harness.meter.take();
     let began = Instant::now();
     let event = LifecycleData {
         kind: KIND.to_owned(),
@@ -87,16 +87,20 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         routing_key: None,
     };
     let asked = async {
-        let answer =
-            ebb_flow::lifecycle::receive(&world.env, world.store.as_ref(), LifecycleType::Created, &event);
+        let answer = ebb_flow::lifecycle::receive(
+            &harness.env,
+            harness.store.as_ref(),
+            LifecycleType::Created,
+            &event,
+        );
         match Box::pin(answer).await? {
             Ok(_) => Ok(()),
             Err(refused) => bail!("the target is refused: {refused:?}"),
         }
     };
     let begun = async {
-        let run = world.run();
-        while world.unmetered.read_root(&run).await?.is_none() {
+        let run = harness.run();
+        while harness.unmetered.read_root(&run).await?.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             if began.elapsed() > PATIENCE {
                 bail!("the run has not begun after {PATIENCE:?}");
@@ -105,16 +109,16 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         anyhow::Ok(began.elapsed())
     };
     let ((), begun) = tokio::try_join!(asked, begun)?;
-    world.wait(&receiver, began).await?;
+    harness.wait(&receiver, began).await?;
     let took = began.elapsed();
-    if let Some(error) = world.traffic.failed().first() {
+    if let Some(error) = harness.traffic.failed().first() {
         bail!("a message was not dealt with: {error}");
     }
     if receiver.failed() > 0 {
         bail!("{} callbacks were not taken", receiver.failed());
     }
-    let figures = world.meter.take();
-    Ok(RunCost { figures, messages: world.traffic.sent(), webhooks: receiver.asked(), took, begun })
+    let figures = harness.meter.take();
+    Ok(RunCost { figures, messages: harness.traffic.sent(), webhooks: receiver.asked(), took, begun })
 }
 
 impl CountsHarness {

@@ -83,21 +83,21 @@ pub(crate) async fn measure(
     folder: &Path,
     resources: usize,
 ) -> anyhow::Result<LargeMeasurement> {
-    let world = LargeHarness::open(folder).await?;
+    let harness = LargeHarness::open(folder).await?;
     if case == LargeCase::Ready {
-        untell(&world).await?;
+        untell(&harness).await?;
     }
-    world.requests.take();
+    harness.requests.take();
     let begun = Instant::now();
-    Box::pin(invoke(case, &world, resources)).await?;
+    Box::pin(invoke(case, &harness, resources)).await?;
     let took = begun.elapsed();
     let duration_ms = u64::try_from(took.as_millis())?;
-    Ok(LargeMeasurement { case, duration_ms, peak_mib: peak_mib()?, requests: world.requests.take() })
+    Ok(LargeMeasurement { case, duration_ms, peak_mib: peak_mib()?, requests: harness.requests.take() })
 }
 
 /// The platform has not been told yet that the target of the large run is ready.
-async fn untell(world: &LargeHarness) -> anyhow::Result<()> {
-    let seen = world.store.read_target(KIND, LARGE).await?.context("the target")?;
+async fn untell(harness: &LargeHarness) -> anyhow::Result<()> {
+    let seen = harness.store.read_target(KIND, LARGE).await?.context("the target")?;
     let tell = Some(NotificationState {
         notification: Notification::Ready,
         attempts: 0,
@@ -107,12 +107,12 @@ async fn untell(world: &LargeHarness) -> anyhow::Result<()> {
     let target = ebb_store::TargetHead { notification: tell, version: seen.version + 1, ..seen.clone() };
     let transition =
         TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
-    anyhow::ensure!(world.store.move_target(&transition).await?, "the target is changed by others");
+    anyhow::ensure!(harness.store.move_target(&transition).await?, "the target is changed by others");
     Ok(())
 }
 
-async fn invoke(case: LargeCase, world: &LargeHarness, resources: usize) -> anyhow::Result<()> {
-    let (env, store) = (world.env.as_ref(), world.store.as_ref());
+async fn invoke(case: LargeCase, harness: &LargeHarness, resources: usize) -> anyhow::Result<()> {
+    let (env, store) = (harness.env.as_ref(), harness.store.as_ref());
     match case {
         LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;

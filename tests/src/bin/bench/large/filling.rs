@@ -38,20 +38,23 @@ pub(crate) struct TableSizes {
 
 /// Fills a folder.
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
-    let mut world = LargeHarness::open(folder).await?;
+    let mut harness = LargeHarness::open(folder).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
         let published =
-            ebb_flow::api::plugins::publish(world.store.as_ref(), &document, world.env.now()).await?;
+            ebb_flow::api::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
         published.map_err(|refused| anyhow::anyhow!("{name} is refused: {refused:?}"))?;
     }
-    targets(&world, TargetPhase::Gone, sizes.gone).await?;
+    targets(&harness, TargetPhase::Gone, sizes.gone).await?;
     eprintln!("{} targets that are gone", sizes.gone);
-    targets(&world, TargetPhase::Ready, sizes.living).await?;
+    targets(&harness, TargetPhase::Ready, sizes.living).await?;
     eprintln!("{} targets that live", sizes.living);
-    let messages = std::mem::replace(&mut world.messages, tokio::sync::mpsc::unbounded_channel().1);
-    let work =
-        tokio::spawn(fakes::process_messages(Arc::clone(&world.env), Arc::clone(&world.traffic), messages));
-    let run = run(&world, sizes.units).await;
+    let messages = std::mem::replace(&mut harness.messages, tokio::sync::mpsc::unbounded_channel().1);
+    let work = tokio::spawn(fakes::process_messages(
+        Arc::clone(&harness.env),
+        Arc::clone(&harness.traffic),
+        messages,
+    ));
+    let run = run(&harness, sizes.units).await;
     work.abort();
     eprintln!("a run of {} units", sizes.units);
     run
@@ -94,21 +97,21 @@ pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> LifecycleDa
 }
 
 /// Runs the large run through the functions.
-async fn run(world: &LargeHarness, units: usize) -> anyhow::Result<()> {
+async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
     let answer =
-        ebb_flow::lifecycle::receive(&world.env, world.store.as_ref(), LifecycleType::Created, &event);
+        ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
     if let Err(refused) = Box::pin(answer).await? {
         bail!("the target is refused: {refused:?}");
     }
     loop {
-        let target = world.store.read_target(KIND, LARGE).await?.context("the target is gone")?;
+        let target = harness.store.read_target(KIND, LARGE).await?.context("the target is gone")?;
         match target.phase {
-            TargetPhase::Ready if target.notification.is_none() || world.traffic.pending() == 0 => {
+            TargetPhase::Ready if target.notification.is_none() || harness.traffic.pending() == 0 => {
                 return Ok(());
             }
             TargetPhase::Starting | TargetPhase::Ready => {}
-            phase => bail!("the target is {phase:?}: {:?}", world.traffic.failed()),
+            phase => bail!("the target is {phase:?}: {:?}", harness.traffic.failed()),
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
@@ -119,8 +122,8 @@ fn name(phase: TargetPhase, number: usize) -> String {
 }
 
 /// Writes targets as the store writes them: one by the store, the others as copies of its item.
-async fn targets(world: &LargeHarness, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
-    let now = world.env.now();
+async fn targets(harness: &LargeHarness, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
+    let now = harness.env.now();
     let first = TargetHead {
         phase,
         generation: 1,
@@ -129,9 +132,9 @@ async fn targets(world: &LargeHarness, phase: TargetPhase, count: usize) -> anyh
         ..TargetHead::new(KIND, &name(phase, 0), "uid-0", now)
     };
     let transition = TargetTransition { target: first, expected_version: None, run: None, tombstone: None };
-    anyhow::ensure!(world.store.move_target(&transition).await?, "the first target is there");
+    anyhow::ensure!(harness.store.move_target(&transition).await?, "the first target is there");
     let (text, key) = (|text: &str| AttributeValue::S(text.to_owned()), |n| format!("t#{KIND}#{n}"));
-    let item = world
+    let item = harness
         .dynamo
         .get_item()
         .table_name(TABLE)
@@ -153,7 +156,7 @@ async fn targets(world: &LargeHarness, phase: TargetPhase, count: usize) -> anyh
     let batches = starts.map(|from| (from..count.min(from + BATCH)).map(copy).collect::<anyhow::Result<_>>());
     futures::stream::iter(batches)
         .map(|batch| async {
-            let request = world.dynamo.batch_write_item().request_items(TABLE, batch?);
+            let request = harness.dynamo.batch_write_item().request_items(TABLE, batch?);
             let answer = request.send().await?;
             let left = answer.unprocessed_items.is_some_and(|items| !items.is_empty());
             anyhow::ensure!(!left, "items stay unprocessed");

@@ -1,4 +1,4 @@
-//! The surroundings of one function, over a table and a bucket in a folder, with every request counted.
+//! The environment of one function, over a table and a bucket in a folder, with every request counted.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the targets of the crowd are.
+//! The documents of the targets.
 
 /// A thing that is made and dropped over HTTP by a receiver at `url`.
 pub(crate) fn webhook_plugin(url: &str) -> String {

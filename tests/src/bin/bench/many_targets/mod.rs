@@ -25,7 +25,7 @@ const SLACK: u64 = 8 << 20;
 /// A part of the memory after the first round.
 const GROWTH: f64 = 0.1;
 
-/// The size of the crowd.
+/// The size of the load.
 #[derive(clap::Args)]
 pub(crate) struct ManyTargetsArgs {
     /// Targets at once
@@ -57,7 +57,7 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
     let mut rounds = Vec::new();
     for round in 1..=2 {
         let time = Instant::now();
-        let names: Vec<String> = (0..arguments.targets).map(|n| format!("crowd-{round}-{n}")).collect();
+        let names: Vec<String> = (0..arguments.targets).map(|n| format!("target-{round}-{n}")).collect();
         let documents = names.iter().zip(0..).map(|(name, n)| documents::sandbox(name, n < arguments.pods));
         let documents: Vec<String> = documents.collect();
         platform.create(&names, &documents).await?;

@@ -70,7 +70,7 @@ impl<'a> BenchPlatform<'a> {
         let id = format!("msg_{name}_{asked:?}");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let now = Timestamp(u64::try_from(now.as_millis())?);
-        let (content_type, body) = cloudevents::lifecycle(&id, "crowd", asked, now, &data);
+        let (content_type, body) = cloudevents::lifecycle(&id, "many-targets", asked, now, &data);
         let url = format!("{}/v1/events", self.server.connection.url);
         let mut request = self.http.post(url).header("content-type", content_type);
         for (name, value) in sign::sign(&self.secret, &MessageId::parse(&id)?, now, &body) {

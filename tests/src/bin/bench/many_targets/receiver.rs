@@ -1,4 +1,4 @@
-//! The other end: makes and drops things, keeps books of it, and is told the outcomes.
+//! The server of the units and of the platform: creates and drops objects, records them, and receives notifications.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) struct ManyTargetsReceiver {
     task: JoinHandle<()>,
 }
 
-/// What has to be in the books.
+/// The expected record of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectExpectation {
     Made,
@@ -104,9 +104,9 @@ impl ManyTargetsReceiver {
     }
 
     /// That there is one make of each, and one drop, or none yet.
-    pub(crate) fn expect_objects(&self, names: &[String], books: ObjectExpectation) -> anyhow::Result<()> {
+    pub(crate) fn expect_objects(&self, names: &[String], expected: ObjectExpectation) -> anyhow::Result<()> {
         let entries = lock(&self.kept.entries);
-        let drops = usize::from(books == ObjectExpectation::TakenAway);
+        let drops = usize::from(expected == ObjectExpectation::TakenAway);
         for name in names {
             let entry = entries.get(name).with_context(|| format!("{name} was never made"))?;
             let (made, dropped) = (entry.created.len(), entry.deleted.len());

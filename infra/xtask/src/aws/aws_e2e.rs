@@ -1,4 +1,4 @@
-//! The program `deployed`, which tries what was built.
+//! The program `aws-e2e`, which tries what was built.
 
 use std::process::Command;
 

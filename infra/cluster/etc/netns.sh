@@ -1,4 +1,4 @@
-# The first process of a cluster's room: gives it places of its own, then only buries who dies in it.
+# The first process of a cluster's namespaces: mounts their own folders, then only reaps ended processes.
 set -eu
 state=$1
 # Own groups of mounts, so that volumes can be passed on between pods and nothing gets out.

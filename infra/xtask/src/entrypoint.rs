@@ -1,4 +1,4 @@
-//! `cargo xtask build runner`: the program that is copied into pods, static and small.
+//! `cargo xtask build entrypoint`: the program that is copied into pods, static and small.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::run::{cargo, command, folder, run};
 /// Every pod copies it before it starts: less than a second, even on a slow disk.
 const LARGEST: u64 = 3_000_000;
 
-/// Builds the runner, and prints where it is, its size, and that it needs nothing of an image.
+/// Builds the entrypoint and prints its path, its size, and that it needs nothing of an image.
 ///
 /// # Errors
 /// When it does not compile, needs a loader or a library, or is too large.
@@ -24,12 +24,12 @@ pub(crate) fn all() -> anyhow::Result<()> {
     let size = bytes.len() as u64;
     println!("{}: {size} bytes, {kind}", program.display());
     if size > LARGEST {
-        bail!("the runner has {size} bytes; {LARGEST} is the limit");
+        bail!("the entrypoint has {size} bytes; {LARGEST} is the limit");
     }
     Ok(())
 }
 
-/// Builds the runner. Gives where it is.
+/// Builds the entrypoint and returns its path.
 ///
 /// # Errors
 /// When it does not compile.
