@@ -79,7 +79,7 @@ class Server:
     """A running `ebb dev` with a state of its own."""
 
     def __init__(self, program, state, platform):
-        arguments = ["dev", "--port", "0", "--s3-port", "0", "--state", state, "--platform", platform]
+        arguments = ["dev", "--port", "0", "--s3-port", "0", "--state", state, "--platform-url", platform]
         self.log = open(pathlib.Path(state).parent / "ebb.log", "w+")
         self.process = subprocess.Popen([program, *arguments], stdout=self.log, stderr=self.log)
         file = pathlib.Path(state) / "server.json"

@@ -77,7 +77,8 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
-            let held = target.notification.as_ref().is_some_and(|tell| tell.delivered_by == Some(run.hook()));
+            let held =
+                target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
             held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
         });
         if awaited && open.is_empty() && wait > SOON_MS {

@@ -173,7 +173,7 @@ impl ModelSimulation {
             if budget.losses > 0 && point.kind == GateKind::Send {
                 faults.push(StepChoice::Miss { number });
                 // Other answers are lost on their own way.
-                if point.what.starts_with("cancel") || point.what == "tell" {
+                if point.what.starts_with("cancel") || point.what == "notify" {
                     faults.push(StepChoice::Lose { number });
                 }
             }

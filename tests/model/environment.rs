@@ -663,7 +663,7 @@ impl HttpCall for ModelPlatform {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
-        let fate = self.0.gates.wait(GateKind::Send, "tell".to_owned()).await;
+        let fate = self.0.gates.wait(GateKind::Send, "notify".to_owned()).await;
         if fate != WriteFate::Die {
             self.0.state().notifications.insert(kind);
         }

@@ -97,11 +97,11 @@ faults! {
     SetupBroken = "setup-broken", 30;
     /// A unit of the teardown fails until an operator mends it.
     UndoBroken = "undo-broken", 30;
-    /// The platform refuses an outcome for the time being.
+    /// The platform refuses a notification for the time being.
     PlatformRefuses = "platform-refuses", 200;
     /// The platform refuses everything for up to five minutes.
     PlatformAway = "platform-away", 40;
-    /// The platform takes an outcome, and its answer is lost.
+    /// The platform takes a notification, and its answer is lost.
     PlatformAnswerLost = "platform-answer-lost", 150;
     /// An invocation finds nothing in its memory.
     ColdStart = "cold-start", 150;

@@ -359,7 +359,7 @@ impl Fleet {
         of.filter(|target| target.phase == phase).count()
     }
 
-    /// When the platform was told an outcome of this type.
+    /// When the platform was told a notification of this type.
     pub fn notifications(&self, outcome: &str) -> Vec<u64> {
         let ledger = self.ledger.state();
         ledger.notifications.iter().filter(|(_, told)| told == outcome).map(|(at, _)| *at).collect()

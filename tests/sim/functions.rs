@@ -153,7 +153,7 @@ impl SimFunctions {
         .await
     }
 
-    /// An operator's `skip` of a unit of the target. False: it is not taken.
+    /// An operator's force-complete of a unit of the target. False: it is not taken.
     ///
     /// # Errors
     /// [`InvocationFailure`]: come again.
@@ -165,21 +165,21 @@ impl SimFunctions {
     ) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let asked = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
-        self.invoke("skip", move |env, _| async move {
+        self.invoke("force-complete", move |env, _| async move {
             let answer = overrides::force_complete(&env, &kind, &name, &asked).await?;
             Ok(matches!(answer, overrides::OverrideOutcome::Overridden(_)))
         })
         .await
     }
 
-    /// An operator's `abandon` of the target. False: it is not taken.
+    /// An operator's force delete of the target. False: it is not taken.
     ///
     /// # Errors
     /// [`InvocationFailure`]: come again.
     pub async fn force_delete(&self, kind: &str, name: &str) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let asked = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
-        self.invoke("abandon", move |env, _| async move {
+        self.invoke("force-delete", move |env, _| async move {
             let answer = overrides::force_delete(&env, &kind, &name, &asked).await?;
             Ok(matches!(answer, overrides::OverrideOutcome::Overridden(_)))
         })

@@ -14,7 +14,7 @@ pub enum ScenarioAction {
     Later,
 }
 
-/// In which event a setup unit is.
+/// The hook of a setup unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupHook {
     /// `preStart`.
@@ -60,7 +60,7 @@ pub struct SetupUnit {
     pub millis: u64,
     /// Units whose output it reads; lower positions only.
     pub reads: Vec<usize>,
-    /// Units of its event that it comes after without reading them; lower positions only.
+    /// Units of its hook that it comes after without reading them; lower positions only.
     pub after: Vec<usize>,
     pub fate: AttemptFate,
     pub makes: ScenarioEffect,
@@ -150,7 +150,7 @@ impl Scenario {
         self.unit(name).map(ScenarioUnit::kind)
     }
 
-    /// What a unit waits for within its own event.
+    /// What a unit waits for within its own hook.
     pub fn waits_for(&self, unit: usize) -> Vec<usize> {
         let own = &self.units[unit];
         let reads = own.reads.iter().filter(|&&read| self.units[read].stage == own.stage);

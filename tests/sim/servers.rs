@@ -134,7 +134,7 @@ impl HttpCall for ScenarioServer {
     }
 }
 
-/// The platform's server: takes outcomes.
+/// The platform's server: takes notifications.
 pub struct ScenarioPlatform {
     runtime: SimRuntime,
     ledger: Arc<Ledger>,

@@ -76,7 +76,7 @@ pub struct ScenarioEnd {
     /// Where the target stood when its setup had come to rest; `None`: there was no target.
     pub setup: Option<TargetPhase>,
     pub phase: Option<TargetPhase>,
-    /// Units that are done, by event and position.
+    /// Units that are done, by hook and position.
     pub done: BTreeSet<(String, u32)>,
     /// Units that have failed for good.
     pub failed: BTreeSet<(String, u32)>,
@@ -216,7 +216,7 @@ impl ScenarioSimulation {
         let target = self.target();
         let moving = target.as_ref().is_some_and(|target| {
             matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
-                || target.notification.as_ref().is_some_and(|tell| tell.delivered_by.is_none())
+                || target.notification.as_ref().is_some_and(|pending| pending.delivered_by.is_none())
         });
         !moving && self.table.is_at_rest_without(Some(BYSTANDER)) && self.ledger.state().active == 0
     }
@@ -316,9 +316,9 @@ impl ScenarioSimulation {
             if facts.is_some_and(|facts| facts.name == BYSTANDER) {
                 continue;
             }
-            let event = ebb_protocol::id::hook_name(run.hook()).to_owned();
+            let hook = ebb_protocol::id::hook_name(run.hook()).to_owned();
             for (shard, head) in heads {
-                let name = |slot: &u32| (event.clone(), shard.unit(*slot).0);
+                let name = |slot: &u32| (hook.clone(), shard.unit(*slot).0);
                 done.extend(head.head.done.iter().map(name));
                 failed.extend(head.head.failed.iter().map(name));
                 if *shard == Shard::ROOT && head.head.phase != RunPhase::Closed {

@@ -68,9 +68,9 @@ fn main() {
             two_tries_after_the_undo two_tries_after_a_scripts_undo both_tries_count
             two_tries_while_settling a_third_try_after_two_undos ever_more_results_of_one_try;
         lifecycle::teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop gives_up_and_is_retried
-            gives_up_and_is_skipped gives_up_and_is_abandoned not_there_counts_as_done a_receiver_that_acts_after_its_timeout
+            gives_up_and_is_force_completed gives_up_and_is_force_deleted not_there_counts_as_done a_receiver_that_acts_after_its_timeout
             a_gateway_that_gives_up_says_nothing_of_its_backend an_answer_of_the_backend_is_final
-            an_undo_that_ends_after_it_was_abandoned why_a_target_is_gone an_undo_has_the_key_of_what_it_undoes;
+            an_undo_that_ends_after_a_force_delete why_a_target_is_gone an_undo_has_the_key_of_what_it_undoes;
         lifecycle::setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
             accepted_together asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
             not_idempotent_with_an_unknown_outcome not_idempotent_and_described

@@ -25,7 +25,7 @@ use crate::why::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
-/// The header of a log with the number of its try.
+/// The header of a log with the number of its attempt.
 const ATTEMPT: &str = "ebb-attempt";
 /// The query parameter that asks for the next page.
 const NEXT_TOKEN: &str = "nextToken";
@@ -121,7 +121,7 @@ fn refused(problem: &ProblemDetails) -> CliError {
         }
         // Damaged state stays damaged; the text names the command that restores it.
         500.. if problem.code == "damaged" => CliError::broken(text),
-        500.. => CliError::broken(text).with_hint("try again; the server's log says more"),
+        500.. => CliError::broken(text).with_hint("run it again; the server's log says more"),
         _ => CliError::failed(text),
     };
     trouble.of(problem)
@@ -246,28 +246,28 @@ impl ApiClient {
         found(self.read(self.get(&["targets", &target.kind, &target.name, "why"])).await)
     }
 
-    /// Tries again what has failed.
+    /// Retries the failed units of a target.
     pub(crate) async fn retry(&self, target: &TargetRef) -> Result<Option<RetryResponse>, ApiClientError> {
         found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
     }
 
-    /// Lets a failed unit of a teardown count as over.
+    /// Marks a failed unit of a teardown as complete.
     pub(crate) async fn force_complete(
         &self,
         target: &TargetRef,
         asked: &ForceCompleteUnit,
     ) -> Result<Option<OverrideResponse>, ApiClientError> {
-        let path = ["targets", &target.kind, &target.name, "skip"];
+        let path = ["targets", &target.kind, &target.name, "force-complete"];
         found(self.read(self.request(Method::POST, &path).json(asked)).await)
     }
 
-    /// Ends the life of a target that is stuck.
+    /// Force-deletes a target that is stuck.
     pub(crate) async fn force_delete(
         &self,
         target: &TargetRef,
         asked: &ForceDeleteTarget,
     ) -> Result<Option<OverrideResponse>, ApiClientError> {
-        let path = ["targets", &target.kind, &target.name, "abandon"];
+        let path = ["targets", &target.kind, &target.name, "force-delete"];
         found(self.read(self.request(Method::POST, &path).json(asked)).await)
     }
 
@@ -320,7 +320,7 @@ impl ApiClient {
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
 
-    /// The log of a unit and the number of its try, if there is one; without `attempt` of the last try that has one.
+    /// The log of a unit and the number of its attempt, if there is one; without `attempt` of the last attempt that has one.
     pub(crate) async fn log(
         &self,
         run: &str,

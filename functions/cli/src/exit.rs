@@ -43,7 +43,7 @@ pub(crate) enum CliError {
     Output(io::Error),
 }
 
-/// What went wrong, why, and what to try.
+/// An error, its causes and what helps.
 #[derive(Debug)]
 pub(crate) struct ErrorReport {
     exit: Exit,
@@ -90,7 +90,7 @@ impl CliError {
         self
     }
 
-    /// Adds something to try.
+    /// Adds a hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, next: impl Into<String>) -> Self {
         if let Self::Report(told) = &mut self {
@@ -196,7 +196,7 @@ impl ErrorReport {
             let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
         }
         for next in &self.hints {
-            let _ = writeln!(text, "  try: {next}");
+            let _ = writeln!(text, "  help: {next}");
         }
         text
     }
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_tells_its_causes_and_what_to_try() {
+    fn an_error_has_its_causes_and_hints() {
         let cause = io::Error::other("the disk is gone");
         let trouble = CliError::broken("the state cannot be opened")
             .with_causes(&cause)
@@ -221,7 +221,7 @@ mod tests {
         insta::assert_snapshot!(trouble.text(DiagnosticStyle::Plain), @r"
         error: the state cannot be opened
           caused by: the disk is gone
-          try: give another --state
+          help: give another --state
         ");
         assert_eq!(trouble.exit(), Exit::Broken);
     }

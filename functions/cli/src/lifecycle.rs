@@ -1,4 +1,4 @@
-//! Asking for targets and their end, and waiting for both.
+//! Requests for targets and their end, and waiting for both.
 
 use std::time::Duration;
 
@@ -26,23 +26,23 @@ pub(crate) enum WaitLimit {
     For(Duration),
 }
 
-/// An identity that no other life has.
+/// An identity that no other instance has.
 pub(crate) fn fresh_uid() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// The webhook that asks for a life.
+/// Sends the webhook that requests an instance or its end.
 pub(crate) async fn request(
     client: &ApiClient,
     asked: LifecycleType,
-    life: &WatchedInstance,
+    instance: &WatchedInstance,
     document: Option<&str>,
 ) -> Result<LifecycleResponse, CliError> {
     let data = LifecycleData {
-        kind: life.target.kind.clone(),
-        name: life.target.name.clone(),
-        uid: life.uid.clone(),
-        generation: life.generation,
+        kind: instance.target.kind.clone(),
+        name: instance.target.name.clone(),
+        uid: instance.uid.clone(),
+        generation: instance.generation,
         document: document.map(str::to_owned),
         routing_key: None,
     };
@@ -54,40 +54,40 @@ pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
     !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }
 
-/// Waits for a life to get to its goal, and tells what stands in the way if it does not.
+/// Waits for an instance to reach its goal, and explains the obstacle if it does not.
 pub(crate) async fn wait(
     client: &ApiClient,
-    life: &WatchedInstance,
+    instance: &WatchedInstance,
     goal: FollowGoal,
     timeout: Duration,
 ) -> Result<Exit, CliError> {
     let interrupts = InterruptCount::listen()?;
     let limits = FollowLimits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
-    let target = &life.target;
-    match follow(client, None, life, goal, limits, &mut ProgressScreen::new()).await? {
+    let target = &instance.target;
+    match follow(client, None, instance, goal, limits, &mut ProgressScreen::new()).await? {
         FollowEnd::Reached(_) => Ok(Exit::Done),
         FollowEnd::Failed(_) => {
             explain(client, target).await;
             Ok(Exit::Failed)
         }
-        FollowEnd::Deleted => Err(CliError::failed(format!("{target} was taken away by somebody else"))),
+        FollowEnd::Deleted => Err(CliError::failed(format!("{target} was deleted by another client"))),
         FollowEnd::TimedOut(seen) => {
             explain(client, target).await;
             let stands = seen.map_or("unknown to the server", |seen| labels::phase(seen.info.phase));
             Err(CliError::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
                 .with_hint(format!(
-                    "wait longer with --wait-timeout; it goes on: `ebb why {}`",
+                    "wait longer with --wait-timeout; it continues: `ebb why {}`",
                     named(target)
                 )))
         }
         FollowEnd::Interrupted(_) => {
-            output::status_line(&format!("{target} goes on; see `ebb why {}`", named(target)));
+            output::status_line(&format!("{target} continues; see `ebb why {}`", named(target)));
             Ok(Exit::Interrupted)
         }
     }
 }
 
-/// Tells why a target is not where it should be, if the server says.
+/// Prints the diagnosis of a target, if the server has one.
 pub(crate) async fn explain(client: &ApiClient, target: &TargetRef) {
     if let Ok(Some(why)) = client.why(target).await {
         output::status_line(why::text(&why).trim_end_matches('\n'));

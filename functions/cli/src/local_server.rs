@@ -60,7 +60,7 @@ impl LocalServer {
         })
     }
 
-    /// The last line that a try of a pod unit has logged so far.
+    /// The last line that an attempt of a pod unit has logged so far.
     pub(crate) fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
         self.stack.last_line(run, unit, attempt)
     }

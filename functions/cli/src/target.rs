@@ -21,7 +21,7 @@ impl fmt::Display for TargetRef {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetArgs {
     /// Its name
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "SANDBOX")]
     name: String,
     #[command(flatten)]
     kind: KindArgs,

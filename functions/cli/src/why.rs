@@ -20,13 +20,18 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     for (number, failed) in others.enumerate() {
         if number == 0 {
-            text.push_str("\nfailed too\n");
+            text.push_str("\nalso failed\n");
         }
-        let _ =
-            writeln!(text, "  {}, try {}: {}", failed.unit, failed.attempt, labels::reason(&failed.reason));
+        let _ = writeln!(
+            text,
+            "  {}, attempt {}: {}",
+            failed.unit,
+            failed.attempt,
+            labels::reason(&failed.reason)
+        );
     }
     if !why.remaining.is_empty() {
-        text.push_str("\nwhat exists now\n");
+        text.push_str("\nremaining resources\n");
         for existing in &why.remaining {
             let sure = match existing.certainty {
                 Certainty::Exists => "exists",
@@ -39,13 +44,13 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         }
     }
     if !why.notes.is_empty() {
-        text.push_str("\nto check\n");
+        text.push_str("\nwarnings\n");
         for note in &why.notes {
             let _ = writeln!(text, "  {}", printable(note));
         }
     }
     if !why.next_steps.is_empty() {
-        text.push_str("\nwhat to do next\n");
+        text.push_str("\nnext steps\n");
         for (number, step) in why.next_steps.iter().enumerate() {
             let _ = writeln!(text, "  {}. {step}", number + 1);
         }
@@ -54,7 +59,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
 }
 
 fn write_cause(text: &mut String, cause: &RootCause) {
-    let _ = writeln!(text, "\nfirst cause: {}, try {} in {}", cause.unit, cause.attempt, cause.run);
+    let _ = writeln!(text, "\nfirst cause: {}, attempt {} of {}", cause.unit, cause.attempt, cause.run);
     let _ = writeln!(text, "  {}", labels::reason(&cause.reason));
     let _ = writeln!(text, "  at {}:{}:{}", cause.file, cause.line, cause.column);
     if let Some(evidence) = &cause.evidence {
@@ -148,7 +153,7 @@ mod tests {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1",
             "phase": "failed",
-            "summary": "db/seed failed after 3 tries",
+            "summary": "db/seed failed after 3 attempts",
             "cause": {
                 "run": "k3j2-1-pre-start", "unit": "db/seed", "attempt": 3,
                 "reason": {"code": "exit", "message": "the script ended with code 7"},

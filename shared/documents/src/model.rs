@@ -61,7 +61,7 @@ pub struct PluginDoc {
     pub params: Vec<(At<String>, ParamDoc)>,
     /// Runners by name. Signadot's one runner is called `default`.
     pub runners: Vec<(At<String>, RunnerDoc)>,
-    /// The units of each event in the order of the document. Signadot's `create` is `preStart`, `delete` `postStop`.
+    /// The units of each hook in the order of the document. Signadot's `create` is `preStart`, `delete` `postStop`.
     pub hooks: Vec<HookDoc>,
     /// The public contract, names to templates. Signadot's has one per step output, `step.output`.
     pub outputs: Vec<(At<String>, At<TemplateText>)>,
@@ -110,7 +110,7 @@ pub struct RunnerDoc {
     pub pod_template: Option<At<String>>,
 }
 
-/// One event's units.
+/// One hook's units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HookDoc {
     /// `preStart`, `postStart`, `preStop` or `postStop`.
@@ -122,16 +122,16 @@ pub struct HookDoc {
 /// One unit as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitDoc {
-    /// Its name; unique over all events of the plugin.
+    /// Its name; unique over all hooks of the plugin.
     pub name: At<String>,
     pub action: ActionDoc,
     /// The cluster of a pod or objects: a name, or `${params.NAME}`. `None`: the target's.
     pub cluster: Option<At<TemplateText>>,
     /// CEL with or without `${…}` around it.
     pub when: Option<At<TemplateText>>,
-    /// Units of the same event to wait for.
+    /// Units of the same hook to wait for.
     pub after: Vec<At<String>>,
-    /// Units of earlier events that it takes away. `None`: inferred from what it reads.
+    /// Units of earlier hooks that it takes away. `None`: inferred from what it reads.
     pub undoes: Option<Vec<At<String>>>,
     /// Nothing that it makes has to be undone: `cleanup: none`.
     pub leaves_nothing: bool,
@@ -139,9 +139,9 @@ pub struct UnitDoc {
     pub inputs: Vec<InputDoc>,
     /// Outputs in the order of the document.
     pub outputs: Vec<OutputDoc>,
-    /// Milliseconds; `None`: the plugin's `defaults`, then the event's default.
+    /// Milliseconds; `None`: the plugin's `defaults`, then the hook's default.
     pub timeout_ms: Option<u64>,
-    /// `None`: the plugin's `defaults`, then the event's default.
+    /// `None`: the plugin's `defaults`, then the hook's default.
     pub retry: Option<RetryDoc>,
 }
 

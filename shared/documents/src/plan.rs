@@ -1,4 +1,4 @@
-//! The frozen plan: everything that a target's four events need, compiled once and stored under its digest.
+//! The frozen plan: everything that a target's four hooks need, compiled once and stored under its digest.
 //!
 //! Teardown needs nothing that is not in here: plugins are resolved to exact versions, files embedded, names
 //! checked, edges derived. What differs between two targets of one document (name, uid) is not in the plan.
@@ -23,7 +23,7 @@ pub struct Plan {
     /// The target's own environment: names to templates over `resources.R.outputs.O`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Template>,
-    /// The events that have units, in the order of a life. An event without units is not listed.
+    /// The hooks that have units, in the order of a life. A hook without units is not listed.
     pub hooks: Vec<HookPlan>,
 }
 
@@ -72,7 +72,7 @@ pub struct PublicOutput {
     pub reads: Vec<OutputRead>,
 }
 
-/// When in a target's life an event happens.
+/// A hook: a point in the lifecycle of a target at which units run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookName {
@@ -86,12 +86,10 @@ pub enum HookName {
     PostStop,
 }
 
-/// The units of one event.
+/// The units of one hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
-    /// `preStart`, `postStart`, `preStop`, `postStop`.
-    pub event: String,
     pub hook: HookName,
     /// In the order of the documents; [`Unit`] is the position here.
     pub units: Vec<UnitPlan>,
@@ -101,16 +99,16 @@ pub struct HookPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
-    /// `resource/unit`; unique in the plan over all events.
+    /// `resource/unit`; unique in the plan over all hooks.
     pub key: String,
     pub action: Action,
     /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What it waits for, in the same event, whatever the reason (references, `after`, reverse order of undo).
+    /// What it waits for, in the same hook, whatever the reason (references, `after`, reverse order of undo).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<u32>,
-    /// Outputs that it reads, in this event or an earlier one; complete, through params and resources.
+    /// Outputs that it reads, in this hook or an earlier one; complete, through params and resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<OutputRead>,
     /// CEL; false skips the unit.
@@ -121,7 +119,7 @@ pub struct UnitPlan {
     pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputPlan>,
-    /// Units of earlier events that it takes away. Empty: it takes nothing away and always runs.
+    /// Units of earlier hooks that it takes away. Empty: it takes nothing away and always runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<UnitRef>,
     /// Milliseconds that one try may take.
@@ -132,7 +130,7 @@ pub struct UnitPlan {
     pub source: SourceLocation,
 }
 
-/// A unit of any event.
+/// A unit of any hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
@@ -338,8 +336,20 @@ pub enum Template {
     Tree(serde_json::Value),
 }
 
+impl HookName {
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PreStart => "preStart",
+            Self::PostStart => "postStart",
+            Self::PreStop => "preStop",
+            Self::PostStop => "postStop",
+        }
+    }
+}
+
 impl HookPlan {
-    /// The graph of this event. The compiler has checked it, so this fails only for a plan that was tampered with.
+    /// The graph of this hook. The compiler has checked it, so this fails only for a plan that was tampered with.
     ///
     /// # Errors
     /// The engine's, for a plan that this crate did not make.
@@ -351,7 +361,7 @@ impl HookPlan {
 }
 
 impl Plan {
-    /// The plan of a target for which nothing was ever asked: no resources, no events.
+    /// The plan of a target for which nothing was ever asked: no resources, no hooks.
     pub fn empty() -> Self {
         Self {
             v: PLAN_VERSION,
@@ -370,7 +380,7 @@ impl Plan {
 
     /// The clusters that hold values which units of it have made.
     pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
-        let units = self.hooks.iter().flat_map(|event| &event.units);
+        let units = self.hooks.iter().flat_map(|hook| &hook.units);
         let keepers = units
             .filter(|unit| unit.action.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
         keepers.map(|unit| self.cluster(unit)).collect()
@@ -387,9 +397,9 @@ impl Plan {
         shown
     }
 
-    /// The units of a moment, if it has any.
-    pub fn hook_plan(&self, moment: HookName) -> Option<&HookPlan> {
-        self.hooks.iter().find(|event| event.hook == moment)
+    /// The units of a hook, if it has any.
+    pub fn hook_plan(&self, hook: HookName) -> Option<&HookPlan> {
+        self.hooks.iter().find(|planned| planned.hook == hook)
     }
 
     /// One unit, if it is there.
@@ -404,8 +414,8 @@ pub fn cluster_name(cluster: Option<&str>) -> &str {
 }
 
 impl From<HookName> for ebb_engine::Hook {
-    fn from(moment: HookName) -> Self {
-        match moment {
+    fn from(hook: HookName) -> Self {
+        match hook {
             HookName::PreStart => Self::PreStart,
             HookName::PostStart => Self::PostStart,
             HookName::PreStop => Self::PreStop,
@@ -415,8 +425,8 @@ impl From<HookName> for ebb_engine::Hook {
 }
 
 impl From<ebb_engine::Hook> for HookName {
-    fn from(moment: ebb_engine::Hook) -> Self {
-        match moment {
+    fn from(hook: ebb_engine::Hook) -> Self {
+        match hook {
             ebb_engine::Hook::PreStart => Self::PreStart,
             ebb_engine::Hook::PostStart => Self::PostStart,
             ebb_engine::Hook::PreStop => Self::PreStop,

@@ -1,11 +1,11 @@
-//! The units of one event and the edges between them.
+//! The units of one hook and the edges between them.
 
 use std::collections::BTreeSet;
 
-/// Most units that one event may have. Documents with more are refused (`format.md`, limits).
+/// Most units that one hook may have. Documents with more are refused (`format.md`, limits).
 pub const MAX_UNITS: usize = 10_000;
 
-/// A unit by its position in its event's plan, counted from 0.
+/// A unit by its position in its hook's plan, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unit(pub u32);
 

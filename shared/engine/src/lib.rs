@@ -1,6 +1,6 @@
 //! What follows from what, and nothing else.
 //!
-//! The engine knows the graph of one event's units, the state that the table holds of a run, and the life of a
+//! The engine knows the graph of one hook's units, the state that the table holds of a run, and the life of a
 //! target. It says which conditional write an event asks for ([`accept()`]) and what follows from the state after
 //! that write ([`follow()`]). It has no idea of a table, of HTTP, of documents: it is given the time and the
 //! randomness that it needs, does no input or output, and cannot fail for a reason outside its arguments.

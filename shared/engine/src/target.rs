@@ -1,8 +1,8 @@
-//! The life of a target: which event comes when, and what the platform is told.
+//! The lifecycle of a target: the order of its hooks, and the notifications to the platform.
 
 use crate::follow::RunOutcome;
 
-/// When in a life an event happens.
+/// A hook: a point in the lifecycle of a target at which units run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
     /// Before the target is ready; the target waits for it.
@@ -42,32 +42,32 @@ pub struct Target {
     /// Rises with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
-    /// The event whose run is or was the last one.
+    /// The hook whose run is or was the last one.
     pub hook: Option<Hook>,
     /// The uid that waits for the name.
     pub waiting: Option<String>,
 }
 
-/// Which moments have units.
+/// Which hooks have units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookSet {
     bits: u8,
 }
 
 impl FromIterator<Hook> for HookSet {
-    fn from_iter<T: IntoIterator<Item = Hook>>(moments: T) -> Self {
-        Self { bits: moments.into_iter().fold(0, |bits, moment| bits | 1 << moment as u8) }
+    fn from_iter<T: IntoIterator<Item = Hook>>(hooks: T) -> Self {
+        Self { bits: hooks.into_iter().fold(0, |bits, hook| bits | 1 << hook as u8) }
     }
 }
 
 impl HookSet {
-    /// Whether `moment` has units.
-    pub fn has(self, moment: Hook) -> bool {
-        self.bits & (1 << moment as u8) != 0
+    /// Whether `hook` has units.
+    pub fn has(self, hook: Hook) -> bool {
+        self.bits & (1 << hook as u8) != 0
     }
 }
 
-/// What the platform is told.
+/// A notification to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notification {
     Ready,
@@ -95,9 +95,9 @@ impl Notification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseChange {
     pub phase: TargetPhase,
-    /// The event whose run starts in the same transaction.
+    /// The hook whose run starts in the same transaction.
     pub start: Option<Hook>,
-    /// What the platform is to be told from now on.
+    /// The notification that is to be delivered from now on.
     pub notification: Option<Notification>,
 }
 
@@ -117,16 +117,16 @@ pub enum CreateDecision {
 }
 
 /// What asking for `uid` at `generation` means.
-pub fn create(existing: Option<&Target>, uid: &str, generation: u64, moments: HookSet) -> CreateDecision {
+pub fn create(existing: Option<&Target>, uid: &str, generation: u64, hooks: HookSet) -> CreateDecision {
     match existing {
-        None => CreateDecision::Begin(begin(moments)),
+        None => CreateDecision::Begin(begin(hooks)),
         Some(target) if target.uid == uid => match target.phase {
             TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => CreateDecision::Stale,
             _ if generation > target.generation => CreateDecision::Changed,
             _ => CreateDecision::Repeated,
         },
         Some(target) if target.phase == TargetPhase::Gone && target.waiting.is_none() => {
-            CreateDecision::Begin(begin(moments))
+            CreateDecision::Begin(begin(hooks))
         }
         Some(target) => match &target.waiting {
             Some(waiting) if waiting == uid => CreateDecision::Repeated,
@@ -137,11 +137,11 @@ pub fn create(existing: Option<&Target>, uid: &str, generation: u64, moments: Ho
 }
 
 /// The first step of a life.
-pub fn begin(moments: HookSet) -> PhaseChange {
-    if moments.has(Hook::PreStart) {
+pub fn begin(hooks: HookSet) -> PhaseChange {
+    if hooks.has(Hook::PreStart) {
         PhaseChange { phase: TargetPhase::Starting, start: Some(Hook::PreStart), notification: None }
     } else {
-        ready(moments)
+        ready(hooks)
     }
 }
 
@@ -160,7 +160,7 @@ pub enum DeleteDecision {
 }
 
 /// What deleting `uid` means.
-pub fn delete(existing: Option<&Target>, uid: &str, moments: HookSet) -> DeleteDecision {
+pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
         let waits = target.waiting.as_deref() == Some(uid);
@@ -173,9 +173,9 @@ pub fn delete(existing: Option<&Target>, uid: &str, moments: HookSet) -> DeleteD
             DeleteDecision::Cancel(stopping)
         }
         (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart)) => {
-            DeleteDecision::Begin(teardown(TeardownStage::WasReady, moments))
+            DeleteDecision::Begin(teardown(TeardownStage::WasReady, hooks))
         }
-        (TargetPhase::Failed, _) => DeleteDecision::Begin(teardown(TeardownStage::NeverReady, moments)),
+        (TargetPhase::Failed, _) => DeleteDecision::Begin(teardown(TeardownStage::NeverReady, hooks)),
     }
 }
 
@@ -191,9 +191,9 @@ pub enum TeardownStage {
 }
 
 impl TeardownStage {
-    /// How far a life had come whose run of `moment` was cancelled.
-    pub fn cancelled_in(moment: Hook) -> Self {
-        match moment {
+    /// How far a life had come whose run of `hook` was cancelled.
+    pub fn cancelled_in(hook: Hook) -> Self {
+        match hook {
             Hook::PreStart => Self::NeverReady,
             Hook::PostStart => Self::WasReady,
             Hook::PreStop | Hook::PostStop => Self::Drained,
@@ -202,12 +202,11 @@ impl TeardownStage {
 }
 
 /// The step into teardown, once nothing of the target's setup can be running.
-pub fn teardown(life: TeardownStage, moments: HookSet) -> PhaseChange {
-    let stopping =
-        |moment| PhaseChange { phase: TargetPhase::Stopping, start: Some(moment), notification: None };
+pub fn teardown(life: TeardownStage, hooks: HookSet) -> PhaseChange {
+    let stopping = |hook| PhaseChange { phase: TargetPhase::Stopping, start: Some(hook), notification: None };
     match life {
-        TeardownStage::WasReady if moments.has(Hook::PreStop) => stopping(Hook::PreStop),
-        _ if moments.has(Hook::PostStop) => stopping(Hook::PostStop),
+        TeardownStage::WasReady if hooks.has(Hook::PreStop) => stopping(Hook::PreStop),
+        _ if hooks.has(Hook::PostStop) => stopping(Hook::PostStop),
         _ => GONE,
     }
 }
@@ -215,25 +214,20 @@ pub fn teardown(life: TeardownStage, moments: HookSet) -> PhaseChange {
 const GONE: PhaseChange =
     PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
 
-/// What follows for the target when the run of `moment` is over, or `None` when the target has moved on from it.
-pub fn run_ended(
-    target: &Target,
-    moment: Hook,
-    outcome: RunOutcome,
-    moments: HookSet,
-) -> Option<PhaseChange> {
-    if target.hook != Some(moment) {
+/// What follows for the target when the run of `hook` is over, or `None` when the target has moved on from it.
+pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSet) -> Option<PhaseChange> {
+    if target.hook != Some(hook) {
         return None;
     }
-    let step = |phase, start, tell| Some(PhaseChange { phase, start, notification: tell });
-    match (target.phase, moment, outcome) {
-        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(moments)),
+    let step = |phase, start, notification| Some(PhaseChange { phase, start, notification });
+    match (target.phase, hook, outcome) {
+        (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks)),
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
         | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed) => {
             step(TargetPhase::Failed, None, Some(Notification::Failed))
         }
         (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PreStop, RunOutcome::Succeeded) => {
-            Some(teardown(TeardownStage::Drained, moments))
+            Some(teardown(TeardownStage::Drained, hooks))
         }
         (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PostStop, RunOutcome::Succeeded) => Some(GONE),
         (TargetPhase::Stopping, Hook::PreStop | Hook::PostStop, RunOutcome::Failed) => {
@@ -243,8 +237,8 @@ pub fn run_ended(
     }
 }
 
-fn ready(moments: HookSet) -> PhaseChange {
-    let start = moments.has(Hook::PostStart).then_some(Hook::PostStart);
+fn ready(hooks: HookSet) -> PhaseChange {
+    let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart);
     PhaseChange { phase: TargetPhase::Ready, start, notification: Some(Notification::Ready) }
 }
 
@@ -263,11 +257,11 @@ mod tests {
     const UNDER_WAY_OR_OVER: [TargetPhase; 3] =
         [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
-    fn target(phase: TargetPhase, moment: Option<Hook>, waiting: Option<&str>) -> Target {
-        Target { uid: "own".into(), generation: 2, phase, hook: moment, waiting: waiting.map(str::to_owned) }
+    fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
+        Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned) }
     }
 
-    /// Every choice of moments, each named twice.
+    /// Every choice of hooks, each named twice.
     fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
         (0..16).map(|bits| {
             let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Hook::ALL[n]);
@@ -276,27 +270,27 @@ mod tests {
         })
     }
 
-    fn step(phase: TargetPhase, start: Option<Hook>, tell: Option<Notification>) -> PhaseChange {
-        PhaseChange { phase, start, notification: tell }
+    fn step(phase: TargetPhase, start: Option<Hook>, notification: Option<Notification>) -> PhaseChange {
+        PhaseChange { phase, start, notification }
     }
 
     #[test]
     fn a_life_goes_through_the_moments_that_have_units() {
-        for (moments, named) in choices() {
-            let has = |moment| named.contains(&moment).then_some(moment);
-            assert_eq!(Hook::ALL.map(|moment| moments.has(moment).then_some(moment)), Hook::ALL.map(has));
+        for (hooks, named) in choices() {
+            let has = |hook| named.contains(&hook).then_some(hook);
+            assert_eq!(Hook::ALL.map(|hook| hooks.has(hook).then_some(hook)), Hook::ALL.map(has));
             let ready = step(TargetPhase::Ready, has(Hook::PostStart), Some(Notification::Ready));
             let first = match has(Hook::PreStart) {
                 None => ready,
                 first => step(TargetPhase::Starting, first, None),
             };
-            assert_eq!(begin(moments), first);
-            let stopping = |moment| step(TargetPhase::Stopping, Some(moment), None);
+            assert_eq!(begin(hooks), first);
+            let stopping = |hook| step(TargetPhase::Stopping, Some(hook), None);
             let after =
                 has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
             let drained = has(Hook::PreStop).map_or(after, stopping);
             let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
-                .map(|life| teardown(life, moments));
+                .map(|life| teardown(life, hooks));
             assert_eq!(down, [drained, after, after], "{named:?}");
 
             for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
@@ -321,7 +315,7 @@ mod tests {
                     }
                     _ => None,
                 };
-                let over = run_ended(&target(phase, Some(at), None), of, outcome, moments);
+                let over = run_ended(&target(phase, Some(at), None), of, outcome, hooks);
                 assert_eq!(over, expected, "{phase:?} at {at:?}: {of:?} {outcome:?}, {named:?}");
             }
             assert_eq!(
@@ -329,7 +323,7 @@ mod tests {
                     &target(TargetPhase::Starting, None, None),
                     Hook::PreStart,
                     RunOutcome::Failed,
-                    moments
+                    hooks
                 ),
                 None
             );
@@ -346,14 +340,14 @@ mod tests {
 
     #[test]
     fn a_name_belongs_to_one_life_and_one_may_wait_for_it() {
-        let moments: HookSet = Hook::ALL.into_iter().collect();
-        assert_eq!(create(None, "new", 1, moments), CreateDecision::Begin(begin(moments)));
+        let hooks: HookSet = Hook::ALL.into_iter().collect();
+        assert_eq!(create(None, "new", 1, hooks), CreateDecision::Begin(begin(hooks)));
         for (phase, waiting) in
             PHASES.into_iter().flat_map(|phase| [None, Some("new"), Some("other")].map(|w| (phase, w)))
         {
             let existing = target(phase, None, waiting);
-            let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, moments));
-            let of_new = create(Some(&existing), "new", 1, moments);
+            let of_own = [1, 2, 3].map(|generation| create(Some(&existing), "own", generation, hooks));
+            let of_new = create(Some(&existing), "new", 1, hooks);
             let expected = match UNDER_WAY_OR_OVER.contains(&phase) {
                 true => [CreateDecision::Stale; 3],
                 false => [CreateDecision::Repeated, CreateDecision::Repeated, CreateDecision::Changed],
@@ -362,7 +356,7 @@ mod tests {
             let expected = match waiting {
                 Some("new") => CreateDecision::Repeated,
                 Some(_) => CreateDecision::QueueFull,
-                None if phase == TargetPhase::Gone => CreateDecision::Begin(begin(moments)),
+                None if phase == TargetPhase::Gone => CreateDecision::Begin(begin(hooks)),
                 None => CreateDecision::Wait,
             };
             assert_eq!(of_new, expected, "{existing:?}");
@@ -372,21 +366,22 @@ mod tests {
     #[test]
     fn a_deletion_takes_away_what_there_can_be() {
         use {Hook as M, TargetPhase as P};
-        let moments: HookSet = Hook::ALL.into_iter().collect();
+        let hooks: HookSet = Hook::ALL.into_iter().collect();
         let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
-        let begin = |moment| DeleteDecision::Begin(step(P::Stopping, Some(moment), None));
-        assert_eq!(delete(None, "own", moments), DeleteDecision::PutTombstone);
-        for (phase, moment) in PHASES.into_iter().flat_map(|phase| {
-            Hook::ALL.into_iter().map(Some).chain([None]).map(move |moment| (phase, moment))
-        }) {
-            let expected = match (phase, moment) {
+        let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
+        assert_eq!(delete(None, "own", hooks), DeleteDecision::PutTombstone);
+        for (phase, hook) in PHASES
+            .into_iter()
+            .flat_map(|phase| Hook::ALL.into_iter().map(Some).chain([None]).map(move |hook| (phase, hook)))
+        {
+            let expected = match (phase, hook) {
                 (phase, _) if UNDER_WAY_OR_OVER.contains(&phase) => DeleteDecision::Repeated,
                 (P::Starting, _) | (P::Ready, Some(M::PostStart)) => cancel,
                 (P::Ready, _) | (P::Failed, Some(M::PostStart)) => begin(M::PreStop),
                 _ => begin(M::PostStop),
             };
-            let existing = target(phase, moment, Some("next"));
-            let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, moments));
+            let existing = target(phase, hook, Some("next"));
+            let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, hooks));
             assert_eq!(
                 deleted,
                 [expected, DeleteDecision::Unqueue, DeleteDecision::PutTombstone],

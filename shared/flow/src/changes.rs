@@ -65,7 +65,7 @@ pub fn between(living: &Plan, asked: &Plan) -> Vec<DocumentChange> {
 fn content(plan: &Plan) -> Value {
     let target = &plan.target;
     let mut units: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for unit in plan.hooks.iter().flat_map(|event| &event.units) {
+    for unit in plan.hooks.iter().flat_map(|hook| &hook.units) {
         let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
         units.entry(resource).or_default().insert(name.to_owned(), json!(unit.action));
     }

@@ -284,7 +284,7 @@ fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, Str
         ("EBB_IDEMPOTENCY_KEY", stable),
         ("EBB_ATTEMPT", this.attempt.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
-        ("EBB_EVENT", hook_name(run.hook()).to_owned()),
+        ("EBB_HOOK", hook_name(run.hook()).to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
         ("EBB_UNIT", name.to_owned()),
         ("EBB_TARGET_KIND", facts.kind.clone()),

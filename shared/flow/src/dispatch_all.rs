@@ -70,7 +70,7 @@ pub async fn drive(env: &Env, work: Continuation) -> Result<(), FlowError> {
     drive_until_spent(env, work, None, NotificationSender::Queue).await.map(drop)
 }
 
-/// Does what [`drive`] does, and sends the outcome of the last run, as long as its budget lasts. It may wait for the platform.
+/// Does what [`drive`] does, and sends the notification of the last run, as long as its budget lasts. It may wait for the platform.
 ///
 /// # Errors
 /// As [`drive`].
@@ -95,7 +95,7 @@ async fn drive_until_spent(
     env: &Env,
     work: Continuation,
     behalf: Option<&SweepContext>,
-    teller: NotificationSender,
+    sender: NotificationSender,
 ) -> Result<Option<Timestamp>, FlowError> {
     let until = env.now().plus(Millis(millis(env.settings.dispatch_budget)));
     let mut next = Some((work, behalf));
@@ -114,9 +114,9 @@ async fn drive_until_spent(
         next = match over {
             Some(outcome) => {
                 // The caller has waited for units already: the platform would come on top of that.
-                let teller = if env.now() >= until { NotificationSender::Queue } else { teller };
+                let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // The following runs do not belong to the look.
-                transition::end_run(env, &work.run, outcome, teller).await?.map(|work| (work, None))
+                transition::end_run(env, &work.run, outcome, sender).await?.map(|work| (work, None))
             }
             None => None,
         };

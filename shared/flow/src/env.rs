@@ -74,7 +74,7 @@ pub struct DeploymentSettings {
     pub installation: String,
     /// `source` of the events that we send.
     pub source: String,
-    /// Where outcomes go; `None`: nobody is told.
+    /// Where notifications go; `None`: nobody is told.
     pub platform_url: Option<String>,
     pub platform_keys: WebhookKeys,
     pub webhook_keys: WebhookKeys,
@@ -157,25 +157,20 @@ impl CompiledPlan {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
-        for event in &plan.hooks {
-            graphs.insert(event.hook.into(), event.graph().map_err(|error| broken(error.to_string()))?);
+        for hook in &plan.hooks {
+            graphs.insert(hook.hook.into(), hook.graph().map_err(|error| broken(error.to_string()))?);
         }
         Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
     }
 
-    /// Which moments have units.
+    /// Which hooks have units.
     pub fn hooks(&self) -> HookSet {
-        self.plan
-            .hooks
-            .iter()
-            .filter(|event| !event.units.is_empty())
-            .map(|event| event.hook.into())
-            .collect()
+        self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook.into()).collect()
     }
 
-    /// The units and the graph of a moment, if it has units.
-    pub fn hook_plan(&self, moment: Hook) -> Option<(&HookPlan, &Graph)> {
-        Some((self.plan.hook_plan(moment.into())?, self.graphs.get(&moment)?))
+    /// The units and the graph of a hook, if it has units.
+    pub fn hook_plan(&self, hook: Hook) -> Option<(&HookPlan, &Graph)> {
+        Some((self.plan.hook_plan(hook.into())?, self.graphs.get(&hook)?))
     }
 }
 
@@ -243,7 +238,7 @@ impl Env {
     }
 
     /// Returns the plan of a life, by its digest from memory, or from the store. No digest is that of a target which never
-    /// had a plan: one without events.
+    /// had a plan: one without hooks.
     ///
     /// # Errors
     /// The store's; [`FlowError::Damaged`] if the plan does not exist or cannot be read.
@@ -313,7 +308,7 @@ impl Env {
 
     /// Keeps a plan in memory.
     pub fn remember_plan(&self, loaded: &Arc<CompiledPlan>) {
-        let units: usize = loaded.plan.hooks.iter().map(|event| event.units.len()).sum();
+        let units: usize = loaded.plan.hooks.iter().map(|hook| hook.units.len()).sum();
         lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }

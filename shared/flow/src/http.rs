@@ -44,7 +44,7 @@ pub struct ServerState {
         (name = "targets", description = "Sandboxes and whatever else has a life."),
         (name = "clusters", description = "Where units run, and what is left there."),
         (name = "checks", description = "Whether the deployment works."),
-        (name = "runs", description = "Executions of the units of one event."),
+        (name = "runs", description = "Executions of the units of one hook."),
     )
 )]
 struct ApiDoc;
@@ -94,8 +94,8 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))
         .routes(routes!(routes::targets::retry))
-        .routes(routes!(routes::targets::skip))
-        .routes(routes!(routes::targets::abandon))
+        .routes(routes!(routes::targets::force_complete))
+        .routes(routes!(routes::targets::force_delete))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::plans::preview))

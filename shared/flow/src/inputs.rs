@@ -60,26 +60,20 @@ impl InvocationCache {
     ///
     /// # Errors
     /// The store's.
-    pub async fn earlier_run(
-        &self,
-        env: &Env,
-        run: &Run,
-        moment: Hook,
-    ) -> Result<Arc<EarlierRun>, FlowError> {
+    pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> Result<Arc<EarlierRun>, FlowError> {
         let mut known = self.earlier.lock().await;
-        if let Some(earlier) = known.get(&moment) {
+        if let Some(earlier) = known.get(&hook) {
             return Ok(Arc::clone(earlier));
         }
-        let id = run.id.sibling(moment);
-        let graph = run.loaded.hook_plan(moment).map(|(_, graph)| graph.clone());
-        let graph =
-            graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such event")))?;
+        let id = run.id.sibling(hook);
+        let graph = run.loaded.hook_plan(hook).map(|(_, graph)| graph.clone());
+        let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such hook")))?;
         let heads = env.store.read_run(&id).await?;
         let view = (!heads.is_empty()).then(|| {
             ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head)))
         });
         let earlier = Arc::new(EarlierRun { id, graph, view });
-        known.insert(moment, Arc::clone(&earlier));
+        known.insert(hook, Arc::clone(&earlier));
         Ok(earlier)
     }
 }
@@ -133,26 +127,26 @@ async fn read(
             None => missing.entry(at.hook.into()).or_default().push(Unit(at.unit)),
         }
     }
-    for (moment, units) in missing {
-        let found = if moment == run.hook() {
+    for (hook, units) in missing {
+        let found = if hook == run.hook() {
             let records = env.store.read_records(&run.id, &units).await?;
-            current(env, run, moment, &units, &records).await?
+            current(env, run, hook, &units, &records).await?
         } else {
-            let earlier = memory.earlier_run(env, run, moment).await?;
+            let earlier = memory.earlier_run(env, run, hook).await?;
             let wanted: Vec<Unit> =
                 units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
             let records = match wanted.is_empty() {
                 true => Vec::new(),
                 false => env.store.read_records(&earlier.id, &wanted).await?,
             };
-            let mut found = current(env, run, moment, &wanted, &records).await?;
+            let mut found = current(env, run, hook, &wanted, &records).await?;
             for &unit in &units {
                 found.entry(unit).or_insert(ProducerState::Absent);
             }
             found
         };
         for (unit, produced) in found {
-            let at = UnitRef { hook: moment.into(), unit: unit.0 };
+            let at = UnitRef { hook: hook.into(), unit: unit.0 };
             if produced != ProducerState::Absent {
                 memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
             }
@@ -162,12 +156,12 @@ async fn read(
     Ok(known)
 }
 
-/// Returns what done units of `moment` made, without outputs that no unit of `run` reads. The success of the highest try
+/// Returns what done units of `hook` made, without outputs that no unit of `run` reads. The success of the highest try
 /// is the one that counts, because a unit that is done gets no further try. A done unit without a record has no outputs.
 async fn current(
     env: &Env,
     run: &Run,
-    moment: Hook,
+    hook: Hook,
     units: &[Unit],
     found: &[(Unit, Attempt, AttemptRecord)],
 ) -> Result<BTreeMap<Unit, ProducerState>, FlowError> {
@@ -194,7 +188,7 @@ async fn current(
     }
     let read: ReadOutputs = reads(run).collect();
     let keep = |unit: &Unit, mut outputs: Outputs| {
-        read.retain(UnitRef { hook: moment.into(), unit: unit.0 }, &mut outputs);
+        read.retain(UnitRef { hook: hook.into(), unit: unit.0 }, &mut outputs);
         records::produced(outputs)
     };
     produced.extend(records::read_all_outputs(env, made, keep).await?);

@@ -108,7 +108,7 @@ async fn create(
         // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
         let known = seen.as_ref().map(transition::engine_target);
-        let decide = |moments| decide_create(known.as_ref(), &event.uid, event.generation, moments);
+        let decide = |hooks| decide_create(known.as_ref(), &event.uid, event.generation, hooks);
         // What asks for nothing new is answered before the document is looked at.
         match (decide(HookSet::default()), &seen) {
             (CreateDecision::Changed, Some(target)) => {
@@ -558,8 +558,8 @@ async fn begin_delete(
             Some(target) => Some(env.plan_of(target).await?),
             None => None,
         };
-        let moments = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
-        match (decide_delete(known.as_ref(), uid, moments), seen, loaded) {
+        let hooks = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
+        match (decide_delete(known.as_ref(), uid, hooks), seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
                 env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
                 // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
@@ -644,14 +644,14 @@ async fn bump_version(
 /// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
 async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
     let setup = [ebb_engine::Hook::PreStart, ebb_engine::Hook::PostStart];
-    let Some(moment) = target.hook.filter(|moment| setup.contains(moment)) else {
+    let Some(hook) = target.hook.filter(|hook| setup.contains(hook)) else {
         return Ok(FollowUp::default());
     };
     if target.phase != TargetPhase::Stopping {
         return Ok(FollowUp::default());
     }
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&life, target.generation, moment);
+    let run = RunId::new(&life, target.generation, hook);
     cancel::stop_dispatch(env, &run).await?;
     Ok(FollowUp { cancelled_run: Some(run), ..FollowUp::default() })
 }

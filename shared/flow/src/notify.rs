@@ -1,4 +1,4 @@
-//! Outcomes to the platform: signed CloudEvents, sent until they are accepted.
+//! Notifications to the platform: signed CloudEvents, sent until they are accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,46 +35,47 @@ const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000
 /// Records with their outputs that are held at once, each with at most [`limits::OUTPUTS_INLINE`].
 const RECORDS: usize = 1_000;
 
-/// A target is due this long after the hint that tells its outcome again.
+/// A target is due this long after the hint that has its notification sent again.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
 
-/// Tells the platform what it has not accepted yet of a target. What is refused for now is due again.
+/// Sends the notification that the platform has not accepted yet of a target. One that is refused for now is due again.
 ///
 /// # Errors
 /// The store's.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
-        let Some(untold) = pending_notification(env, &seen).await? else { return Ok(()) };
+        let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
         // The run was read between two sights of the target. What a late success reopens is given its target back
         // first: if the target is still the same, nothing of the run was reopened when its root was read.
         let Some(again) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
         if again.version == seen.version {
-            return send(env, &again, untold).await;
+            return send(env, &again, pending).await;
         }
         seen = again;
     }
     Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
 }
 
-async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Result<(), FlowError> {
-    let PendingNotification { notification: tell, holder } = untold;
+async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> Result<(), FlowError> {
+    let PendingNotification { notification: state, holder } = pending;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
-    let data = outcome_data(env, target, tell.notification).await?;
+    let data = notification_data(env, target, state.notification).await?;
     let subject = format!("{kind}/{name}");
     let life = id::instance_key(kind, name, &target.uid);
-    let event = tell.notification.name();
-    // One outcome, one id: whoever gets it twice can tell. A target that fails again after a retry is news.
-    let message = format!("{life}-{}-{event}-{}", target.generation, target.since.0);
+    let word = state.notification.name();
+    // One notification, one id: a receiver that gets it twice recognises it. A target that fails again after a retry has a
+    // new one.
+    let message = format!("{life}-{}-{word}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
     let (content_type, body) = ebb_protocol::cloudevents::outcome(
         message.as_str(),
         &env.settings.source,
-        transition::event_type(if data.reason.is_some() && tell.notification == Notification::Ready {
+        transition::event_type(if data.reason.is_some() && state.notification == Notification::Ready {
             Notification::Failed
         } else {
-            tell.notification
+            state.notification
         }),
         &subject,
         target.since,
@@ -92,7 +93,7 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
     let wait = match delivery {
         DeliveryOutcome::Accepted => None,
         DeliveryOutcome::Gone => {
-            tracing::warn!(kind, name, "the platform answered 410: the outcome is not sent again");
+            tracing::warn!(kind, name, "the platform answered 410: the notification is not sent again");
             None
         }
         DeliveryOutcome::Refused(reason) => {
@@ -105,9 +106,14 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
             Some(SLOW_BACKOFF.max)
         }
         DeliveryOutcome::Retry { after, reason } => {
-            tracing::warn!(kind, name, reason, "the platform did not accept the outcome; it is sent again");
-            let backoff = if tell.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
-            let wait = backoff.wait(tell.attempts.saturating_add(1), env.random.next()).0.max(250);
+            tracing::warn!(
+                kind,
+                name,
+                reason,
+                "the platform did not accept the notification; it is sent again"
+            );
+            let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
+            let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).0.max(250);
             let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
             Some(Millis(wait.max(asked.min(SLOW_BACKOFF.max.0))))
         }
@@ -117,19 +123,19 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
         transition::close_seen(env, &holder.0, &holder.1).await?;
         return Ok(());
     }
-    // From now on the target reminds of it: the run that ended is not to wait for a platform that is down.
-    let tries = tell.attempts.saturating_add(1);
+    // From now on the target is due for it: the run that ended is not to wait for a platform that is down.
+    let attempts = state.attempts.saturating_add(1);
     let mut after = target.clone();
     after.version += 1;
     after.notification = wait.map(|_| NotificationState {
-        notification: tell.notification,
-        attempts: tries,
+        notification: state.notification,
+        attempts,
         delivered_by: None,
         reason,
     });
     after.due = transition::next_due(env, &after);
     if let Some(wait) = wait {
-        // The hint comes first; who finds the target due as well would tell it at the same time.
+        // The hint comes first; a sweep that finds the target due as well would send it at the same time.
         let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
         after.due = Some(
             transition::next_due(env, &TargetHead { notification: None, ..after.clone() })
@@ -155,15 +161,14 @@ async fn send(env: &Env, target: &TargetHead, untold: PendingNotification) -> Re
     Ok(())
 }
 
-/// What the platform has not accepted yet.
+/// A notification that the platform has not accepted yet.
 pub struct PendingNotification {
-    /// What it is to be told.
     pub notification: NotificationState,
-    /// The run that stays open until it is told, and its root as it was seen.
+    /// The run that stays open until it is delivered, and its root as it was seen.
     pub holder: Option<(RunId, HeadState)>,
 }
 
-/// What the platform has not accepted yet of a target.
+/// Returns the notification that the platform has not accepted yet of a target.
 ///
 /// # Errors
 /// The store's.
@@ -171,18 +176,22 @@ pub async fn pending_notification(
     env: &Env,
     target: &TargetHead,
 ) -> Result<Option<PendingNotification>, FlowError> {
-    let Some(tell) = target.notification.clone() else { return Ok(None) };
-    let Some(moment) = tell.delivered_by else {
-        return Ok(Some(PendingNotification { notification: tell, holder: None }));
+    let Some(state) = target.notification.clone() else { return Ok(None) };
+    let Some(hook) = state.delivered_by else {
+        return Ok(Some(PendingNotification { notification: state, holder: None }));
     };
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&life, target.generation, moment);
+    let run = RunId::new(&life, target.generation, hook);
     let root = env.store.read_root(&run).await?.map(|root| root.head);
     let root = root.filter(|root| root.phase != RunPhase::Closed);
-    Ok(root.map(|root| PendingNotification { notification: tell, holder: Some((run, root)) }))
+    Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
 }
 
-async fn outcome_data(env: &Env, target: &TargetHead, what: Notification) -> Result<OutcomeData, FlowError> {
+async fn notification_data(
+    env: &Env,
+    target: &TargetHead,
+    what: Notification,
+) -> Result<OutcomeData, FlowError> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -282,8 +291,8 @@ async fn shown_outputs(
     }
     let mut known = KnownOutputs::new();
     let mut left = limits::SHOWN_OUTPUTS;
-    for (moment, wanted) in wanted {
-        let run = RunId::new(life, target.generation, moment);
+    for (hook, wanted) in wanted {
+        let run = RunId::new(life, target.generation, hook);
         let units: Vec<Unit> = wanted.keys().copied().collect();
         for units in units.chunks(RECORDS) {
             let records = env.store.read_records(&run, units).await?;
@@ -302,7 +311,7 @@ async fn shown_outputs(
                 let bytes = outputs.values().map(UnitValue::size).sum();
                 let Some(rest) = left.checked_sub(bytes) else { return Ok(None) };
                 left = rest;
-                known.insert(UnitRef { hook: moment.into(), unit: unit.0 }, records::produced(outputs));
+                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(outputs));
             }
         }
     }
@@ -333,9 +342,9 @@ pub async fn first_cause(
     env: &Env,
     target: &TargetHead,
 ) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
-    let Some(moment) = target.hook else { return Ok(None) };
+    let Some(hook) = target.hook else { return Ok(None) };
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let Some(run) = Run::load(env, &RunId::new(&life, target.generation, moment)).await? else {
+    let Some(run) = Run::load(env, &RunId::new(&life, target.generation, hook)).await? else {
         return Ok(None);
     };
     let found = crate::cause::first(env, &run).await?;

@@ -57,7 +57,7 @@ pub async fn find_outage(
     runs: &[RunDetail],
 ) -> Result<Option<RelayOutage>, FlowError> {
     let units: HashMap<&str, &UnitPlan> =
-        plan.hooks.iter().flat_map(|event| &event.units).map(|unit| (unit.key.as_str(), unit)).collect();
+        plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
     let mut waits: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for key in runs.iter().flat_map(waiting_units) {
         let cluster = units.get(key.as_str()).and_then(|unit| plan.cluster(unit));

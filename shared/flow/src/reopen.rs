@@ -174,14 +174,18 @@ pub async fn restore_target(env: &Env, run: &Run) -> Result<RunEligibility, Flow
     restore_phase(env, run, WithOverride::No).await
 }
 
-/// True if an operator waives units of the run.
+/// Whether the run is opened by an override.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithOverride {
     Yes,
     No,
 }
 
-async fn restore_phase(env: &Env, run: &Run, waives: WithOverride) -> Result<RunEligibility, FlowError> {
+async fn restore_phase(
+    env: &Env,
+    run: &Run,
+    with_override: WithOverride,
+) -> Result<RunEligibility, FlowError> {
     let facts = &run.facts;
     let takes_away = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
     let otherwise = if takes_away { RunEligibility::Yes } else { RunEligibility::No };
@@ -215,17 +219,17 @@ async fn restore_phase(env: &Env, run: &Run, waives: WithOverride) -> Result<Run
             }
             _ => return Ok(otherwise),
         };
-        // What was told of it does not hold any more: a target whose units after ready run again is ready.
+        // Its last notification does not hold any more: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
-        let tell = ready.then_some(NotificationState {
+        let notification = ready.then_some(NotificationState {
             notification: Notification::Ready,
             attempts: 0,
             delivered_by: None,
             reason: None,
         });
         let version = seen.version + 1;
-        let mut target = TargetHead { phase, since: env.now(), notification: tell, version, ..seen.clone() };
-        target.is_overridden |= waives == WithOverride::Yes;
+        let mut target = TargetHead { phase, since: env.now(), notification, version, ..seen.clone() };
+        target.is_overridden |= with_override == WithOverride::Yes;
         target.due = transition::next_due(env, &target);
         let transition =
             TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };

@@ -264,7 +264,7 @@ async fn record_late_success(
     if sealed && switch::holds(ProtocolRule::ReopenOnLateResult) {
         reopen_undos(env, run, this.unit).await?;
     }
-    if TEARDOWN.iter().all(|&moment| undos(run, moment, this.unit).is_empty()) {
+    if TEARDOWN.iter().all(|&hook| undos(run, hook, this.unit).is_empty()) {
         // No undo that needs its sensitive outputs ends later.
         secrets::schedule_late_release(env, run).await?;
     }
@@ -284,16 +284,16 @@ fn mark(digest: &str) -> u32 {
 
 const TEARDOWN: [Hook; 2] = [Hook::PreStop, Hook::PostStop];
 
-/// Returns the units of `moment` that undo a unit of this run.
-fn undos(run: &Run, moment: Hook, unit: Unit) -> Vec<Unit> {
-    undo::undo_units(run, moment, UnitRef { hook: run.hook().into(), unit: unit.0 })
+/// Returns the units of `hook` that undo a unit of this run.
+fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
+    undo::undo_units(run, hook, UnitRef { hook: run.hook().into(), unit: unit.0 })
 }
 
 async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
-    for moment in TEARDOWN {
-        let undos = undos(run, moment, unit);
+    for hook in TEARDOWN {
+        let undos = undos(run, hook, unit);
         if !undos.is_empty() {
-            reopen(env, &run.id.sibling(moment), &undos, ReopenCause::LateSuccess).await?;
+            reopen(env, &run.id.sibling(hook), &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())

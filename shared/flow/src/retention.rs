@@ -266,9 +266,9 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
         }
     };
     let mut runs = Vec::new();
-    for moment in Hook::ALL {
-        let Some((_, graph)) = loaded.hook_plan(moment) else { continue };
-        let run = RunId::new(&instance_key(expiry), expiry.generation, moment);
+    for hook in Hook::ALL {
+        let Some((_, graph)) = loaded.hook_plan(hook) else { continue };
+        let run = RunId::new(&instance_key(expiry), expiry.generation, hook);
         let heads = env.store.read_run(&run).await?;
         let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
         if root.head.phase != RunPhase::Closed {
@@ -281,8 +281,8 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
 }
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
-    for moment in Hook::ALL {
-        let run = RunId::new(&instance_key(expiry), expiry.generation, moment);
+    for hook in Hook::ALL {
+        let run = RunId::new(&instance_key(expiry), expiry.generation, hook);
         if env.store.read_root(&run).await?.is_some() {
             return Ok(true);
         }
@@ -290,8 +290,8 @@ async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> 
     Ok(false)
 }
 
-fn has_scripts(plan: &CompiledPlan, moment: Hook) -> bool {
-    let mut units = plan.hook_plan(moment).into_iter().flat_map(|(event, _)| &event.units);
+fn has_scripts(plan: &CompiledPlan, hook: Hook) -> bool {
+    let mut units = plan.hook_plan(hook).into_iter().flat_map(|(hook_plan, _)| &hook_plan.units);
     units.any(|unit| !matches!(unit.action, Action::Webhook(_)))
 }
 
@@ -313,13 +313,13 @@ async fn remove(
         }
     }
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
-    for moment in Hook::ALL {
-        if plan.is_some_and(|plan| plan.hook_plan(moment).is_none()) {
+    for hook in Hook::ALL {
+        if plan.is_some_and(|plan| plan.hook_plan(hook).is_none()) {
             continue;
         }
-        let run = RunId::new(&instance, expiry.generation, moment);
+        let run = RunId::new(&instance, expiry.generation, hook);
         // Logs are written beside records or without them, so that no item tells of all.
-        if plan.is_some_and(|plan| has_scripts(plan, moment)) {
+        if plan.is_some_and(|plan| has_scripts(plan, hook)) {
             store.delete_objects(&run).await?;
         }
         store.delete_run(&run).await?;

@@ -39,12 +39,12 @@ impl Run {
         let life = id::instance_key(&facts.kind, &facts.name, &facts.uid);
         let loaded = env.plan(&life, &facts.plan).await?;
         if loaded.hook_plan(id.hook()).is_none() {
-            return Err(FlowError::Broken(format!("run {id}: its plan has no such event")));
+            return Err(FlowError::Broken(format!("run {id}: its plan has no such hook")));
         }
         Ok(Self { id: id.clone(), facts, loaded })
     }
 
-    /// Which event it is the run of.
+    /// The hook that it is the run of.
     pub fn hook(&self) -> Hook {
         self.id.hook()
     }
@@ -146,7 +146,7 @@ pub fn attempt(view: &RunView, unit: Unit) -> Attempt {
     view.head(shard).map_or(Attempt::FIRST, |head| head.attempt(slot))
 }
 
-/// The state of an earlier run of the same life, for the units that later events read or undo.
+/// The state of an earlier run of the same life, for the units that later hooks read or undo.
 #[derive(Clone)]
 pub struct EarlierRun {
     pub id: RunId,

@@ -103,7 +103,7 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use ebb_documents::plan::{HookName as PlanMoment, HookPlan};
+    use ebb_documents::plan::{HookName, HookPlan};
     use ebb_engine::Timestamp;
     use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 
@@ -176,11 +176,9 @@ mod tests {
             let mut elsewhere = unit("removal", sensitive);
             elsewhere["cluster"] = "eu".into();
             let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
-            let event = serde_json::json!({
-                "event": "preStart", "moment": PlanMoment::PreStart, "units": units,
-            });
-            let event: HookPlan = serde_json::from_value(event).unwrap();
-            let plan = Plan { hooks: vec![event], ..Plan::empty() };
+            let hook = serde_json::json!({ "hook": HookName::PreStart, "units": units });
+            let hook: HookPlan = serde_json::from_value(hook).unwrap();
+            let plan = Plan { hooks: vec![hook], ..Plan::empty() };
             let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
             schedule_release(&mut target, &plan);
             schedule_release(&mut target, &plan);

@@ -1,4 +1,4 @@
-//! The only place where time acts: due retries, deadlines, lost dispatches, lost callbacks, times to live, outcomes
+//! The only place where time acts: due retries, deadlines, lost dispatches, lost callbacks, times to live, notifications
 //! that were not accepted.
 //!
 //! The index is a hint. Each thing is read strongly, acted on, and only then made due again: two sweeps at a time do no

@@ -21,7 +21,7 @@ use crate::secrets;
 use crate::switch::{self, ProtocolRule};
 use crate::telemetry;
 
-/// The sender of an outcome to the platform.
+/// The sender of a notification to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {
     /// The invocation that ends the run: nothing else waits for it.
@@ -30,7 +30,7 @@ pub enum NotificationSender {
     Queue,
 }
 
-/// Ends `run`, in which nothing can move any more. Gives what begins after it. `teller` sends the outcome.
+/// Ends `run`, in which nothing can move any more. Gives what begins after it. `sender` sends the notification.
 ///
 /// The target first, then the run is closed: after a crash in between, `sweep` finds the run open, the target moved on,
 /// and only closes.
@@ -41,7 +41,7 @@ pub async fn end_run(
     env: &Env,
     run: &Run,
     outcome: RunOutcome,
-    teller: NotificationSender,
+    sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     match outcome {
         RunOutcome::Succeeded => tracing::debug!(run = %run.id, "over"),
@@ -49,10 +49,8 @@ pub async fn end_run(
     }
     let moved = move_target(env, run, |engine| match (engine.phase, run.hook()) {
         // A stop that came while the run was ending: there is nothing left to cancel.
-        (TargetPhase::Stopping, moment @ (Hook::PreStart | Hook::PostStart))
-            if engine.hook == Some(moment) =>
-        {
-            Some(target::teardown(target::TeardownStage::cancelled_in(moment), run.loaded.hooks()))
+        (TargetPhase::Stopping, hook @ (Hook::PreStart | Hook::PostStart)) if engine.hook == Some(hook) => {
+            Some(target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
         }
         _ => target::run_ended(engine, run.hook(), outcome, run.loaded.hooks()),
     })
@@ -66,9 +64,9 @@ pub async fn end_run(
             // It may have undone a late success of a life that is over.
             secrets::schedule_late_release(env, run).await?;
         }
-        let tells = holds_notification(env, run, moved.as_ref()).await?;
+        let holds = holds_notification(env, run, moved.as_ref()).await?;
         match view.root() {
-            Some(root) if tells => schedule_notification(env, &run.id, root).await?,
+            Some(root) if holds => schedule_notification(env, &run.id, root).await?,
             Some(root) => drop(close_seen(env, &run.id, root).await?),
             None => {}
         }
@@ -76,10 +74,10 @@ pub async fn end_run(
         // A late success has reopened an undo since: the run stays due, and the target is not done with it.
         reopen::restore_target(env, run).await?;
     }
-    continue_after(env, run, moved, teller).await
+    continue_after(env, run, moved, sender).await
 }
 
-/// Whether `run` stays open until the platform has taken its outcome. Has it told, if nobody else was asked to.
+/// Whether `run` stays open until the platform has taken its notification. Sends it, if no other sender was asked to.
 async fn holds_notification(
     env: &Env,
     run: &Run,
@@ -87,22 +85,23 @@ async fn holds_notification(
 ) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
-        let held = target.notification.as_ref().is_some_and(|tell| tell.delivered_by == Some(run.hook()));
+        let held =
+            target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
         held && target.uid == facts.uid && target.generation == facts.generation
     };
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
-    // The invocation that moved the target may have died before it sent the outcome, and a message may be lost again.
+    // The invocation that moved the target may have died before it sent the notification, and a message may be lost again.
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
     if let Err(error) = Box::pin(notify::notify(env, &target)).await {
-        tracing::warn!(run = %run.id, %error, "the outcome could not be told; the run is looked at again");
+        tracing::warn!(run = %run.id, %error, "the notification could not be delivered; the run is due again");
     }
     Ok(true)
 }
 
-/// Has a run that is over looked at soon, should the message be lost by which its outcome is told.
+/// Makes a run that is over due soon, should the message be lost that has its notification sent.
 async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Result<(), FlowError> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let event = match root.due {
@@ -121,10 +120,10 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
 /// The store's; safe to repeat.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
     tracing::info!(run = %run.id, "settled");
-    let moment = run.hook();
+    let hook = run.hook();
     let moved = move_target(env, run, |engine| {
-        let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(moment);
-        stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(moment), run.loaded.hooks()))
+        let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(hook);
+        stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
     })
     .await?;
     if moved.is_some() {
@@ -198,7 +197,7 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
 }
 
 /// The write that moves `seen` by `step`, and the run that begins with it. `ending` is the run that ends with it: it
-/// stays open until the platform has taken the outcome, unless another run begins, which is due by itself.
+/// stays open until the platform has taken the notification, unless another run begins, which is due by itself.
 pub fn transition(
     env: &Env,
     seen: &TargetHead,
@@ -211,8 +210,8 @@ pub fn transition(
     target.phase = step.phase;
     target.since = now;
     target.version = seen.version + 1;
-    let begun = step.start.map(|moment| {
-        target.hook = Some(moment);
+    let begun = step.start.map(|hook| {
+        target.hook = Some(hook);
         let life = id::instance_key(&seen.kind, &seen.name, &seen.uid);
         let facts = RunFacts {
             kind: seen.kind.clone(),
@@ -223,14 +222,14 @@ pub fn transition(
             routing_key: seen.routing_key.clone(),
             started: now,
         };
-        (RunId::new(&life, seen.generation, moment), facts)
+        (RunId::new(&life, seen.generation, hook), facts)
     });
-    if let Some(what) = step.notification {
-        let held_by = ending.filter(|_| begun.is_none());
-        let tell = NotificationState { notification: what, attempts: 0, delivered_by: held_by, reason: None };
-        target.notification = env.settings.platform_url.is_some().then_some(tell);
+    if let Some(notification) = step.notification {
+        let delivered_by = ending.filter(|_| begun.is_none());
+        let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
+        target.notification = env.settings.platform_url.is_some().then_some(pending);
     } else if step.phase == TargetPhase::Stopping {
-        // What was not told of its setup is of no interest any more.
+        // A notification of its setup is of no interest any more.
         target.notification = None;
     }
     if step.phase == TargetPhase::Gone {
@@ -245,11 +244,12 @@ pub fn transition(
     (TargetTransition { target, expected_version: Some(seen.version), run, tombstone: None }, begun)
 }
 
-/// When `sweep` has to look at a target: its outcome is not delivered, its time to live ends, its stop has to be seen
-/// through, something waits for its name, or a cluster has to let go of what an earlier life has left.
+/// When `sweep` has to look at a target: its notification is not delivered, its time to live ends, its stop has
+/// to be completed, something waits for its name, or a cluster has to release the Secrets of an earlier instance.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
-    let tell = target.notification.as_ref().filter(|tell| tell.delivered_by.is_none()).map(|_| soon);
+    let notification =
+        target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| alive);
     let stopping = target.phase == TargetPhase::Stopping
@@ -259,7 +259,7 @@ pub fn next_due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp>
     let stopping = stopping.then_some(patient);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
     let release = (!target.release.is_empty()).then_some(patient);
-    [tell, expires, stopping, waiting, release].into_iter().flatten().min()
+    [notification, expires, stopping, waiting, release].into_iter().flatten().min()
 }
 
 /// How long a target waits for the next look at what others have to do: a quarter of the time that it waits for already.
@@ -302,15 +302,15 @@ async fn continue_after(
     env: &Env,
     run: &Run,
     moved: Option<AppliedTransition>,
-    teller: NotificationSender,
+    sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     let Some(AppliedTransition { target, begun }) = moved else { return Ok(None) };
     // Units do not wait for the platform.
-    let teller = if begun.is_some() { NotificationSender::Queue } else { teller };
-    after_transition(env, &target, begun, &run.loaded, teller).await
+    let sender = if begun.is_some() { NotificationSender::Queue } else { sender };
+    after_transition(env, &target, begun, &run.loaded, sender).await
 }
 
-/// After a transition: has `teller` send the outcome, lets what waits for a gone target's name begin, and gives the run that
+/// After a transition: has `sender` send the notification, lets what waits for a gone target's name begin, and gives the run that
 /// has begun with its roots to send.
 ///
 /// # Errors
@@ -320,12 +320,12 @@ pub async fn after_transition(
     target: &TargetHead,
     begun: Option<(RunId, RunFacts)>,
     loaded: &std::sync::Arc<CompiledPlan>,
-    teller: NotificationSender,
+    sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     let is_gone = begun.is_none() && target.phase == TargetPhase::Gone;
     if target.notification.is_some() {
         // The run or the target is due, should this be lost.
-        send_notification(env, target, teller).await;
+        send_notification(env, target, sender).await;
     }
     if let Some((id, facts)) = begun {
         env.remember_plan(loaded);
@@ -345,12 +345,12 @@ pub async fn after_transition(
     Ok(None)
 }
 
-/// Sends the outcome of a target, or has it sent. What a gone target still has to release is left to the queue.
-async fn send_notification(env: &Env, target: &TargetHead, teller: NotificationSender) {
-    if teller == NotificationSender::Invocation && target.release.is_empty() {
+/// Sends the notification of a target, or has it sent. What a gone target still has to release is left to the queue.
+async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender) {
+    if sender == NotificationSender::Invocation && target.release.is_empty() {
         if let Err(error) = Box::pin(notify::notify(env, target)).await {
             let (kind, name) = (&target.kind, &target.name);
-            tracing::warn!(kind, name, %error, "the outcome could not be told; it is told when its run is due");
+            tracing::warn!(kind, name, %error, "the notification could not be delivered; it is sent again when its run is due");
         }
         return;
     }
@@ -402,8 +402,8 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
 }
 
 /// The text of what the platform is told.
-pub fn event_type(tell: Notification) -> &'static str {
-    match tell {
+pub fn event_type(notification: Notification) -> &'static str {
+    match notification {
         Notification::Ready => ebb_protocol::lifecycle::READY,
         Notification::Failed => ebb_protocol::lifecycle::FAILED,
         Notification::Stuck => ebb_protocol::lifecycle::STUCK,

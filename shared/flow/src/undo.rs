@@ -55,20 +55,20 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache
         patches.entry((at.hook.into(), shard)).or_default().push(PatchChange::AddSealed(slot));
         sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
-    for ((moment, shard), changes) in patches {
-        let earlier = memory.earlier_run(env, run, moment).await?;
+    for ((hook, shard), changes) in patches {
+        let earlier = memory.earlier_run(env, run, hook).await?;
         if earlier.view.is_some() {
             let patch = Patch { shard, conditions: Vec::new(), changes };
             env.store.patch_run(&earlier.id, &patch).await?;
         }
     }
-    for (moment, units) in sealed {
-        let earlier = memory.earlier_run(env, run, moment).await?;
+    for (hook, units) in sealed {
+        let earlier = memory.earlier_run(env, run, hook).await?;
         if earlier.view.is_none() {
             continue;
         }
         for (unit, tries) in read_attempts(env, &earlier.id, &units).await? {
-            memory.put_undone(UnitRef { hook: moment.into(), unit: unit.0 }, tries);
+            memory.put_undone(UnitRef { hook: hook.into(), unit: unit.0 }, tries);
         }
     }
     Ok(())
@@ -103,20 +103,20 @@ pub async fn decide(
     this: AttemptRef,
     memory: &InvocationCache,
 ) -> Result<UndoDecision, FlowError> {
-    let mut by_moment: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
+    let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
-        by_moment.entry(at.hook.into()).or_default().push(Unit(at.unit));
+        by_hook.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     let mut started = false;
     let mut landed = Timestamp(0);
     let mut possible = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
-    for (moment, units) in by_moment {
-        let earlier = memory.earlier_run(env, run, moment).await?;
+    for (hook, units) in by_hook {
+        let earlier = memory.earlier_run(env, run, hook).await?;
         if earlier.view.is_none() {
             continue;
         }
-        let place = |undone: Unit| UnitRef { hook: moment.into(), unit: undone.0 };
+        let place = |undone: Unit| UnitRef { hook: hook.into(), unit: undone.0 };
         let mut found: BTreeMap<Unit, Vec<AttemptRecord>> =
             units.iter().filter_map(|&unit| Some((unit, memory.take_undone(place(unit))?))).collect();
         let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
@@ -272,9 +272,9 @@ async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, this: AttemptRef)
     Ok((0..block(this.attempt)).rev().take_while(|block| blocks.contains(block)).count())
 }
 
-/// The undo units of `undone`, as far as they belong to the run of `moment`.
-pub fn undo_units(run: &Run, moment: Hook, undone: UnitRef) -> Vec<Unit> {
-    let Some((event, _)) = run.loaded.hook_plan(moment) else { return Vec::new() };
-    let positions = event.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));
+/// The undo units of `undone`, as far as they belong to the run of `hook`.
+pub fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
+    let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
+    let positions = hook_plan.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));
     positions.map(|(_, position)| Unit(position)).collect()
 }

@@ -58,7 +58,7 @@ pub struct StackSettings {
     pub port: Option<u16>,
     /// Port of the S3 endpoint for scripts, likewise.
     pub s3_port: Option<u16>,
-    /// Where outcomes go; `None`: to the stack itself, which keeps them.
+    /// Where notifications go; `None`: to the stack itself, which keeps them.
     pub platform: Option<String>,
     /// Where the table is; `None`: in the folder of all state.
     pub dynamodb: Option<ExternalTable>,
@@ -235,7 +235,7 @@ impl Stack {
         self.s3.endpoint()
     }
 
-    /// The outcomes that were sent to the stack itself.
+    /// The notifications that were sent to the stack itself.
     pub fn outcomes(&self) -> &Arc<OutcomeLog> {
         &self.outcomes
     }

@@ -150,7 +150,7 @@ pub struct TargetInfo {
     /// Why it stops, or has stopped. With `stopping`, `stuck` and `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
-    /// True if an operator skipped or abandoned units of its teardown. What they remove may still exist.
+    /// True if an operator overrode units of its teardown. The resources that they remove may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
     /// Exact plugin versions that it holds.
@@ -213,10 +213,10 @@ pub struct TargetDetail {
     pub outputs_error: Option<String>,
     /// Its runs in the order of a life; those that have begun.
     pub runs: Vec<RunDetail>,
-    /// The outcome that the platform has not accepted yet.
+    /// The notification that the platform has not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_notification: Option<String>,
-    /// How the delivery of that outcome goes, once the platform has not accepted it.
+    /// The state of its delivery, once the platform has not accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NotificationDelivery>,
     /// The uid that waits for the name.
@@ -227,12 +227,12 @@ pub struct TargetDetail {
     pub outage: Option<RelayOutage>,
 }
 
-/// An outcome that the platform has not accepted.
+/// A notification that the platform has not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
-    pub outcome: String,
+    pub notification: String,
     /// How often it was sent.
     pub attempts: u32,
     /// Why the platform did not accept it last.
@@ -309,7 +309,7 @@ pub struct UnitDetail {
     pub max_attempts: u32,
     /// The number of this try among these, from 1: a retry by an operator begins with the first one again.
     pub attempt_in_series: u32,
-    /// Keys of the units of this event that it waits for.
+    /// Keys of the units of this hook that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     /// Why it failed, was skipped, or is tried again.
@@ -481,14 +481,14 @@ pub struct PreviewPlan {
 pub struct PlanPreview {
     /// Its digest.
     pub digest: String,
-    /// The events in the order of a life.
+    /// The hooks in the order of a life.
     pub hooks: Vec<HookPreview>,
     /// Warnings of the documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentError>,
 }
 
-/// An event of a preview.
+/// A hook of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookPreview {
@@ -533,11 +533,11 @@ pub struct EdgePreview {
 pub struct RetryResponse {
     /// The run.
     pub run: String,
-    /// Keys of the units that are tried again.
+    /// Keys of the units that are retried.
     pub units: Vec<String>,
 }
 
-/// Lets a failed unit of a teardown count as over, although what it takes away may still exist.
+/// Marks a failed unit of a teardown as complete, although the resources that it removes may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceCompleteUnit {
@@ -546,31 +546,31 @@ pub struct ForceCompleteUnit {
     /// Why; 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
     pub reason: String,
-    /// Who says so, as the operator calls himself; at most 100 characters.
+    /// The name of the operator; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 
-/// Ends a life whose teardown has given up, although something of it may still exist.
+/// Ends an instance whose teardown has given up, although resources of it may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceDeleteTarget {
     /// Why; 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
     pub reason: String,
-    /// Who says so, as the operator calls himself; at most 100 characters.
+    /// The name of the operator; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 
-/// What was let go.
+/// The response to an override.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideResponse {
     /// The run.
     pub run: String,
-    /// Keys of the units that count as over now. What they take away is listed by `why`.
+    /// Keys of the units that count as complete now. The resources that they remove are listed by `why`.
     pub units: Vec<String>,
 }

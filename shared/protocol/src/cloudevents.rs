@@ -1,4 +1,4 @@
-//! CloudEvents 1.0 over HTTP: lifecycle webhooks in, outcomes out.
+//! CloudEvents 1.0 over HTTP: lifecycle webhooks in, notifications out.
 //!
 //! Only the structured mode is read (`application/cloudevents+json`). In the binary mode the type of the event is a
 //! header, which Standard Webhooks does not sign: a captured `created` could be sent again as `deleted`.
@@ -207,7 +207,7 @@ pub fn lifecycle(
     event(id, source, asked.as_type(), &subject, time, data)
 }
 
-/// An outcome: content type and body. `type` is one of [`crate::lifecycle`]'s, `subject` is `KIND/NAME`.
+/// A notification: content type and body. `type` is one of [`crate::lifecycle`]'s, `subject` is `KIND/NAME`.
 pub fn outcome(
     id: &str,
     source: &str,

@@ -5,7 +5,7 @@ use std::fmt;
 use ebb_engine::Hook;
 use serde::{Deserialize, Serialize};
 
-/// One run: derived from the target's life and the event, so that starting it twice is starting it once.
+/// One run: derived from the target's instance and the hook, so that starting it twice is starting it once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunId(String);
@@ -13,7 +13,7 @@ pub struct RunId(String);
 /// Text that is no run id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a run id: expected LIFE-GENERATION-EVENT in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start"
+    "{0:?} is not a run id: expected INSTANCE-GENERATION-HOOK in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start"
 )]
 pub struct RunIdError(String);
 
@@ -24,34 +24,34 @@ const HOOKS: [(Hook, &str, &str); 4] = [
     (Hook::PostStop, "post-stop", "postStop"),
 ];
 
-/// The event's name in documents: `preStart`, `postStart`, `preStop`, `postStop`.
-pub fn hook_name(moment: Hook) -> &'static str {
-    HOOKS.iter().find(|row| row.0 == moment).map_or("", |row| row.2)
+/// The hook's name in documents: `preStart`, `postStart`, `preStop`, `postStop`.
+pub fn hook_name(hook: Hook) -> &'static str {
+    HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.2)
 }
 
-/// The event of a name as documents have it.
+/// The hook of a name as documents have it.
 pub fn hook_named(name: &str) -> Option<Hook> {
     HOOKS.iter().find(|row| row.2 == name).map(|row| row.0)
 }
 
 impl RunId {
-    /// The run of an event. `instance_key` is what [`instance_key`] gives.
-    pub fn new(life: &str, generation: u64, moment: Hook) -> Self {
-        let event = HOOKS.iter().find(|row| row.0 == moment).map_or("", |row| row.1);
-        Self(format!("{life}-{generation}-{event}"))
+    /// The run of a hook. `instance_key` is what [`instance_key`] gives.
+    pub fn new(instance_key: &str, generation: u64, hook: Hook) -> Self {
+        let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
+        Self(format!("{instance_key}-{generation}-{name}"))
     }
 
-    /// The run of another event of the same life and generation.
-    pub fn sibling(&self, moment: Hook) -> Self {
+    /// The run of another hook of the same instance and generation.
+    pub fn sibling(&self, hook: Hook) -> Self {
         match self.parts() {
-            Some((life, generation, _)) => Self::new(life, generation, moment),
+            Some((instance_key, generation, _)) => Self::new(instance_key, generation, hook),
             None => self.clone(),
         }
     }
 
-    /// Which event it is the run of.
+    /// The hook that it is the run of.
     pub fn hook(&self) -> Hook {
-        self.parts().map_or(Hook::PreStart, |(_, _, moment)| moment)
+        self.parts().map_or(Hook::PreStart, |(_, _, hook)| hook)
     }
 
     /// The text.
@@ -60,12 +60,12 @@ impl RunId {
     }
 
     fn parts(&self) -> Option<(&str, u64, Hook)> {
-        let (life, rest) = self.0.split_once('-')?;
-        let (generation, event) = rest.split_once('-')?;
-        let moment = HOOKS.iter().find(|row| row.1 == event)?.0;
-        let plain = !life.is_empty() && life.len() <= 32;
-        let plain = plain && life.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if plain { Some((life, generation.parse().ok()?, moment)) } else { None }
+        let (key, rest) = self.0.split_once('-')?;
+        let (generation, name) = rest.split_once('-')?;
+        let hook = HOOKS.iter().find(|row| row.1 == name)?.0;
+        let plain = !key.is_empty() && key.len() <= 32;
+        let plain = plain && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if plain { Some((key, generation.parse().ok()?, hook)) } else { None }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lifecycle webhooks in, outcomes out: CloudEvents 1.0 signed with Standard Webhooks.
+//! Lifecycle webhooks in, notifications out: CloudEvents 1.0 signed with Standard Webhooks.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ pub const CREATED: &str = "dev.ebb.target.created.v1";
 pub const UPDATED: &str = "dev.ebb.target.updated.v1";
 /// `type` of the webhook that ends one.
 pub const DELETED: &str = "dev.ebb.target.deleted.v1";
-/// `type` of the outcome "its resources are there".
+/// `type` of the notification "its resources are there".
 pub const READY: &str = "dev.ebb.target.ready.v1";
-/// `type` of the outcome "a unit failed".
+/// `type` of the notification "a unit failed".
 pub const FAILED: &str = "dev.ebb.target.failed.v1";
-/// `type` of the outcome "teardown has given up, an operator has to act".
+/// `type` of the notification "teardown has given up, an operator has to act".
 pub const STUCK: &str = "dev.ebb.target.stuck.v1";
-/// `type` of the outcome "nothing is left".
+/// `type` of the notification "nothing is left".
 pub const GONE: &str = "dev.ebb.target.gone.v1";
 
 /// Largest generation: the largest integer that all readers of JSON hold exactly (RFC 7493). With the largest of 64 bits
@@ -51,7 +51,7 @@ fn first() -> u64 {
     1
 }
 
-/// `data` of an outcome.
+/// `data` of a notification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeData {
@@ -61,7 +61,7 @@ pub struct OutcomeData {
     pub name: String,
     /// The target's uid.
     pub uid: String,
-    /// The generation that the outcome is of.
+    /// The generation that the notification is of.
     pub generation: u64,
     /// Outputs by resource and key. With `ready`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -78,7 +78,7 @@ pub struct OutcomeData {
     /// Why it has stopped. With `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
-    /// True if an operator skipped or abandoned units of its teardown: what they remove may still exist. With `gone`.
+    /// True if an operator overrode units of its teardown: the resources that they remove may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
 }

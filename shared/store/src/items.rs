@@ -19,7 +19,7 @@ pub struct TargetHead {
     /// Rises with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
-    /// The event whose run is or was the last one.
+    /// The hook whose run is or was the last one.
     pub hook: Option<Hook>,
     /// Digest of its plan. Empty for one that was deleted before it was created: it never had any.
     pub plan: String,
@@ -35,9 +35,9 @@ pub struct TargetHead {
     pub expires: Option<Timestamp>,
     /// Why it stops, or has stopped.
     pub stop_cause: TargetStopCause,
-    /// True if an operator waived units of its teardown.
+    /// True if an operator overrode units of its teardown.
     pub is_overridden: bool,
-    /// What the platform has not accepted yet.
+    /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
     pub waiting: Option<PendingCreation>,
     /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
@@ -73,26 +73,28 @@ impl TargetHead {
         }
     }
 
-    /// The list that it is in. A gone target stays in the list of the living while the platform refuses its outcome, and
-    /// while another life waits for its name. An outcome that holds its run open is told by that run.
+    /// The list that it is in. A gone target stays in the list of the active ones while the platform refuses its
+    /// notification, and while another instance waits for its name. A notification that holds its run open is delivered by
+    /// that run.
     pub fn list(&self) -> TargetList {
-        let is_told = self.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
+        let is_delivered = self.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some());
         match self.phase {
-            TargetPhase::Gone if is_told && self.waiting.is_none() => TargetList::Gone,
+            TargetPhase::Gone if is_delivered && self.waiting.is_none() => TargetList::Gone,
             _ => TargetList::Active,
         }
     }
 }
 
-/// What the platform has not accepted yet.
+/// A notification that the platform has not accepted yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NotificationState {
-    #[serde(with = "tell_text")]
+    #[serde(with = "notification_text")]
     pub notification: Notification,
     pub attempts: u32,
-    /// The run that stays open until it is told, so that the target needs no place in the index: it is told once this
-    /// run is closed. `None`: the target itself is due.
-    #[serde(default, with = "moment_text", skip_serializing_if = "Option::is_none")]
+    /// The hook whose run stays open until the notification is delivered, so that the target needs no place in the index:
+    /// once this run is closed, it is delivered. `None`: the target itself is due.
+    #[serde(default, with = "hook_text", skip_serializing_if = "Option::is_none")]
     pub delivered_by: Option<Hook>,
     /// Why the platform did not accept it last; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,35 +163,38 @@ pub enum PatchResult {
     ConditionFailed(Option<RunHead>),
 }
 
-mod tell_text {
+mod notification_text {
     use super::Notification;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(tell: &Notification, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(tell.name())
+    pub(super) fn serialize<S: Serializer>(
+        notification: &Notification,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(notification.name())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Notification, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Notification::ALL.into_iter().find(|tell| tell.name() == word);
-        found.ok_or_else(|| Error::custom(format!("unknown outcome {word:?}")))
+        let found = Notification::ALL.into_iter().find(|notification| notification.name() == word);
+        found.ok_or_else(|| Error::custom(format!("unknown notification {word:?}")))
     }
 }
 
-mod moment_text {
+mod hook_text {
     use ebb_protocol::engine::Hook;
     use ebb_protocol::id::{hook_name, hook_named};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(moment: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
-        match moment {
-            Some(moment) => serializer.serialize_str(hook_name(*moment)),
+    pub(super) fn serialize<S: Serializer>(hook: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
+        match hook {
+            Some(hook) => serializer.serialize_str(hook_name(*hook)),
             None => serializer.serialize_none(),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
         let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        hook_named(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown event {word:?}")))
+        hook_named(&word).map(Some).ok_or_else(|| Error::custom(format!("unknown hook {word:?}")))
     }
 }

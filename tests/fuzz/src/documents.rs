@@ -163,7 +163,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     assert_eq!(read.to_json(), json, "stored, the plan is another one");
     sent(&read);
     let mut placeless = read;
-    for unit in placeless.hooks.iter_mut().flat_map(|event| &mut event.units) {
+    for unit in placeless.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
         unit.source = SourceLocation::default();
     }
     Some(placeless.to_json())
@@ -175,11 +175,11 @@ fn sent(plan: &Plan) {
         CompiledExpressions::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let facts = TargetFacts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..TargetFacts::default() };
     let known = KnownOutputs::new();
-    for event in &plan.hooks {
-        assert_eq!(plan.hook_plan(event.hook), Some(event), "two events of one moment");
-        event.graph().unwrap_or_else(|error| panic!("a plan without a graph: {error}"));
-        for number in 0..u32::try_from(event.units.len()).unwrap_or(u32::MAX) {
-            let at = UnitRef { hook: event.hook, unit: number };
+    for hook in &plan.hooks {
+        assert_eq!(plan.hook_plan(hook.hook), Some(hook), "a hook is listed twice");
+        hook.graph().unwrap_or_else(|error| panic!("a plan without a graph: {error}"));
+        for number in 0..u32::try_from(hook.units.len()).unwrap_or(u32::MAX) {
+            let at = UnitRef { hook: hook.hook, unit: number };
             for made in [
                 render::preview(plan, &compiled, at, &facts, &known),
                 render::unit(plan, &compiled, at, &facts, &known),

@@ -30,10 +30,10 @@ pub(crate) fn tokens(parts: &InputParts<'_>) {
     let mut names = parts.get(1).lines();
     let [kind, name, resource, unit] = std::array::from_fn(|_| names.next().unwrap_or_default());
     let life = id::instance_key(kind, name, unit);
-    for moment in [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop] {
-        let run = RunId::new(&life, text.len() as u64 + 1, moment);
+    for hook in [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop] {
+        let run = RunId::new(&life, text.len() as u64 + 1, hook);
         assert_eq!(run.as_str().parse::<RunId>().as_ref(), Ok(&run));
-        assert_eq!(run.hook(), moment);
+        assert_eq!(run.hook(), hook);
         altered(&keys, run, text);
     }
     let key = id::unit_key(&life, resource, unit);

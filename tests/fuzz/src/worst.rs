@@ -42,7 +42,7 @@ impl WorstCase {
         let bound: BTreeMap<String, BoundPlugin<'_>> =
             self.sandbox.resources.iter().map(|resource| (resource.name.value.clone(), bound)).collect();
         let (plan, _) = compile::plan_within(&self.sandbox, &bound, budget)?;
-        Ok(plan.hooks.iter().map(|event| event.units.len()).sum())
+        Ok(plan.hooks.iter().map(|hook| hook.units.len()).sum())
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     }
 }
 
-/// Nothing exists any more but what an operator let go; and that is listed as long as the target is remembered.
+/// Nothing exists any more but what an operator has overridden; and that is listed as long as the target is stored.
 fn leaks(simulation: &Simulation) -> Vec<String> {
     let left: Vec<(String, Arc<SimUnit>)> = {
         let state = simulation.ledger.state();
@@ -57,7 +57,7 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
-/// Whether the undo of a part was let go.
+/// Whether the undo of a part was overridden.
 fn is_let_go(simulation: &Simulation, part: &SimUnit) -> bool {
     let state = simulation.ledger.state();
     let table = simulation.table.state();
@@ -96,13 +96,13 @@ fn runs(simulation: &Simulation) -> Vec<String> {
     open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
 }
 
-/// The run of an event of an instance, whichever generation of it began.
-fn run_of(simulation: &Simulation, uid: &str, moment: Hook) -> Option<RunId> {
+/// The run of a hook of an instance, whichever generation of it began.
+fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<RunId> {
     let table = simulation.table.state();
     let of = |heads: &BTreeMap<Shard, RunHead>| {
         heads.get(&Shard::ROOT).and_then(|root| root.facts.as_ref()).is_some_and(|facts| facts.uid == uid)
     };
-    let found = table.heads.iter().find(|(run, heads)| run.hook() == moment && of(heads));
+    let found = table.heads.iter().find(|(run, heads)| run.hook() == hook && of(heads));
     found.map(|(run, _)| run.clone())
 }
 

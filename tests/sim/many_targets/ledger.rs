@@ -163,7 +163,7 @@ impl SimLedger {
         if this.unit.sets_up()
             && let Some(other) = this.unit.waits_for.iter().find(|&&other| !is_done(other))
         {
-            return Some(format!("before unit {other} of its event is done"));
+            return Some(format!("before unit {other} of its hook is done"));
         }
         let (shard, slot) = Shard::of(Unit(this.unit.unit));
         let head = heads.get(&shard)?;

@@ -211,13 +211,13 @@ impl PlatformSender {
     }
 
     async fn force_delete(&self, name: &str) {
-        self.0.ledger.trace(|| format!("an operator abandons {name}"));
+        self.0.ledger.trace(|| format!("an operator force-deletes {name}"));
         while self.0.functions.force_delete(KIND, name).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
     }
 
-    /// Skips a random unit, which may have failed or not.
+    /// Force-completes a random unit, which may have failed or not.
     async fn force_complete(&self, name: &str, random: &SimRandom) {
         let units: Vec<String> = {
             let state = self.0.ledger.state();
@@ -225,7 +225,7 @@ impl PlatformSender {
             undos.map(|part| part.unit_key.clone()).collect()
         };
         let unit = units.get(random.below(units.len() as u64) as usize).cloned().unwrap_or_default();
-        self.0.ledger.trace(|| format!("an operator skips {unit} of {name}"));
+        self.0.ledger.trace(|| format!("an operator force-completes {unit} of {name}"));
         while self.0.functions.force_complete(KIND, name, &unit).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }

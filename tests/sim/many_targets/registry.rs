@@ -56,7 +56,7 @@ impl SimUnit {
 /// How attempts, and those who watch them, behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SimPace {
-    /// Random times, things made once or with each attempt, operators who retry, skip and abandon.
+    /// Random times, things made once or with each attempt, operators who retry, force-complete and force-delete.
     Random,
     /// Each unit has a time of its own, and makes its thing once; operators retry.
     Steady,
@@ -83,20 +83,20 @@ pub(super) fn units(
     let undone: BTreeMap<UnitRef, ()> = plan
         .hooks
         .iter()
-        .flat_map(|event| &event.units)
+        .flat_map(|hook| &hook.units)
         .flat_map(|unit| unit.undoes.iter().map(|&at| (at, ())))
         .collect();
     let mut found = Vec::new();
-    for event in &plan.hooks {
-        for (unit, position) in event.units.iter().zip(0..) {
-            let at = UnitRef { hook: event.hook, unit: position };
+    for hook in &plan.hooks {
+        for (unit, position) in hook.units.iter().zip(0..) {
+            let at = UnitRef { hook: hook.hook, unit: position };
             let key = key_of(at);
             let way = match &unit.action {
                 Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),
                 Action::Pod(_) | Action::Object(_) | Action::Removal => UnitAction::Pod,
             };
             let random = SimRandom::new(seed ^ u64::from_str_radix(&digits(&key), 16).unwrap_or(0));
-            let wide = event.units.len() > 100;
+            let wide = hook.units.len() > 100;
             let (millis, per_try) = match pace {
                 SimPace::Steady => (700 * (u64::from(position) + 1), false),
                 SimPace::Random => {
@@ -123,7 +123,7 @@ pub(super) fn units(
                 uid: uid.to_owned(),
                 target: name.to_owned(),
                 unit_key: unit.key.clone(),
-                hook: event.hook.into(),
+                hook: hook.hook.into(),
                 unit: position,
                 waits_for: unit.dependencies.clone(),
                 effect: makes,

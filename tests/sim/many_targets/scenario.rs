@@ -125,11 +125,11 @@ fn plugin(random: &SimRandom, name: &str, wired: bool) -> String {
     let first_post = count.saturating_sub(posts).max(1);
     let units: Vec<RandomUnit> = (0..count).map(|number| unit(random, number, first_post)).collect();
     let mut text = head(name, wired);
-    for event in ["preStart", "postStart"] {
-        if units.iter().any(|unit| unit.hook == event) {
-            writeln!(text, "{event}:").expect("strings take everything");
+    for hook in ["preStart", "postStart"] {
+        if units.iter().any(|unit| unit.hook == hook) {
+            writeln!(text, "{hook}:").expect("strings take everything");
         }
-        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.hook == event) {
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.hook == hook) {
             text.push_str(&setup(number, unit, wired && number == 0));
         }
     }
@@ -144,7 +144,7 @@ fn plugin(random: &SimRandom, name: &str, wired: bool) -> String {
 }
 
 fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
-    let event = if number < first_post { "preStart" } else { "postStart" };
+    let hook = if number < first_post { "preStart" } else { "postStart" };
     let (mut reads, mut after) = (Vec::new(), Vec::new());
     for other in 0..number {
         match random.below(5) {
@@ -162,7 +162,7 @@ fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
         1 => rest.push_str("    timeout: 2m\n    retry: {attempts: 2, backoff: 500ms}\n"),
         _ => {}
     }
-    RandomUnit { action: UnitAction::any(random), hook: event, reads, after, rest }
+    RandomUnit { action: UnitAction::any(random), hook, reads, after, rest }
 }
 
 fn list(key: &str, names: &[String]) -> String {

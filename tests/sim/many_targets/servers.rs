@@ -190,7 +190,7 @@ impl HttpCall for SimServers {
     }
 }
 
-/// The platform's server: takes outcomes.
+/// The platform's server: takes notifications.
 pub(super) struct SimPlatform {
     runtime: SimRuntime,
     ledger: Arc<SimLedger>,

@@ -117,7 +117,7 @@ impl SharedParts {
 }
 
 impl DeployedFunctions {
-    /// Starts them. Outcomes go to `platform`.
+    /// Starts them. Notifications go to `platform`.
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

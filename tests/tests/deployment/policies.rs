@@ -31,7 +31,7 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
     ("Api", "s3:ListBucket", "Bucket", "without it a log that is not there would be said to be forbidden"),
     ("Api", "s3:PutObject", "Bucket logs/*", "a script that it cancels may have ended, with a log"),
     ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
-    ("Api", "dynamodb:PutItem", "Table r#*", "what it waives may let a run begin"),
+    ("Api", "dynamodb:PutItem", "Table r#*", "what it overrides may let a run begin"),
     (
         "Complete",
         "s3:GetObject",

@@ -159,22 +159,23 @@ pub(crate) async fn all() -> DeployedFunctions {
     // What is published is listed for whoever asks for something else.
     assert_eq!(life.create("misspelt", "1", "wohle", "").await, 422);
     // Teardowns that give up.
-    for (name, plugin) in [("skipped", "stuck"), ("abandoned", "stuck")] {
+    for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {
         assert_eq!(life.create(name, "1", plugin, "").await, 202);
         life.phase(name, "1", "ready").await;
         assert_eq!(life.delete(name, "1").await, 202);
         life.phase(name, "1", "stuck").await;
     }
     let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
-    assert_eq!(life.api(&path("skipped", "why"), None).await.0, 200);
-    life.order(&path("skipped", "retry"), json!({}), 202).await;
-    life.phase("skipped", "1", "stuck").await;
-    life.order(&path("skipped", "skip"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
-    life.phase("skipped", "1", "gone").await;
-    // Who abandons a life lets the next one of its name begin.
-    assert_eq!(life.create("abandoned", "2", "stuck", "").await, 202);
-    life.order(&path("abandoned", "abandon"), json!({"reason": "a test"}), 202).await;
-    life.phase("abandoned", "2", "ready").await;
+    assert_eq!(life.api(&path("completed", "why"), None).await.0, 200);
+    life.order(&path("completed", "retry"), json!({}), 202).await;
+    life.phase("completed", "1", "stuck").await;
+    life.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202)
+        .await;
+    life.phase("completed", "1", "gone").await;
+    // After a force delete the next instance of the name begins.
+    assert_eq!(life.create("deleted", "2", "stuck", "").await, 202);
+    life.order(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
+    life.phase("deleted", "2", "ready").await;
     // A setup that an operator repeats, and that then ends at once, at length.
     assert_eq!(life.create("again", "1", "again", "").await, 202);
     life.phase("again", "1", "failed").await;

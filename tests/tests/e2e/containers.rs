@@ -151,7 +151,7 @@ async fn scripts_run_in_their_images() {
 
     let deaf = sandbox(&place, "deaf", "{}");
     place.ebb(&["sandbox", "apply", "-f", &deaf, "--wait=false"]).await.done();
-    let mut said = place.start(&["logs", "deaf", "--step", "deaf", "--follow"]);
+    let mut said = place.start(&["logs", "deaf", "--unit", "deaf", "--follow"]);
     said.says("begun").await;
     // Its grace is over before the rest of this is.
     place.ebb(&["sandbox", "delete", "deaf", "--wait=false"]).await.done();
@@ -164,7 +164,7 @@ async fn scripts_run_in_their_images() {
     let boxed = sandbox(&place, "boxed", &format!("{{port: \"{port}\"}}"));
     place.ebb(&["sandbox", "apply", "-f", &boxed, "--wait=false"]).await.done();
     let begun = until("the second container", async || {
-        let log = place.ebb(&["logs", "boxed", "--step", "wait"]).await.stdout;
+        let log = place.ebb(&["logs", "boxed", "--unit", "wait"]).await.stdout;
         log.strip_prefix("for ").map(|key| key.trim().to_owned())
     })
     .await;

@@ -86,8 +86,8 @@ impl KillScenario {
         }
         scene.nothing_left(&dev.s3).await;
         place.no_script_runs().await;
-        // A telling whose acknowledgement was lost is repeated, but a later one is never overtaken.
-        let told_of = until("the last outcome", async || {
+        // A notification whose acknowledgement was lost is repeated, but a later one is never overtaken.
+        let told_of = until("the last notification", async || {
             let told = place.outcomes(uid);
             told.iter().any(|told| told == GONE).then_some(told)
         })

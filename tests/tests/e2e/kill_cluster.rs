@@ -152,9 +152,9 @@ fn each_succeeded_once(seen: &TargetDetail, lost: u32) {
     assert!(tries <= lost, "{lost} pods were lost: {units:#?}");
 }
 
-/// A telling whose acknowledgement was lost is repeated, but a later one is never overtaken.
+/// A notification whose acknowledgement was lost is repeated, but a later one is never overtaken.
 async fn told(place: &Workdir, uid: &str) {
-    let mut told = until("the last outcome", async || {
+    let mut told = until("the last notification", async || {
         let told = place.outcomes(uid);
         told.iter().any(|told| told == GONE).then_some(told)
     })

@@ -63,9 +63,9 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     // What the page says is not sensitive, and would be found.
     assert_ne!(found(b"32 characters"), [""; 0]);
     assert_eq!(found(&password), [""; 0]);
-    let log = place.ebb(&["logs", SANDBOX, "--step", "visit"]).await.done();
+    let log = place.ebb(&["logs", SANDBOX, "--unit", "visit"]).await.done();
     assert!(log.stdout.contains("a page, 32 characters"), "{log:#?}");
-    let followed = place.ebb(&["logs", SANDBOX, "--step", "visit", "--follow"]).await.done();
+    let followed = place.ebb(&["logs", SANDBOX, "--unit", "visit", "--follow"]).await.done();
     assert_eq!(followed.stdout, log.stdout);
 
     let relay = dev.relay().expect("it runs");

@@ -53,22 +53,23 @@ async fn lines_are_told_once_while_they_are_said() {
     let sandbox = place.write("sandbox.yaml", &sandbox);
     place.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
 
-    let mut one = place.start(&["logs", "talker", "--step", "talk", "--follow"]);
+    let mut one = place.start(&["logs", "talker", "--unit", "talk", "--follow"]);
     let all = place.start(&["logs", "talker", "--follow"]);
     one.says("try 1").await;
     File::create(root.path().join("failed")).unwrap();
     one.says("20000").await;
     File::create(root.path().join("more")).unwrap();
     let one = one.end().await.done();
-    let heading = "==> preStart r/talk try 2 <==\n";
+    let heading = "==> preStart r/talk attempt 2 <==\n";
     let expected = format!("try 1\n{heading}try 2\n{}{}over\n", numbers(1, 20_000), numbers(20_001, 40_000));
     assert_eq!((one.stdout == expected, one.stderr.as_str()), (true, ""), "{}", one.stdout);
 
     // The other one ends with the run. What was said too fast is not there, and that is said.
     let all = all.end().await.done();
     assert!(all.stdout.contains(&numbers(1, 40_000)), "{}", all.stdout);
-    let (_, shouted) = all.stdout.split_once("==> preStart r/shout try 1 <==\n").expect("it follows both");
-    let kept = place.ebb(&["logs", "talker", "--step", "shout"]).await.done();
+    let (_, shouted) =
+        all.stdout.split_once("==> preStart r/shout attempt 1 <==\n").expect("it follows both");
+    let kept = place.ebb(&["logs", "talker", "--unit", "shout"]).await.done();
     assert_eq!(kept.stdout, format!("{}\n", "\u{1b}".repeat(LOG_TAIL)));
     assert!(shouted.ends_with(&kept.stdout));
     dev.stop().await;

@@ -96,7 +96,7 @@ async fn a_shop_opens_and_closes() {
     let secrets = list(relay.cluster, &relay.units, "secrets").unwrap();
     let secret = secrets.iter().find(|secret| secret["metadata"]["name"] == settings).unwrap();
     assert_eq!(secret["data"]["TENANT"], STANDARD.encode("tenant-7"));
-    let log = place.ebb(&["logs", SANDBOX, "--step", "goods"]).await.done();
+    let log = place.ebb(&["logs", SANDBOX, "--unit", "goods"]).await.done();
     assert!(log.stdout.ends_with("brought in cocoa\n"), "{log:#?}");
 
     place.ebb(&["sandbox", "delete", SANDBOX]).await.done();

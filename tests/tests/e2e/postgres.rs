@@ -10,10 +10,7 @@ async fn run_and_delete() {
     let (sandbox, plugin) = (example("postgres/sandbox.yaml"), example("postgres/plugin.yaml"));
     let (port, user) = (format!("port={}", server.port), format!("user={USER}"));
     let sets = ["--set", "host=127.0.0.1", "--set", &port, "--set", &user];
-    let ran = place
-        .ebb(&[&["run", &sandbox, "--plugin", &plugin, "--then-delete"][..], &sets].concat())
-        .await
-        .done();
+    let ran = place.ebb(&[&["run", &sandbox, "--plugin", &plugin, "--rm"][..], &sets].concat()).await.done();
     let name = value(&ran.stdout, "db.provision.dbname");
     let url = format!("postgresql://{USER}@127.0.0.1:{}/{name}", server.port);
     assert_eq!(value(&ran.stdout, "db.provision.url"), url);

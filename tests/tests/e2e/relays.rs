@@ -272,18 +272,24 @@ async fn relays_that_are_killed_gone_and_others() {
     assert!(about("gone").error.as_ref().unwrap().contains("does not answer"), "{listed:?}");
     assert!(about("copy").error.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
 
-    // People see what is waited for, and cannot let go of what may still run.
-    let outage = about("gone").outage.as_ref().expect("it was asked in vain");
-    let silent = format!("cluster gone gives no answer since {}", outage.since);
+    // People see what is waited for, and cannot override what may still run.
+    let silence = about("gone").outage.as_ref().expect("it was asked in vain");
+    let silent = format!("cluster gone gives no answer since {}", silence.since);
     let seen = place.get("lost").await;
     assert_eq!(seen.info.phase, TargetState::Stopping);
     assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
     let told = place.ebb(&["why", "lost"]).await.done().stdout;
-    for part in [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb abandon lost"] {
+    for part in [
+        &*silent,
+        "word/note, word/slow",
+        "ebb cluster list",
+        "EBB_CLUSTERS",
+        "ebb sandbox delete lost --force",
+    ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let abandon = ["abandon", "lost", "--reason", "its cluster is gone"];
-    assert_ne!(place.ebb(&abandon).await.code, Some(0));
+    let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
+    assert_ne!(place.ebb(&force_delete).await.code, Some(0));
 
     // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
     let life = id::instance_key("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
@@ -355,7 +361,7 @@ async fn relays_that_are_killed_gone_and_others() {
         (place.get("lost").await.info.phase == TargetState::Stuck).then_some(())
     })
     .await;
-    place.ebb(&abandon).await.done();
+    place.ebb(&force_delete).await.done();
     until("its end", async || (place.get("lost").await.info.phase == TargetState::Gone).then_some(())).await;
     dev.stop().await;
     inside.close().await;

@@ -18,7 +18,7 @@ async fn run_and_delete() {
     let (store, tenant) = (example("wired/store.yaml"), example("wired/tenant.yaml"));
     let sandbox = example("wired/sandbox.yaml");
     let plugins = ["--plugin", &store, "--plugin", &tenant];
-    let arguments = [&["run", &sandbox, "--set", &set, "--then-delete", "-o", "json"][..], &plugins].concat();
+    let arguments = [&["run", &sandbox, "--set", &set, "--rm", "-o", "json"][..], &plugins].concat();
     let ran = place.ebb(&arguments).await.done();
     let seen: Value = serde_json::from_str(&ran.stdout).unwrap();
     let settings = root.path().join(SETTINGS);

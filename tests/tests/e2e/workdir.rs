@@ -198,9 +198,9 @@ impl Workdir {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// The types of the outcomes that were told of a life, in order.
+    /// The types of the notifications that were told of a life, in order.
     pub(crate) fn outcomes(&self, uid: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.state().join("outcomes.jsonl")).unwrap_or_default();
+        let text = fs::read_to_string(self.state().join("notifications.jsonl")).unwrap_or_default();
         // One may be being written.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

@@ -275,7 +275,7 @@ pub(crate) struct LifecycleHarness {
 }
 
 impl LifecycleHarness {
-    /// A stack that keeps outcomes itself.
+    /// A stack that keeps notifications itself.
     pub(crate) async fn new() -> Self {
         Self::start(None).await
     }
@@ -422,19 +422,19 @@ impl LifecycleHarness {
         }
     }
 
-    /// Waits until the platform has taken the outcome, which closes the run.
+    /// Waits until the platform has taken the notification, which closes the run.
     pub(crate) async fn taken(&self, name: &str) {
         let what = format!("the platform has taken how {name} is");
         eventually(&what, async || self.target(name).await?.pending_notification.is_none().then_some(()))
             .await;
     }
 
-    /// Waits until a unit of an event is in this state.
-    pub(crate) async fn unit(&self, name: &str, event: &str, unit: &str, state: UnitState) -> UnitDetail {
-        let what = format!("{event} {unit} of {name} {state:?}");
+    /// Waits until a unit of a hook is in this state.
+    pub(crate) async fn unit(&self, name: &str, hook: &str, unit: &str, state: UnitState) -> UnitDetail {
+        let what = format!("{hook} {unit} of {name} {state:?}");
         eventually(&what, async || {
             let target = self.target(name).await?;
-            let found = find(&target, event, unit)?;
+            let found = find(&target, hook, unit)?;
             (found.state == state).then_some(found)
         })
         .await
@@ -452,8 +452,8 @@ impl LifecycleHarness {
     }
 
     /// What is stored of a run of the sandbox.
-    pub(crate) async fn state(&self, name: &str, moment: Hook) -> StoredRun {
-        let run = run_id(name, moment);
+    pub(crate) async fn state(&self, name: &str, hook: Hook) -> StoredRun {
+        let run = run_id(name, hook);
         let store = self.stack().store();
         let mut heads = store.read_run(&run).await.unwrap();
         for head in &mut heads {
@@ -463,7 +463,7 @@ impl LifecycleHarness {
         StoredRun { heads, records: store.read_all_records(&run).await.unwrap() }
     }
 
-    /// Waits until the stack itself was sent these outcomes of a sandbox, in this order; one that came once more, as the
+    /// Waits until the stack itself was sent these notifications of a sandbox, in this order; one that came once more, as the
     /// same event, counts once.
     pub(crate) async fn told(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
@@ -490,12 +490,12 @@ pub(crate) fn word(event_type: &str) -> String {
     event_type.split('.').nth(3).unwrap_or_default().to_owned()
 }
 
-pub(crate) fn run_id(name: &str, moment: Hook) -> RunId {
-    RunId::new(&id::instance_key("sandbox", name, &format!("{name}-uid")), 1, moment)
+pub(crate) fn run_id(name: &str, hook: Hook) -> RunId {
+    RunId::new(&id::instance_key("sandbox", name, &format!("{name}-uid")), 1, hook)
 }
 
-pub(crate) fn find(target: &TargetDetail, event: &str, unit: &str) -> Option<UnitDetail> {
-    let run = target.runs.iter().find(|run| run.hook == event)?;
+pub(crate) fn find(target: &TargetDetail, hook: &str, unit: &str) -> Option<UnitDetail> {
+    let run = target.runs.iter().find(|run| run.hook == hook)?;
     run.units.iter().find(|found| found.key == format!("r/{unit}")).cloned()
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
     gone(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let (stack, other) = (harness.stack(), other_instance(&harness));
-    let runs = [Hook::PreStart, Hook::PostStop].map(|moment| run_id("a", moment));
+    let runs = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
     for run in &runs {
         assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
     }
@@ -236,7 +236,7 @@ pub(crate) async fn lost_outputs_are_named() {
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
     harness
-        .ask(reqwest::Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "a test"})))
+        .ask(reqwest::Method::POST, "/v1/targets/sandbox/a/force-delete", Some(json!({"reason": "a test"})))
         .await
         .is(202);
     harness.phase("a", TargetState::Gone).await;

@@ -52,8 +52,8 @@ pub(crate) async fn objects(harness: &LifecycleHarness) -> usize {
 
 pub(crate) async fn stored(harness: &LifecycleHarness, name: &str) -> usize {
     let mut items = 0;
-    for moment in Hook::ALL {
-        let (store, run) = (harness.stack().store(), run_id(name, moment));
+    for hook in Hook::ALL {
+        let (store, run) = (harness.stack().store(), run_id(name, hook));
         items += store.read_run(&run).await.unwrap().len();
         items += store.read_all_records(&run).await.unwrap().len();
     }
@@ -170,7 +170,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
     assert_eq!(objects(&harness).await, before);
 }
 
-/// An open run, and an outcome that the platform refuses, keep the stored data of a life.
+/// An open run, and a notification that the platform refuses, keep the stored data of a life.
 pub(crate) async fn what_is_not_over_keeps_its_records() {
     let harness = harness(Some(KEPT)).await;
     harness.create("a", "long").await;
@@ -180,9 +180,9 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     harness.told("a", &["ready", "gone"]).await;
     let store = harness.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
-    let tell =
+    let pending =
         NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
-    let target = TargetHead { notification: Some(tell), version: seen.version + 1, ..seen.clone() };
+    let target = TargetHead { notification: Some(pending), version: seen.version + 1, ..seen.clone() };
     let transition =
         TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
@@ -207,7 +207,7 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
 }
 
-/// A life whose undo an operator has waived may have left something: its records say what.
+/// An instance whose undo an operator has overridden may have left resources: its records name them.
 pub(crate) async fn what_may_exist_keeps_its_records() {
     let harness = harness(Some(KEPT)).await;
     harness.receiver.on("POST /drop", |_, _| CannedReply::status(400));
@@ -219,7 +219,7 @@ pub(crate) async fn what_may_exist_keeps_its_records() {
     assert_eq!(round_at(&harness, KEPT * 2).await, 0);
     assert!(stored(&harness, "a").await > 0);
     let body = json!({"reason": "a test"});
-    let path = "/v1/targets/sandbox/a/abandon";
+    let path = "/v1/targets/sandbox/a/force-delete";
     harness.ask(reqwest::Method::POST, path, Some(body)).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let before = stored(&harness, "a").await;

@@ -181,11 +181,11 @@ async fn stuck() -> LifecycleHarness {
     harness.publish(&plugin("clings@1.0.0", CLINGS)).await;
     harness.create("a", "clings").await;
     harness.phase("a", TargetState::Ready).await;
-    let skip = json!({"unit": "r/drop", "reason": "it is ours no more"});
-    let early = harness.ask(Method::POST, "/v1/targets/sandbox/a/skip", Some(skip)).await;
+    let asked = json!({"unit": "r/drop", "reason": "it is ours no more"});
+    let early = harness.ask(Method::POST, "/v1/targets/sandbox/a/force-complete", Some(asked)).await;
     early.is_problem(409, "not-stuck");
     let early =
-        harness.ask(Method::POST, "/v1/targets/sandbox/a/abandon", Some(json!({"reason": "x"}))).await;
+        harness.ask(Method::POST, "/v1/targets/sandbox/a/force-delete", Some(json!({"reason": "x"}))).await;
     early.is_problem(409, "not-stuck");
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
@@ -196,15 +196,15 @@ async fn left(harness: &LifecycleHarness) -> Vec<String> {
     harness.why("a").await.remaining.into_iter().map(|it| it.unit).collect()
 }
 
-pub(crate) async fn gives_up_and_is_skipped() {
+pub(crate) async fn gives_up_and_is_force_completed() {
     let harness = stuck().await;
-    let skip = "/v1/targets/sandbox/a/skip";
+    let path = "/v1/targets/sandbox/a/force-complete";
     let ask = |unit: &str, reason: &str| Some(json!({"unit": unit, "reason": reason, "by": "ada"}));
-    harness.ask(Method::POST, skip, ask("r/drop", " ")).await.is_problem(422, "missing-field");
+    harness.ask(Method::POST, path, ask("r/drop", " ")).await.is_problem(422, "missing-field");
     // One that waits for what has failed has not failed itself.
-    harness.ask(Method::POST, skip, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
+    harness.ask(Method::POST, path, ask("r/unmark", "no")).await.is_problem(409, "not-stuck");
     harness
-        .ask(Method::POST, "/v1/targets/sandbox/b/skip", ask("r/drop", "no"))
+        .ask(Method::POST, "/v1/targets/sandbox/b/force-complete", ask("r/drop", "no"))
         .await
         .is_problem(404, "not-found");
     assert!(
@@ -213,36 +213,39 @@ pub(crate) async fn gives_up_and_is_skipped() {
             .await
             .next_steps
             .iter()
-            .any(|step| step.starts_with("go on without it: ebb skip a r/drop"))
+            .any(|next| next.starts_with("continue without it: ebb unit force-complete a r/drop"))
     );
-    let skipped: Value =
-        harness.ask(Method::POST, skip, ask("r/drop", "removed by hand")).await.is(202).json();
-    assert_eq!(skipped["units"], json!(["r/drop"]));
+    let overridden: Value =
+        harness.ask(Method::POST, path, ask("r/drop", "removed by hand")).await.is(202).json();
+    assert_eq!(overridden["units"], json!(["r/drop"]));
     let target = harness.phase("a", TargetState::Gone).await;
     let unit = find(&target, "postStop", "drop").unwrap();
     assert_eq!(unit.state, UnitState::Skipped);
-    assert_eq!(unit.reason.as_ref().unwrap().message, "waived by ada: removed by hand");
+    assert_eq!(unit.reason.as_ref().unwrap().message, "overridden by ada: removed by hand");
     assert_eq!(
         (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
         (1, 1)
     );
     assert_eq!(left(&harness).await, ["r/make"], "it may still be there");
     harness.told("a", &["ready", "stuck", "gone"]).await;
-    harness.ask(Method::POST, skip, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
+    harness.ask(Method::POST, path, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
 }
 
-pub(crate) async fn gives_up_and_is_abandoned() {
+pub(crate) async fn gives_up_and_is_force_deleted() {
     let harness = stuck().await;
-    let abandon = "/v1/targets/sandbox/a/abandon";
-    harness.ask(Method::POST, abandon, Some(json!({"reason": ""}))).await.is_problem(422, "missing-field");
+    let path = "/v1/targets/sandbox/a/force-delete";
+    harness.ask(Method::POST, path, Some(json!({"reason": ""}))).await.is_problem(422, "missing-field");
     let reason = Some(json!({"reason": "the cluster is no more"}));
-    let abandoned: Value = harness.ask(Method::POST, abandon, reason.clone()).await.is(202).json();
-    assert_eq!(abandoned["units"], json!(["r/drop", "r/unmark"]));
+    let overridden: Value = harness.ask(Method::POST, path, reason.clone()).await.is(202).json();
+    assert_eq!(overridden["units"], json!(["r/drop", "r/unmark"]));
     let target = harness.phase("a", TargetState::Gone).await;
     for unit in ["drop", "unmark"] {
         let unit = find(&target, "postStop", unit).unwrap();
         assert_eq!(unit.state, UnitState::Skipped);
-        assert_eq!(unit.reason.as_ref().unwrap().message, "waived by an operator: the cluster is no more");
+        assert_eq!(
+            unit.reason.as_ref().unwrap().message,
+            "overridden by an operator: the cluster is no more"
+        );
     }
     assert_eq!(
         (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
@@ -250,15 +253,15 @@ pub(crate) async fn gives_up_and_is_abandoned() {
     );
     assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
-    let end = "some of it may be left; r/drop, r/unmark: waived by an operator: the cluster is no more";
+    let end = "some of it may be left; r/drop, r/unmark: overridden by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     let told = harness.told("a", &["ready", "stuck", "gone"]).await;
-    let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["waived"])).collect();
+    let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
     let nothing = (&Value::Null, &Value::Null);
     assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
     let info = harness.target("a").await.unwrap().info;
     assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Deleted), true));
-    harness.ask(Method::POST, abandon, reason).await.is_problem(409, "not-stuck");
+    harness.ask(Method::POST, path, reason).await.is_problem(409, "not-stuck");
 }
 
 pub(crate) async fn not_there_counts_as_done() {
@@ -347,8 +350,8 @@ postStop:
   drop: {undoes: make, timeout: 3s, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
 "#;
 
-/// An undo whose request was given up may still be under way when an operator abandons the target.
-pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
+/// An undo whose request was given up may still be under way when an operator force-deletes the target.
+pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
     let harness = LifecycleHarness::new().await;
     harness.publish(&plugin("deaf@1.0.0", DEAF)).await;
     harness.create("a", "deaf").await;
@@ -356,13 +359,13 @@ pub(crate) async fn an_undo_that_ends_after_it_was_abandoned() {
     let hold = harness.receiver.hold("POST /drop");
     harness.delete("a").await;
     let call = harness.receiver.call("POST /drop", 1).await;
-    // The request is under way: nothing can be waived yet, and the answer says why.
-    let abandon = "/v1/targets/sandbox/a/abandon";
+    // The request is under way: nothing can be overridden yet, and the answer says why.
+    let path = "/v1/targets/sandbox/a/force-delete";
     let reason = || Some(json!({"reason": "the receiver hangs"}));
-    let early = harness.ask(Method::POST, abandon, reason()).await.is_problem(409, "not-stuck");
+    let early = harness.ask(Method::POST, path, reason()).await.is_problem(409, "not-stuck");
     assert!(early.detail.contains("may be running"), "{early:?}");
     harness.phase("a", TargetState::Stuck).await;
-    harness.ask(Method::POST, abandon, reason()).await.is(202);
+    harness.ask(Method::POST, path, reason()).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let why = harness.why("a").await;
     assert_eq!(why.remaining.iter().map(|it| it.unit.as_str()).collect::<Vec<_>>(), ["r/make"]);

@@ -63,8 +63,8 @@ pub(crate) async fn answers_do_not_wait_for_the_platform() {
     harness.phase("a", TargetState::Ready).await;
     drop(platform);
     let taken = async || harness.target("a").await?.pending_notification.is_none().then_some(());
-    eventually("the outcome is taken", taken).await;
-    // A sweep may send the outcome once more while the platform hangs.
+    eventually("the notification is accepted", taken).await;
+    // A sweep may send the notification once more while the platform hangs.
     let told = harness.receiver.calls("POST /platform");
     let first = outcome.header("webhook-id");
     assert!(told.iter().all(|call| call.header("webhook-id") == first), "{told:?}");

@@ -36,10 +36,10 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     harness.receiver.on("POST /platform", |_, _| CannedReply::status(503));
     harness.delete("a").await;
     let delivery = eventually("a try has failed", async || harness.target("a").await?.delivery).await;
-    assert_eq!(delivery.outcome, "gone");
+    assert_eq!(delivery.notification, "gone");
     assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.attempts);
     assert!(delivery.next.is_some());
-    // A gone target stays in the list of the living until the platform has accepted its outcome.
+    // A gone target stays in the list of the living until the platform has accepted its notification.
     assert!(listed(&harness).await.is_some_and(|waits| waits.contains("`gone`")));
     assert_eq!(gone(&harness).await, Vec::<String>::new());
     let answer = harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "simple")).await;
@@ -47,7 +47,7 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     let why = harness.why("a").await;
     let waits = listed(&harness).await.unwrap();
     for text in [&why.summary, &waits] {
-        assert!(text.contains("the platform to accept the outcome `gone`"), "{text}");
+        assert!(text.contains("the platform to accept the notification `gone`"), "{text}");
         assert!(text.contains("503") && text.contains("uid next waits for the name"), "{text}");
     }
     assert!(why.next_steps.iter().any(|step| step.contains("platform")), "{why:?}");
@@ -94,7 +94,7 @@ pub(crate) async fn every_unit_that_failed() {
     failed.sort_unstable();
     assert_eq!(failed, ["r/one", "r/two"]);
     assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
-    assert!(why.summary.contains(&format!("{} failed too", why.failed[1].unit)), "{}", why.summary);
+    assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
     // Tries are counted from the retry, and numbered on.
     harness.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
     let both = eventually("both have failed again", async || {

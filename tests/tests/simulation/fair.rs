@@ -50,7 +50,7 @@ pub(crate) fn others_are_served_beside(dead: &str, most_requests: usize) {
     // An attempt of a second, a wait of half a minute, a second attempt.
     let ready = ready.expect("all are ready");
     assert!(ready <= 40 * SECOND + PROMISE, "{dead}: ready after {ready} ms");
-    // The message that has the outcome told was lost as well.
+    // The message that has the notification told was lost as well.
     let told = fleet.notifications("dev.ebb.target.ready.v1");
     assert_eq!(told.len(), 100);
     assert!(told.iter().all(|&at| at <= ready + PROMISE), "{dead}: told at {told:?}");

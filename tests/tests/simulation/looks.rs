@@ -140,7 +140,7 @@ fn a_recovery_that_finds_no_time_is_repeated() {
     assert!(repeated > 0, "{:#?}", simulation.queue.sent());
 }
 
-/// An invocation that ends a run in time sends the outcome itself. One that waited for its units has the queue send it.
+/// An invocation that ends a run in time sends the notification itself. One that waited for its units has the queue send it.
 #[test]
 fn a_run_that_ends_late_leaves_its_outcome_to_the_queue() {
     // The budget of an invocation is 3 s.

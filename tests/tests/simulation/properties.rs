@@ -24,7 +24,7 @@ fn name(unit: usize) -> String {
     format!("u{unit}")
 }
 
-/// Whether `unit` can start: everything that it waits for, and all that its event waits for, succeeds.
+/// Whether `unit` can start: everything that it waits for, and all that its hook waits for, succeeds.
 fn runs(scenario: &Scenario, unit: usize) -> bool {
     let own = &scenario.units[unit];
     let before = |other: &usize| comes_good(scenario, *other);
@@ -77,8 +77,8 @@ fn check_setup(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(),
     let position = |unit: usize| {
         let stage = scenario.units[unit].stage;
         let before = scenario.units[..unit].iter().filter(|other| other.stage == stage).count();
-        let event = if stage == SetupHook::Pre { "preStart" } else { "postStart" };
-        (event.to_owned(), u32::try_from(before).expect("few units"))
+        let hook = if stage == SetupHook::Pre { "preStart" } else { "postStart" };
+        (hook.to_owned(), u32::try_from(before).expect("few units"))
     };
     for unit in 0..scenario.units.len() {
         let at = position(unit);
@@ -134,12 +134,12 @@ fn check_starts(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
         if !runs(scenario, unit) {
             continue;
         }
-        let event = match scenario.units[unit].stage {
+        let earliest = match scenario.units[unit].stage {
             SetupHook::Pre => 0,
             SetupHook::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
         };
         let ready =
-            scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(event).max(event);
+            scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(earliest).max(earliest);
         if scenario.is_skipped(unit) {
             over.insert(unit, ready);
             continue;

@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
-    /// Port of the server
+    /// Port of the control plane
     #[arg(long, value_name = "PORT", default_value_t = 7878)]
     port: u16,
     /// Port of the bucket service, which speaks S3
@@ -25,9 +25,9 @@ pub(crate) struct DevArgs {
     /// Folder for everything that is kept
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
-    /// Where outcomes are posted to, as signed CloudEvents
+    /// The URL that notifications are posted to, as signed CloudEvents
     #[arg(long, value_name = "URL")]
-    platform: Option<Url>,
+    platform_url: Option<Url>,
     /// A DynamoDB to keep the table in, such as Amazon's DynamoDB Local, instead of the folder; it has to take any
     /// signature
     #[arg(long, value_name = "URL")]
@@ -37,7 +37,7 @@ pub(crate) struct DevArgs {
     table: String,
     /// Days for which runs, outputs and logs of gone targets are kept; 0 keeps them for good
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
-    retention: u32,
+    retention_days: u32,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
     #[command(flatten)]
@@ -52,14 +52,14 @@ impl DevArgs {
             state: self.state,
             port: Some(self.port),
             s3_port: Some(self.s3_port),
-            platform: self.platform.map(|url| url.to_string()),
-            retention: (self.retention > 0).then(|| DAY.saturating_mul(self.retention)),
+            platform: self.platform_url.map(|url| url.to_string()),
+            retention: (self.retention_days > 0).then(|| DAY.saturating_mul(self.retention_days)),
             dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),
             ..self.cluster.settings(self.pods.containers().await?)?
         })
         .await?;
         output::print(&format!(
-            "server  {}\nS3      {}\nsecrets in {}: token (api), webhookSecret (lifecycle webhooks), platformSecret (outcomes)\nstop with Ctrl-C\n",
+            "server  {}\nS3      {}\nsecrets in {}: token (api), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
             machine.url(),
             machine.s3_url(),
             machine.file().display()

@@ -22,22 +22,22 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
     /// Only the unit of this name
-    #[arg(long, visible_alias = "unit", value_name = "UNIT")]
+    #[arg(long, alias = "step", value_name = "UNIT")]
     unit: Option<String>,
-    /// Only this event, such as preStart
-    #[arg(long, value_name = "EVENT")]
+    /// Only units of this hook, such as preStart
+    #[arg(long, value_name = "HOOK")]
     hook: Option<String>,
-    /// This try, from 1; without it the last one
+    /// This attempt, from 1; without it the last one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
-    /// Print what is said from now on too, until the unit has ended; without --step until the sandbox's run has
+    /// Print what is said from now on too, until the unit has ended; without --unit until the sandbox's run has
     #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
     follow: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The log of one try.
+/// The log of one attempt.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AttemptLog {
@@ -65,7 +65,7 @@ impl LogsArgs {
                 let attempt = attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
                     output::status_line(&format!(
-                        "try {} of {} has no log yet; this is the log of try {attempt}",
+                        "attempt {} of {} has no log yet; this is the log of attempt {attempt}",
                         unit.attempt, unit.key
                     ));
                 }
@@ -95,9 +95,9 @@ impl LogsArgs {
         let mut chosen = Vec::new();
         for run in seen.runs.iter().filter(|run| fits(&self.hook, &run.hook)) {
             for unit in &run.units {
-                let (resource, step) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-                let step = fits(&self.unit, step) || fits(&self.unit, &unit.key);
-                if step && fits(&self.resource, resource) {
+                let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
+                let is_named = fits(&self.unit, name) || fits(&self.unit, &unit.key);
+                if is_named && fits(&self.resource, resource) {
                     chosen.push((run, unit));
                 }
             }
@@ -118,7 +118,7 @@ fn nothing_meant(target: &TargetRef, seen: &TargetDetail) -> CliError {
     }
 }
 
-/// None of these units has a log, or not of this try.
+/// None of these units has a log, or not of this attempt.
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
         let kinds = units.iter().map(|unit| match unit.kind.as_str() {
@@ -130,10 +130,10 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     };
     match attempt {
         Some(attempt) if attempt > pod.attempt => CliError::failed(format!(
-            "try {attempt} of {} has not begun; it is at try {}",
+            "attempt {attempt} of {} has not begun; it is at attempt {}",
             pod.key, pod.attempt
         )),
-        Some(attempt) => CliError::failed(format!("try {attempt} of {} has no log", pod.key)),
+        Some(attempt) => CliError::failed(format!("attempt {attempt} of {} has no log", pod.key)),
         None => CliError::failed(format!("{} has no log yet", pod.key)),
     }
 }
@@ -151,9 +151,9 @@ fn text(logs: &[AttemptLog]) -> String {
     text
 }
 
-/// What is said before a log where there are several.
-fn heading(event: &str, unit: &str, attempt: u32) -> String {
-    format!("==> {event} {unit} try {attempt} <==\n")
+/// The line before a log where there are several.
+fn heading(hook: &str, unit: &str, attempt: u32) -> String {
+    format!("==> {hook} {unit} attempt {attempt} <==\n")
 }
 
 fn clean(log: &str) -> String {

@@ -7,7 +7,6 @@ mod doctor;
 mod graph;
 mod logs;
 mod orphans;
-mod overrides;
 mod plan;
 mod plugin;
 mod retry;
@@ -24,13 +23,13 @@ use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 use crate::target::TargetRef;
 
-/// Gives sandboxes the resources that they need, and takes them away again
+/// Gives sandboxes the resources that they need, and removes them again
 #[derive(Debug, Parser)]
 #[command(
     name = "ebb",
     version,
-    after_help = "Exit codes: 0 done, 1 the run failed or the document is invalid, 2 wrong usage or our error, 130 \
-                  interrupted.\nData goes to standard output, everything else to standard error."
+    after_help = "Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 130 \
+                  interrupted.\nData goes to standard output, messages to standard error."
 )]
 pub(crate) struct EbbCli {
     #[command(flatten)]
@@ -41,38 +40,34 @@ pub(crate) struct EbbCli {
 
 #[derive(Debug, Subcommand)]
 enum EbbCommand {
-    /// Run a sandbox's resources on this machine, once, from files
+    /// Run a sandbox from files on this machine, once
     Run(run::RunArgs),
-    /// Run the server on this machine until Ctrl-C
+    /// Run the control plane on this machine until Ctrl-C
     Dev(dev::DevArgs),
     /// Check each component of a deployment
     Doctor(doctor::DoctorArgs),
     /// Publish, read, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(plugin::PluginCommand),
-    /// Ask for sandboxes and their end
+    /// Create, read and delete sandboxes
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
-    /// Connect clusters and see whether they are there
+    /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Run a part of a plugin
+    /// Run a unit alone, or override a failed one
     #[command(subcommand)]
     Unit(unit::UnitCommand),
-    /// Show what units have logged
+    /// Print the logs of units
     Logs(logs::LogsArgs),
-    /// Explain why a sandbox is not where it should be
+    /// Explain the state of a sandbox and list the next steps
     Why(why::ExplainArgs),
-    /// Draw the units of a sandbox or plugin and what waits for what
+    /// Draw the units of a sandbox or plugin and their dependencies
     Graph(graph::GraphArgs),
-    /// Show what would be done for a sandbox, without doing anything
+    /// Show the plan of a sandbox without running it
     Plan(plan::PlanArgs),
-    /// Try again what has failed
+    /// Retry the failed units of a sandbox
     Retry(retry::RetryArgs),
-    /// Let a failed unit of a stuck sandbox's teardown count as over, and go on
-    Skip(overrides::ForceCompleteArgs),
-    /// End the life of a stuck sandbox, although something of it may be left
-    Abandon(overrides::ForceDeleteArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Says which command applies a document
@@ -84,12 +79,12 @@ enum EbbCommand {
     },
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
-    /// Print the JSON Schema of a document, for editors
+    /// Print the JSON Schema of a document
     Schema(schema::SchemaArgs),
 }
 
 impl EbbCli {
-    /// Does what was asked for.
+    /// Runs the command.
     pub(crate) async fn run(self) -> Result<Exit, CliError> {
         let server = &self.server;
         match self.command {
@@ -99,7 +94,7 @@ impl EbbCli {
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
             EbbCommand::Cluster(command) => command.run(server).await,
-            EbbCommand::Unit(command) => command.run().await,
+            EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Why(args) => args.run(&connect(server)?).await,
             EbbCommand::Graph(args) => args.run(server).await,
@@ -108,8 +103,6 @@ impl EbbCli {
                 .with_hint("ebb plugin apply -f FILE")),
             EbbCommand::Plan(args) => args.run(server).await,
             EbbCommand::Retry(args) => args.run(&connect(server)?).await,
-            EbbCommand::Skip(args) => args.run(&connect(server)?).await,
-            EbbCommand::Abandon(args) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Completions(args) => args.run(),
             EbbCommand::Schema(args) => args.run(),

@@ -51,9 +51,9 @@ impl PlanArgs {
 /// The plan as text, with a line end.
 fn text(name: &str, preview: &PlanPreview) -> String {
     let mut text = format!("{name}  {}\n", preview.digest);
-    for event in &preview.hooks {
-        let _ = writeln!(text, "\n{}", event.hook);
-        for (position, unit) in event.units.iter().enumerate() {
+    for hook in &preview.hooks {
+        let _ = writeln!(text, "\n{}", hook.hook);
+        for (position, unit) in hook.units.iter().enumerate() {
             let place = unit.cluster.as_ref().map(|cluster| format!(" in {cluster}")).unwrap_or_default();
             let _ = writeln!(text, "  {}. {}  {}{place}", position + 1, unit.key, unit.kind);
             let mut seen = Vec::new();
@@ -128,7 +128,7 @@ mod tests {
     fn order_edges_and_inputs_are_shown() {
         let preview: PlanPreview = serde_json::from_value(serde_json::json!({
             "digest": "sha256:0123",
-            "events": [{"event": "preStart", "units": [
+            "hooks": [{"hook": "preStart", "units": [
                 {"unit": "db/provision", "kind": "pod", "after": [], "rendered": {"inputs": [
                     {"name": "region", "value": "eu-west-1", "env": "AWS_REGION", "path": null},
                     {"name": "tags", "value": null, "env": "TAGS", "path": "/in/tags"},

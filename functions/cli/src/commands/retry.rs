@@ -29,7 +29,7 @@ impl RetryArgs {
 
 fn text(retried: &RetryResponse) -> String {
     match retried.units.as_slice() {
-        [] => format!("Nothing of {} is to be tried again\n", retried.run),
-        units => format!("Tried again in {}: {}\n", retried.run, units.join(", ")),
+        [] => format!("Nothing to retry in {}\n", retried.run),
+        units => format!("Retrying in {}: {}\n", retried.run, units.join(", ")),
     }
 }

@@ -1,4 +1,4 @@
-//! `ebb run`: the whole life of a sandbox on this machine, from files.
+//! `ebb run`: the whole lifecycle of a sandbox on this machine, from files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ pub(crate) struct RunArgs {
     plugins: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
-    /// Take everything away again once it is ready
+    /// Delete the sandbox once it is ready
     #[arg(long)]
     rm: bool,
     /// Folder for everything that is kept
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
-    /// How long it may take to become ready, and again to be taken away; without it as long as its units may
-    #[arg(long, value_name = "TIME", value_parser = timing::parse)]
+    /// How long it may take to become ready, and again to be deleted; without it as long as its units may
+    #[arg(long, value_name = "DURATION", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
     output: OutputArgs,
@@ -102,12 +102,13 @@ impl RunArgs {
         let units = self.cluster.settings(self.pods.containers().await?)?;
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
-        let life = WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
+        let instance =
+            WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.rm { ReadyAction::Delete } else { ReadyAction::Keep };
         let mut running = LocalSandbox {
             machine: &machine,
             client,
-            instance: life,
+            instance,
             interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
             last: None,
@@ -150,7 +151,7 @@ impl LocalSandbox<'_> {
             publish(&self.client, plugin).await?;
         }
         let preview = self.client.preview(document.expanded()).await?;
-        let after_ready = preview.hooks.iter().any(|event| event.hook == "postStart");
+        let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         request(&self.client, LifecycleType::Created, &self.instance, Some(document.expanded())).await?;
         let ended = self.follow(goal, 0).await?;
@@ -162,7 +163,7 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::Deleted => {
                 return Err(CliError::failed(format!(
-                    "{} was taken away by somebody else",
+                    "{} was deleted by another client",
                     self.instance.target
                 )));
             }
@@ -172,7 +173,9 @@ impl LocalSandbox<'_> {
                 Exit::Failed
             }
             FollowEnd::Interrupted(_) => {
-                output::status_line("interrupted: what was made is taken away; Ctrl-C again leaves at once");
+                output::status_line(
+                    "interrupted: its resources are being deleted; Ctrl-C again leaves at once",
+                );
                 return self.delete(Exit::Interrupted, 1).await;
             }
         };
@@ -234,7 +237,7 @@ impl LocalSandbox<'_> {
         Ok(ended)
     }
 
-    /// Takes away what was made. `exit` is the code if that works; `interrupts` have been seen before.
+    /// Deletes the sandbox. `exit` is the code if that succeeds; `interrupts` have been seen before.
     async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<RunEnd, CliError> {
         request(&self.client, LifecycleType::Deleted, &self.instance, None).await?;
         match self.follow(FollowGoal::Gone, interrupts).await? {
@@ -248,7 +251,7 @@ impl LocalSandbox<'_> {
                 explain(&self.client, &self.instance.target).await;
                 let target = &self.instance.target;
                 output::status_line(&format!(
-                    "{target} is stuck; to go on: `ebb dev` and then `ebb retry {}`",
+                    "{target} is stuck; to continue: `ebb dev` and then `ebb retry {}`",
                     named(target)
                 ));
                 Ok(RunEnd::Ended(Exit::Failed))
@@ -262,7 +265,7 @@ impl LocalSandbox<'_> {
                 Ok(RunEnd::Ended(Exit::Failed))
             }
             FollowEnd::Interrupted(_) if interrupts == 0 => {
-                output::status_line("interrupted: it is being taken away; Ctrl-C again leaves at once");
+                output::status_line("interrupted: it is being deleted; Ctrl-C again leaves at once");
                 Box::pin(self.delete(Exit::Interrupted, 1)).await
             }
             FollowEnd::Interrupted(_) => {
@@ -299,7 +302,7 @@ fn outputs(seen: &TargetDetail) -> String {
 }
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
-    // Who forgets a target forgets its runs: those that were seen before are kept.
+    // A server that forgets a target forgets its runs: those that were seen before are kept.
     let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
     for run in &reached.runs {
         if !runs.iter().any(|other| other.id == run.id) {
@@ -319,13 +322,13 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
     }
 }
 
-/// What is left when somebody leaves at once, and how to go on.
-fn remaining_text(last: Option<&TargetDetail>, life: &WatchedInstance) -> String {
+/// The text after an exit at once: units with resources that may remain, and how to continue.
+fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance) -> String {
     let undone: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let what = if undone.is_empty() { "nothing that is known of".to_owned() } else { undone.join(", ") };
     format!(
-        "left at once; what these units made may still be there: {what}\n  to go on: `ebb dev` and then `ebb sandbox delete {}`",
-        named(&life.target)
+        "left at once; resources of these units may remain: {what}\n  to continue: `ebb dev` and then `ebb sandbox delete {}`",
+        named(&instance.target)
     )
 }
 
@@ -354,10 +357,10 @@ mod tests {
             ["db/provision", "db/seed", "billing/register", "queue/create"]
         );
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
-        insta::assert_snapshot!(remaining_text(None, &life), @r"
-        left at once; what these units made may still be there: nothing that is known of
-          to go on: `ebb dev` and then `ebb sandbox delete pr-1`
+        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
+        insta::assert_snapshot!(remaining_text(None, &instance), @r"
+        left at once; resources of these units may remain: nothing that is known of
+          to continue: `ebb dev` and then `ebb sandbox delete pr-1`
         ");
     }
 }

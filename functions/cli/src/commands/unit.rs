@@ -1,5 +1,6 @@
-//! `ebb unit …`: one unit alone, by default as a process of this machine.
+//! `ebb unit …`: runs one unit alone, by default as a process of this machine, or overrides one of a sandbox.
 
+pub(crate) mod force_complete;
 mod remote;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::interrupt::InterruptCount;
 use crate::lifecycle::fresh_uid;
 use crate::output::OutputArgs;
 use crate::progress::labels;
+use crate::server::ServerArgs;
 use crate::{cluster, offline, pods, server, why};
 
 use self::remote::SingleScript;
@@ -37,6 +39,8 @@ use self::remote::SingleScript;
 pub(crate) enum UnitCommand {
     /// Run one pod unit: its log to standard error, its outputs to standard output
     Run(Box<UnitRunArgs>),
+    /// Mark a failed teardown unit as complete
+    ForceComplete(force_complete::ForceCompleteArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,9 +69,10 @@ pub(crate) struct UnitRunArgs {
 }
 
 impl UnitCommand {
-    pub(crate) async fn run(self) -> Result<Exit, CliError> {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Run(args) => args.run().await,
+            Self::ForceComplete(args) => args.run(&super::connect(server)?).await,
         }
     }
 }
@@ -143,7 +148,7 @@ fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
 }
 
 fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
-    plugin.hooks.iter().flat_map(|event| &event.units).map(|unit| unit.name.value.as_str())
+    plugin.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.name.value.as_str())
 }
 
 fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
@@ -161,16 +166,16 @@ fn script(
     name: &str,
     mut given: BTreeMap<String, String>,
 ) -> Result<(ScriptTask, Duration), CliError> {
-    let found = plan.hooks.iter().enumerate().find_map(|(event, of)| {
+    let found = plan.hooks.iter().enumerate().find_map(|(hook, of)| {
         let unit = of
             .units
             .iter()
             .position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
-        Some((event, unit))
+        Some((hook, unit))
     });
-    let (event, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
-    let at = UnitRef { hook: plan.hooks[event].hook, unit: u32::try_from(position).unwrap_or(u32::MAX) };
-    let unit = &mut plan.hooks[event].units[position];
+    let (hook, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
+    let at = UnitRef { hook: plan.hooks[hook].hook, unit: u32::try_from(position).unwrap_or(u32::MAX) };
+    let unit = &mut plan.hooks[hook].units[position];
     let Action::Pod(pod) = unit.action.clone() else {
         return Err(CliError::failed(format!(
             "{name} is a {} unit, and only a pod's script can run alone",
@@ -198,7 +203,7 @@ fn script(
         namespace: pod.namespace,
         pod_template: pod.pod_template,
         text: pod.script,
-        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), &plan.hooks[event].event),
+        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), at.hook.name()),
         inputs: inputs.into_iter().map(script_input).collect(),
         outputs: unit
             .outputs
@@ -243,7 +248,7 @@ fn key() -> String {
 }
 
 /// The variables that a script finds in every run.
-fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, event: &str) -> Vec<(String, String)> {
+fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, hook: &str) -> Vec<(String, String)> {
     let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
     // An undo has the key of what it undoes.
     let (key_resource, key_unit) = undone.unwrap_or(unit).key.split_once('/').unwrap_or(("", name));
@@ -251,7 +256,7 @@ fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, event: &str) -> Vec<(
     let pairs = [
         ("EBB_KEY", id::unit_key(&key, key_resource, key_unit)),
         ("EBB_ATTEMPT", "1".to_owned()),
-        ("EBB_EVENT", event.to_owned()),
+        ("EBB_HOOK", hook.to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
         ("EBB_UNIT", name.to_owned()),
         ("EBB_TARGET_KIND", "sandbox".to_owned()),

@@ -7,9 +7,9 @@ use super::PlanDiagram;
 /// The text, with a line end.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(&graph.title));
-    for (number, event) in graph.hooks.iter().enumerate() {
-        let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&event.name));
-        for (position, unit) in event.units.iter().enumerate() {
+    for (number, hook) in graph.hooks.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&hook.name));
+        for (position, unit) in hook.units.iter().enumerate() {
             let shape = match unit.kind.as_str() {
                 "webhook" => " shape=oval",
                 "object" => " shape=component",
@@ -17,7 +17,7 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
             };
             let _ = writeln!(text, "    e{number}u{position} [label={}{shape}];", quoted(&unit.key));
         }
-        for edge in &event.edges {
+        for edge in &hook.edges {
             let label = quoted(&edge.label);
             let _ = writeln!(text, "    e{number}u{} -> e{number}u{} [label={label}];", edge.from, edge.to);
         }

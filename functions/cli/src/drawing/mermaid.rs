@@ -7,9 +7,9 @@ use super::PlanDiagram;
 /// The text, with a line end.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", yaml(&graph.title));
-    for (number, event) in graph.hooks.iter().enumerate() {
-        let _ = writeln!(text, "  subgraph e{number} [\"{}\"]", escaped(&event.name));
-        for (position, unit) in event.units.iter().enumerate() {
+    for (number, hook) in graph.hooks.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph e{number} [\"{}\"]", escaped(&hook.name));
+        for (position, unit) in hook.units.iter().enumerate() {
             let (open, close) = match unit.kind.as_str() {
                 "webhook" => ("([", "])"),
                 "object" => ("[[", "]]"),
@@ -17,7 +17,7 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
             };
             let _ = writeln!(text, "    e{number}u{position}{open}\"{}\"{close}", escaped(&unit.key));
         }
-        for edge in &event.edges {
+        for edge in &hook.edges {
             let label = escaped(&edge.label);
             let _ = writeln!(text, "    e{number}u{} -->|\"{label}\"| e{number}u{}", edge.from, edge.to);
         }

@@ -26,11 +26,11 @@ pub(crate) enum DiagramFormat {
 pub(crate) struct PlanDiagram {
     /// What it is the graph of.
     pub(crate) title: String,
-    /// The events in the order of a life.
+    /// The hooks in the order of a life.
     pub(crate) hooks: Vec<HookDiagram>,
 }
 
-/// One event.
+/// One hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HookDiagram {
     /// `preStart`, …
@@ -65,8 +65,8 @@ impl PlanDiagram {
     /// The graph of a plan.
     pub(crate) fn new(title: &str, plan: &Plan) -> Self {
         let all = compile::edges(plan);
-        let events = plan.hooks.iter().map(|event| {
-            let units: Vec<DiagramNode> = event
+        let hooks = plan.hooks.iter().map(|hook| {
+            let units: Vec<DiagramNode> = hook
                 .units
                 .iter()
                 .map(|unit| DiagramNode { key: unit.key.clone(), kind: unit.action.kind().to_owned() })
@@ -74,7 +74,7 @@ impl PlanDiagram {
             let positions: std::collections::HashMap<&str, usize> =
                 units.iter().enumerate().map(|(position, node)| (node.key.as_str(), position)).collect();
             let mut edges: Vec<DiagramEdge> = Vec::new();
-            for edge in all.iter().filter(|edge| edge.hook == event.event) {
+            for edge in all.iter().filter(|edge| edge.hook == hook.hook) {
                 let (Some(&from), Some(&to)) =
                     (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
                 else {
@@ -92,9 +92,9 @@ impl PlanDiagram {
                     _ => edges.push(DiagramEdge { from, to, label }),
                 }
             }
-            HookDiagram { name: event.event.clone(), units, edges }
+            HookDiagram { name: hook.hook.name().to_owned(), units, edges }
         });
-        Self { title: title.to_owned(), hooks: events.collect() }
+        Self { title: title.to_owned(), hooks: hooks.collect() }
     }
 
     /// Draws it.

@@ -12,9 +12,9 @@ const WIDTH: usize = 160;
 /// The text, with a line end.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("{}\n", graph.title);
-    for event in &graph.hooks {
-        text.push_str(&format!("\n{}\n", event.name));
-        text.push_str(&picture(event).unwrap_or_else(|| list(event)));
+    for hook in &graph.hooks {
+        text.push_str(&format!("\n{}\n", hook.name));
+        text.push_str(&picture(hook).unwrap_or_else(|| list(hook)));
     }
     if graph.hooks.is_empty() {
         text.push_str("\nno units\n");
@@ -22,15 +22,15 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
     text
 }
 
-fn picture(event: &HookDiagram) -> Option<String> {
-    if event.units.len() > DRAWN || event.edges.is_empty() {
+fn picture(hook: &HookDiagram) -> Option<String> {
+    if hook.units.len() > DRAWN || hook.edges.is_empty() {
         return None;
     }
     let mut drawn = ascii_dag::Graph::new();
-    for (position, unit) in event.units.iter().enumerate() {
+    for (position, unit) in hook.units.iter().enumerate() {
         drawn.add_node(position, unit.key.as_str());
     }
-    for edge in &event.edges {
+    for edge in &hook.edges {
         drawn.add_edge(edge.from, edge.to, None);
     }
     let text = drawn.compute_layout().render_string(&RenderOptions::plain());
@@ -39,14 +39,14 @@ fn picture(event: &HookDiagram) -> Option<String> {
     fits.then(|| lines.iter().map(|line| format!("  {line}\n")).collect())
 }
 
-fn list(event: &HookDiagram) -> String {
+fn list(hook: &HookDiagram) -> String {
     let mut text = String::new();
-    for (position, unit) in event.units.iter().enumerate() {
-        let after: Vec<&str> = event
+    for (position, unit) in hook.units.iter().enumerate() {
+        let after: Vec<&str> = hook
             .edges
             .iter()
             .filter(|edge| edge.to == position)
-            .map(|edge| event.units[edge.from].key.as_str())
+            .map(|edge| hook.units[edge.from].key.as_str())
             .collect();
         let after = if after.is_empty() { String::new() } else { format!("  after {}", after.join(", ")) };
         text.push_str(&format!("  {}{after}\n", unit.key));

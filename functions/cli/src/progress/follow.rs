@@ -144,7 +144,7 @@ pub(crate) async fn follow(
     Ok(ended)
 }
 
-/// When tries were first seen to run: their start, as long as the server does not know it.
+/// When attempts were first seen to run: their start, as long as the server does not know it.
 #[derive(Default)]
 struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 

@@ -22,8 +22,8 @@ pub(crate) fn phase(phase: TargetState) -> &'static str {
 /// Returns the phase of a target, with what is special about its end.
 pub(crate) fn target_state(target: &TargetInfo) -> String {
     let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
-    let waived = target.overridden.then_some("waived");
-    let notes: Vec<&str> = expired.into_iter().chain(waived).collect();
+    let overridden = target.overridden.then_some("overridden");
+    let notes: Vec<&str> = expired.into_iter().chain(overridden).collect();
     match notes.is_empty() {
         true => phase(target.phase).to_owned(),
         false => format!("{} ({})", phase(target.phase), notes.join(", ")),
@@ -77,27 +77,27 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
         ReasonCode::Failed => "failed",
         ReasonCode::Cancelled => "cancelled",
         ReasonCode::Skipped => "skipped",
-        ReasonCode::Overridden => "waived",
+        ReasonCode::Overridden => "overridden",
     }
 }
 
 /// Where a unit stands: on what it waits, since when, until when.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
-    let number = tries(unit);
-    let tries = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
+    let number = attempt_number(unit);
+    let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
-        UnitState::Waiting if waiting_for.is_empty() => "about to be sent".to_owned(),
+        UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
         UnitState::Waiting => format!("waits for {}", abbreviated(waiting_for)),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
             let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
-            let next = next.map(|time| format!(", asked again in {}", timing::length(time)));
+            let next = next.map(|time| format!(", next request in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
             let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::why::printable(line)));
             let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
-            format!("{since}{tries}{next}{left}{progress}")
+            format!("{since}{attempts}{next}{left}{progress}")
         }
         UnitState::Retrying => {
             let next = unit.next.as_deref().and_then(|at| timing::until(at, now));
@@ -106,29 +106,29 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             format!("{number} {next}{}", after.unwrap_or_default())
         }
         UnitState::Succeeded => {
-            let tries = if unit.attempt > 1 { tries } else { String::new() };
-            format!("succeeded{}{tries}", took(unit))
+            let attempts = if unit.attempt > 1 { attempts } else { String::new() };
+            format!("succeeded{}{attempts}", took(unit))
         }
         UnitState::Skipped => format!("skipped{}", why(unit)),
-        UnitState::Failed => format!("failed{}{tries}{}", took(unit), why(unit)),
+        UnitState::Failed => format!("failed{}{attempts}{}", took(unit), why(unit)),
         UnitState::Blocked => {
             let why = match (&unit.reason, waiting_for) {
                 (None, [_, ..]) => format!(": waits for {}", abbreviated(waiting_for)),
                 _ => why(unit),
             };
-            format!("never starts{why}")
+            format!("blocked{why}")
         }
         UnitState::Cancelled => format!("cancelled{}{}", took(unit), why(unit)),
     }
 }
 
-/// `try 1/3`; after a retry by an operator also the number that its logs have.
-fn tries(unit: &UnitDetail) -> String {
-    let UnitDetail { attempt, max_attempts: attempts, attempt_in_series: number, .. } = unit;
+/// `attempt 1/3`; after a retry by an operator also the number that its logs have.
+fn attempt_number(unit: &UnitDetail) -> String {
+    let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
     if number == attempt {
-        format!("try {number}/{attempts}")
+        format!("attempt {number}/{max_attempts}")
     } else {
-        format!("try {number}/{attempts} (#{attempt})")
+        format!("attempt {number}/{max_attempts} (#{attempt})")
     }
 }
 

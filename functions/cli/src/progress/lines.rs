@@ -87,7 +87,7 @@ mod tests {
         sandbox/pr-1  stopping
         preStart  failed: 1 failed, 1 blocked, 4 succeeded, 1 skipped
         postStop  begins: 1 unit
-        postStop  db/drop  running 1.0s, try 1/3
+        postStop  db/drop  running 1.0s, attempt 1/3
         ");
     }
 

@@ -93,7 +93,7 @@ pub(crate) fn counted(units: &[UnitDetail]) -> String {
         let word = match unit.state {
             UnitState::Waiting => "waiting",
             UnitState::Running => "running",
-            UnitState::Retrying => "to be tried again",
+            UnitState::Retrying => "retrying",
             UnitState::Succeeded => "succeeded",
             UnitState::Skipped => "skipped",
             UnitState::Failed => "failed",

@@ -52,7 +52,7 @@ fn schemas_and_completions_are_complete() {
     for shell in ["bash", "zsh", "fish"] {
         let out = ebb().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(out.stdout).unwrap();
-        assert!(out.status.success() && script.contains("then-delete"), "{shell}");
+        assert!(out.status.success() && script.contains("wait-timeout"), "{shell}");
     }
 }
 

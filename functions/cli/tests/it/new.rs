@@ -15,9 +15,9 @@ const AT_ONCE: usize = 2;
 /// Which script fails, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DocumentFault {
-    /// The script that creates, in every try.
+    /// The script that creates, in every attempt.
     Create,
-    /// The script that deletes, in its first try.
+    /// The script that deletes, in its first attempt.
     Delete,
 }
 
@@ -73,7 +73,7 @@ fn run(folder: &Path, plugin: &str) -> Output {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: one\nresources: {thing: {plugin: thing}}\n";
     fs::write(folder.join("sandbox.yaml"), sandbox).unwrap();
     let mut command = Command::new(EBB);
-    command.current_dir(folder).args(["run", "sandbox.yaml", "--plugin", "plugin.yaml", "--then-delete"]);
+    command.current_dir(folder).args(["run", "sandbox.yaml", "--plugin", "plugin.yaml", "--rm"]);
     command.args(["-o", "json", "--state", "state"]).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -93,8 +93,9 @@ fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
     assert_eq!(json["phase"], "gone", "{case}");
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
     assert_eq!(place.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
-    // A script that failed in its first try has had another one.
-    let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("try ");
+    // A script that failed in its first attempt has had another one.
+    let again =
+        |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
     assert!(
         fault == DocumentFault::Create || case.lines().any(again),
         "the script that deletes did not fail: {case}"

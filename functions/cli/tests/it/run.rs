@@ -55,7 +55,7 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
 #[test]
 fn a_reader_that_goes_away_leaves_nothing_behind() {
     let state = tempfile::tempdir().unwrap();
-    let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--then-delete"]);
+    let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm"]);
     // No collector listens there. The command succeeds all the same.
     let mut child = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap();
     drop(child.stdout.take());

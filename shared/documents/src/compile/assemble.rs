@@ -7,7 +7,6 @@ use ebb_engine::MAX_UNITS;
 use super::canonical::PLAN_VERSION;
 use super::clusters;
 use super::collector::DiagnosticCollector;
-use super::defaults::hook_name;
 use super::order::{self, CycleStep};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::removal;
@@ -24,7 +23,7 @@ use crate::plan::{
 
 const HOOKS: [HookName; 4] = [HookName::PreStart, HookName::PostStart, HookName::PreStop, HookName::PostStop];
 
-/// Gives every unit its place: events in the order of a life, in each the resources in the order of the sandbox.
+/// Gives every unit its place: hooks in the order of a life, in each the resources in the order of the sandbox.
 pub(super) fn place(
     report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
@@ -44,12 +43,10 @@ pub(super) fn place(
     let kept = instances.iter().flat_map(|instance| &instance.checked.units);
     let kept = kept.filter(|unit| removal::is_kept(unit.hook, &unit.plan.action)).count();
     *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
-    for (moment, count) in counts {
+    for (hook, count) in counts {
         if count as usize > MAX_UNITS {
-            let message = format!(
-                "{} has {count} units over all resources; the limit is {MAX_UNITS}",
-                hook_name(moment)
-            );
+            let message =
+                format!("{} has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
             report.push(report.error("limit", sandbox.name.at, message));
         }
     }
@@ -63,17 +60,14 @@ pub(super) fn plan(
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) -> Plan {
-    let mut events: BTreeMap<HookName, Vec<UnitPlan>> = BTreeMap::new();
+    let mut units_of: BTreeMap<HookName, Vec<UnitPlan>> = BTreeMap::new();
     for (number, instance) in instances.iter().enumerate() {
         for unit in &instance.checked.units {
             let made = unit_plan(report, number, instance, unit, wires);
-            events.entry(unit.hook).or_default().push(made);
+            units_of.entry(unit.hook).or_default().push(made);
         }
     }
-    let events = HOOKS.into_iter().filter_map(|moment| {
-        let units = events.remove(&moment)?;
-        Some(HookPlan { event: hook_name(moment).to_owned(), hook: moment, units })
-    });
+    let hooks = HOOKS.into_iter().filter_map(|hook| Some(HookPlan { hook, units: units_of.remove(&hook)? }));
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),
@@ -82,7 +76,7 @@ pub(super) fn plan(
     };
     let resources =
         instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
-    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: events.collect() }
+    Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect() }
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
@@ -170,11 +164,11 @@ fn too_early(
         "`{}/{}` in {} reads param `{param}`, which is wired to what is made later, in {}",
         instance.name,
         unit.doc.name.value,
-        hook_name(unit.hook),
-        hook_name(made.hook)
+        unit.hook.name(),
+        made.hook.name()
     );
-    let help = "an event reads its own outputs and those of earlier events";
-    report.error("event-order", at, message).help(help)
+    let help = "a hook reads its own outputs and those of earlier hooks";
+    report.error("hook-order", at, message).help(help)
 }
 
 /// Refuses cycles over several resources; those within one have been found in its plugin.
@@ -184,21 +178,21 @@ pub(super) fn check_cycles(
     instances: &[BoundResource<'_>],
     wires: &ResourceReads<'_>,
 ) {
-    for event in &plan.hooks {
+    for hook in &plan.hooks {
         let dependencies: Vec<Vec<usize>> =
-            event.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
+            hook.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
         let Some(cycle) = order::cycle(&dependencies) else { continue };
-        let names: Vec<&str> = cycle.iter().map(|&n| event.units[n].key.as_str()).collect();
+        let names: Vec<&str> = cycle.iter().map(|&n| hook.units[n].key.as_str()).collect();
         let steps: Vec<CycleStep> = cycle
             .windows(2)
             .filter_map(|pair| {
                 let [from, to] = *pair else { return None };
-                let to = UnitRef { hook: event.hook, unit: u32::try_from(to).ok()? };
+                let to = UnitRef { hook: hook.hook, unit: u32::try_from(to).ok()? };
                 reason(
                     plan,
                     instances,
                     wires,
-                    UnitRef { hook: event.hook, unit: u32::try_from(from).ok()? },
+                    UnitRef { hook: hook.hook, unit: u32::try_from(from).ok()? },
                     to,
                 )
             })
@@ -239,23 +233,23 @@ fn reason(
 
 /// Adds teardown order to the plan.
 pub(super) fn order_teardown(plan: &mut Plan) {
-    let removals = plan.hook_plan(HookName::PostStop).into_iter().flat_map(|event| &event.units);
+    let removals = plan.hook_plan(HookName::PostStop).into_iter().flat_map(|hook| &hook.units);
     if plan.resources.len() < 2 && !removals.into_iter().any(|unit| unit.action == Action::Removal) {
         return;
     }
     let mut users: HashMap<UnitRef, Vec<UnitRef>> = HashMap::new();
-    for event in plan.hooks.iter().filter(|event| event.hook <= HookName::PostStart) {
-        for (number, unit) in event.units.iter().enumerate() {
-            let at = UnitRef { hook: event.hook, unit: u32::try_from(number).unwrap_or(u32::MAX) };
-            let waits = unit.dependencies.iter().map(|&unit| UnitRef { hook: event.hook, unit });
+    for hook in plan.hooks.iter().filter(|hook| hook.hook <= HookName::PostStart) {
+        for (number, unit) in hook.units.iter().enumerate() {
+            let at = UnitRef { hook: hook.hook, unit: u32::try_from(number).unwrap_or(u32::MAX) };
+            let waits = unit.dependencies.iter().map(|&unit| UnitRef { hook: hook.hook, unit });
             let used: BTreeSet<UnitRef> = waits.chain(unit.reads.iter().map(|read| read.at)).collect();
             used.into_iter().for_each(|used| users.entry(used).or_default().push(at));
         }
     }
-    let Some(event) = plan.hooks.iter_mut().find(|event| event.hook == HookName::PostStop) else {
+    let Some(hook) = plan.hooks.iter_mut().find(|hook| hook.hook == HookName::PostStop) else {
         return;
     };
-    let undoing: Vec<TeardownUnit<'_>> = event
+    let undoing: Vec<TeardownUnit<'_>> = hook
         .units
         .iter()
         .map(|unit| TeardownUnit {
@@ -275,11 +269,11 @@ pub(super) fn order_teardown(plan: &mut Plan) {
         .collect();
     let edges = teardown::edges(&undoing, &users);
     for (waits, first) in edges {
-        if let (Some(unit), Ok(first)) = (event.units.get_mut(waits), u32::try_from(first)) {
+        if let (Some(unit), Ok(first)) = (hook.units.get_mut(waits), u32::try_from(first)) {
             unit.dependencies.push(first);
         }
     }
-    for unit in &mut event.units {
+    for unit in &mut hook.units {
         unit.dependencies.sort_unstable();
         unit.dependencies.dedup();
     }

@@ -45,22 +45,12 @@ pub const RETRY_CLASSES: [&str; 14] = [
     "outOfMemory",
 ];
 
-/// The name of an event in documents.
-pub fn hook_name(moment: HookName) -> &'static str {
-    match moment {
-        HookName::PreStart => "preStart",
-        HookName::PostStart => "postStart",
-        HookName::PreStop => "preStop",
-        HookName::PostStop => "postStop",
-    }
-}
-
 /// Tries in all.
-pub(super) fn attempts(moment: HookName) -> u32 {
-    if moment == HookName::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
+pub(super) fn attempts(hook: HookName) -> u32 {
+    if hook == HookName::PostStop { TEARDOWN_ATTEMPTS } else { ATTEMPTS }
 }
 
 /// The bound of every wait.
-pub(super) fn max_backoff(moment: HookName) -> u64 {
-    if moment == HookName::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
+pub(super) fn max_backoff(hook: HookName) -> u64 {
+    if hook == HookName::PostStop { TEARDOWN_MAX_BACKOFF_MS } else { MAX_BACKOFF_MS }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Action, HookPlan, Plan, UnitPlan};
+use crate::plan::{Action, HookName, HookPlan, Plan, UnitPlan};
 
-/// One unit waits for another one of the same event.
+/// One unit waits for another one of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DependencyEdge {
-    pub hook: String,
+    pub hook: HookName,
     /// The key of the unit that comes first.
     pub from: String,
     /// The key of the unit that waits.
@@ -25,23 +25,23 @@ pub enum EdgeReason {
     TeardownOrder,
 }
 
-/// Every edge of every event, in the order of the events and of the waiting units. A unit that reads two outputs of
+/// Every edge of every hook, in the order of the hooks and of the waiting units. A unit that reads two outputs of
 /// another gives two edges.
 pub fn edges(plan: &Plan) -> Vec<DependencyEdge> {
     plan.hooks.iter().flat_map(hook_edges).collect()
 }
 
-fn hook_edges(event: &HookPlan) -> Vec<DependencyEdge> {
+fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
     let mut edges = Vec::new();
-    for unit in &event.units {
+    for unit in &hook.units {
         let mut outputs: HashMap<u32, Vec<&str>> = HashMap::new();
-        for read in unit.reads.iter().filter(|read| read.at.hook == event.hook) {
+        for read in unit.reads.iter().filter(|read| read.at.hook == hook.hook) {
             outputs.entry(read.at.unit).or_default().push(&read.output);
         }
         for &dependency in &unit.dependencies {
-            let Some(first) = event.units.get(dependency as usize) else { continue };
+            let Some(first) = hook.units.get(dependency as usize) else { continue };
             let edge = |why| DependencyEdge {
-                hook: event.event.clone(),
+                hook: hook.hook,
                 from: first.key.clone(),
                 to: unit.key.clone(),
                 reason: why,

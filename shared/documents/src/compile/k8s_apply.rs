@@ -104,12 +104,12 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
             None
         }
     };
-    let mut events = Vec::new();
+    let mut hooks = Vec::new();
     if let Some((name, data)) = &data {
-        events.extend(manifests(report, data).map(|manifests| {
+        hooks.extend(manifests(report, data).map(|manifests| {
             let unit = unit(name.at, At { value: TemplateTree::List(manifests), at: data.at }, ready);
-            let event = At { value: "preStart".to_owned(), at: name.at };
-            HookDoc { name: event, hook: HookName::PreStart, units: vec![unit] }
+            let hook_name = At { value: "preStart".to_owned(), at: name.at };
+            HookDoc { name: hook_name, hook: HookName::PreStart, units: vec![unit] }
         }));
     }
     PluginDoc {
@@ -121,7 +121,7 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
         expanded: data.map(|(_, data)| data.value).unwrap_or_default(),
         params: Vec::new(),
         runners: Vec::new(),
-        hooks: events,
+        hooks,
         outputs: Vec::new(),
     }
 }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use ebb_engine::MAX_UNITS;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::defaults::hook_name;
 use super::order::{self, CycleStep};
 use super::params;
 use super::sensitive::{self, Sensitivity, TextRole};
@@ -62,20 +61,20 @@ pub(super) fn check<'a>(
 
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for event in &plugin.hooks {
-        if event.units.len() > MAX_UNITS {
+    for hook in &plugin.hooks {
+        if hook.units.len() > MAX_UNITS {
             let message =
-                format!("{} has {} units; the limit is {MAX_UNITS}", event.name.value, event.units.len());
-            report.push(report.error("limit", event.name.at, message));
+                format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.units.len());
+            report.push(report.error("limit", hook.name.at, message));
             return Err(report.found);
         }
-        for doc in &event.units {
+        for doc in &hook.units {
             if !report.spend(UNIT_STEPS, doc.name.at) {
                 break;
             }
             if let Some(&first) = by_name.get(doc.name.value.as_str()) {
                 let message = format!("unit `{}` is there twice", doc.name.value);
-                let help = "a unit's name is unique over all events of its plugin";
+                let help = "a unit's name is unique over all hooks of its plugin";
                 let first = units[first].doc.name.at;
                 report.push(
                     report
@@ -86,7 +85,7 @@ pub(super) fn check<'a>(
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
-            units.push(unit::compile(&mut report, plugin, doc, event.hook));
+            units.push(unit::compile(&mut report, plugin, doc, hook.hook));
         }
     }
     let mut checked = CheckedPlugin {
@@ -126,7 +125,7 @@ impl<'a> CheckedPlugin<'a> {
         })
     }
 
-    /// Checks that what a place reads is there and may be read in this event.
+    /// Checks that what a place reads is there and may be read in this hook.
     fn check_use(
         &self,
         report: &mut DiagnosticCollector,
@@ -169,15 +168,15 @@ impl<'a> CheckedPlugin<'a> {
                     return Err(report.error_in("cycle", &found.spot, message).help(help));
                 }
                 if producer.hook > reader.hook {
-                    let (early, late) = (hook_name(reader.hook), hook_name(producer.hook));
+                    let (early, late) = (reader.hook.name(), producer.hook.name());
                     let message = format!(
                         "`{}` in {early} reads `{unit}`, which runs later, in {late}",
                         reader.doc.name.value
                     );
-                    let diagnostic = report.error_in("event-order", &found.spot, message);
+                    let diagnostic = report.error_in("hook-order", &found.spot, message);
                     return Err(diagnostic
                         .related(producer.doc.name.at, "the unit")
-                        .help("an event reads its own outputs and those of earlier events"));
+                        .help("a hook reads its own outputs and those of earlier hooks"));
                 }
                 Ok(())
             }
@@ -226,9 +225,9 @@ impl<'a> CheckedPlugin<'a> {
                 if first == at {
                     report.push(report.error("cycle", name.at, format!("`{}` waits for itself", name.value)));
                 } else if self.units[first].hook != unit.hook {
-                    let message = format!("`{}` runs in {}", name.value, hook_name(self.units[first].hook));
-                    let help = "`after` is for units of the same event; earlier events are over anyway";
-                    report.push(report.error("event-order", name.at, message).help(help));
+                    let message = format!("`{}` runs in {}", name.value, self.units[first].hook.name());
+                    let help = "`after` is for units of the same hook; earlier hooks are over anyway";
+                    report.push(report.error("hook-order", name.at, message).help(help));
                 } else {
                     after.push(first);
                 }
@@ -240,8 +239,8 @@ impl<'a> CheckedPlugin<'a> {
                         let Some(undone) = self.named(report, name) else { continue };
                         if self.units[undone].hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
-                            let help = "a unit of preStop or postStop undoes units of earlier events";
-                            report.push(report.error("event-order", name.at, message).help(help));
+                            let help = "a unit of preStop or postStop undoes units of earlier hooks";
+                            report.push(report.error("hook-order", name.at, message).help(help));
                         } else {
                             undoes.push(undone);
                         }
@@ -315,7 +314,7 @@ impl<'a> CheckedPlugin<'a> {
                     teardown = Some((found, unit, self.units[producer].hook));
                 }
             }
-            if let Some((found, unit, moment)) = teardown {
+            if let Some((found, unit, hook)) = teardown {
                 // Signadot publishes the outputs of every step; nobody is there to read those of `delete`.
                 if self.plugin.dialect == Dialect::Signadot {
                     continue;
@@ -323,10 +322,10 @@ impl<'a> CheckedPlugin<'a> {
                 let message = format!(
                     "public output `{}` is made by `{unit}`, which runs in {}",
                     name.value,
-                    hook_name(moment)
+                    hook.name()
                 );
                 let help = "what the sandbox gets is made in preStart or postStart";
-                report.push(report.error_in("event-order", &found.spot, message).help(help));
+                report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
             if self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses }).is_some() {
                 report.push(report.error(

@@ -41,7 +41,7 @@ pub(super) fn compile<'a>(
     report: &mut DiagnosticCollector,
     plugin: &'a PluginDoc,
     doc: &'a UnitDoc,
-    moment: HookName,
+    hook: HookName,
 ) -> CompiledUnit<'a> {
     let mut uses = Vec::new();
     let mut collect = |role: TextRole, found: Vec<ExpressionRead<'a>>| {
@@ -188,10 +188,10 @@ pub(super) fn compile<'a>(
         outputs,
         undoes: Vec::new(),
         timeout_ms: doc.timeout_ms.unwrap_or(default),
-        retry: retry(report, doc, moment),
+        retry: retry(report, doc, hook),
         source,
     };
-    CompiledUnit { doc, hook: moment, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+    CompiledUnit { doc, hook, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
 }
 
 fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
@@ -304,11 +304,11 @@ fn pod(
     }
 }
 
-fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, moment: HookName) -> RetryPolicy {
+fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> RetryPolicy {
     let given = doc.retry.clone().unwrap_or_default();
-    let tries = given.attempts.unwrap_or_else(|| attempts(moment));
+    let tries = given.attempts.unwrap_or_else(|| attempts(hook));
     let backoff_ms = given.backoff_ms.unwrap_or(BACKOFF_MS);
-    let max_backoff_ms = given.max_backoff_ms.unwrap_or_else(|| max_backoff(moment).max(backoff_ms));
+    let max_backoff_ms = given.max_backoff_ms.unwrap_or_else(|| max_backoff(hook).max(backoff_ms));
     let at = doc.name.at;
     if !(1..=MAX_ATTEMPTS).contains(&tries) {
         let message = format!("`{}` has {tries} attempts; there can be 1 to {MAX_ATTEMPTS}", doc.name.value);

@@ -44,23 +44,23 @@ pub(crate) fn plugin(
     let params = params(reader, &map);
     let runners = runners(reader, &map);
     let defaults = defaults(reader, &map);
-    let mut events = Vec::new();
+    let mut hooks = Vec::new();
     let mut seen: BTreeMap<String, LineColumn> = BTreeMap::new();
-    for (event, moment) in HOOKS {
-        let Some((key, node)) = map.entry(event) else { continue };
+    for (hook_key, hook) in HOOKS {
+        let Some((key, node)) = map.entry(hook_key) else { continue };
         let mut units = Vec::new();
-        for (name, node) in reader.named(node, event, "the unit's name", NameSyntax::Ours) {
+        for (name, node) in reader.named(node, hook_key, "the unit's name", NameSyntax::Ours) {
             if let Some(first) = seen.insert(name.value.clone(), name.at) {
                 let wrong = reader
                     .wrong("duplicate-unit", name.at, format!("there are two units `{}`", name.value))
-                    .help("names of units are unique over all events")
+                    .help("names of units are unique over all hooks")
                     .related(first, "first here");
                 reader.note(wrong);
             }
-            let path = inner(event, &name);
+            let path = inner(hook_key, &name);
             units.extend(super::unit::unit(reader, name, node, &path, &defaults));
         }
-        events.push(HookDoc { name: super::named(key), hook: moment, units });
+        hooks.push(HookDoc { name: super::named(key), hook, units });
     }
     let outputs = outputs(reader, &map);
     let (name, version) = name?;
@@ -73,7 +73,7 @@ pub(crate) fn plugin(
         expanded,
         params,
         runners,
-        hooks: events,
+        hooks,
         outputs,
     })
 }

@@ -53,11 +53,11 @@ impl CompiledExpressions {
         for (name, value) in &plan.env {
             compiled.template(value, &format!("env `{name}`"), &budget)?;
         }
-        for event in &plan.hooks {
-            for (number, unit) in event.units.iter().enumerate() {
+        for hook in &plan.hooks {
+            for (number, unit) in hook.units.iter().enumerate() {
                 let place = &unit.key;
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
-                compiled.units.insert(unit.key.clone(), UnitRef { hook: event.hook, unit: number });
+                compiled.units.insert(unit.key.clone(), UnitRef { hook: hook.hook, unit: number });
                 let outputs = unit.outputs.values().filter_map(|output| match &output.from {
                     OutputFrom::Expression(text) | OutputFrom::Secret { name: text, .. } => Some(text),
                     OutputFrom::File(_) => None,

@@ -168,9 +168,9 @@ struct UnitSchema {
     cluster: Option<String>,
     /// CEL; when it is false, the unit is skipped.
     when: Option<String>,
-    /// Units of the same event to wait for.
+    /// Units of the same hook to wait for.
     after: Option<NameList>,
-    /// Units of earlier events that this one takes away; left out, it follows from what it reads.
+    /// Units of earlier hooks that this one takes away; left out, it follows from what it reads.
     undoes: Option<NameList>,
     /// `none`: nothing that it makes has to be undone.
     cleanup: Option<CleanupSchema>,

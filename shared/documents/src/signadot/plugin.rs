@@ -20,7 +20,7 @@ pub(crate) const FROM_STEP: [&str; 2] = ["name", "output"];
 pub(crate) const AS: [&str; 2] = ["env", "path"];
 pub(crate) const OUTPUT: [&str; 4] = ["name", "type", "description", "valueFromPath"];
 
-/// Both phases: Signadot's key, our event, when it happens.
+/// Both phases: the key in Signadot's documents and the hook that it is.
 const PHASES: [(&str, &str, HookName); 2] =
     [("create", "preStart", HookName::PreStart), ("delete", "postStop", HookName::PostStop)];
 
@@ -37,9 +37,9 @@ pub(crate) fn plugin(
     let runner = runner(reader, &spec);
     let mut params = Vec::new();
     let mut outputs = Vec::new();
-    let mut events = Vec::new();
+    let mut hooks = Vec::new();
     let mut seen = BTreeMap::new();
-    for (key, event, moment) in PHASES {
+    for (key, hook_name, hook) in PHASES {
         let Some((at, node)) = spec.entry(key) else { continue };
         let path = spec.below(key);
         let mut units = Vec::new();
@@ -47,12 +47,12 @@ pub(crate) fn plugin(
             let Some(unit) = unit(reader, step, &format!("{path}[{n}]"), &mut seen, &mut params) else {
                 continue;
             };
-            if moment == HookName::PreStart {
+            if hook == HookName::PreStart {
                 outputs.extend(public(&unit));
             }
             units.push(unit);
         }
-        events.push(HookDoc { name: At { value: event.to_owned(), at: at.at }, hook: moment, units });
+        hooks.push(HookDoc { name: At { value: hook_name.to_owned(), at: at.at }, hook, units });
     }
     let (name, version) = definition?;
     Some(PluginDoc {
@@ -64,7 +64,7 @@ pub(crate) fn plugin(
         expanded,
         params,
         runners: vec![runner?],
-        hooks: events,
+        hooks,
         outputs,
     })
 }

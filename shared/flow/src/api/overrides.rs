@@ -1,7 +1,7 @@
-//! What an operator lets go: one failed unit of a teardown, or all that is left of it.
+//! Overrides by an operator: force-complete of one failed unit of a teardown, and force delete of a target.
 //!
-//! What a waived unit takes away may still exist. It is recorded as the result of a try of its own, and what it was to
-//! take away stays in the list of what may exist.
+//! The resources that an overridden unit removes may still exist. The override is recorded as the result of an attempt of
+//! its own, and the resources stay in the list of what may exist.
 
 use std::collections::BTreeMap;
 
@@ -26,19 +26,19 @@ const MAX_REASON: usize = 500;
 /// Longest name of an operator, in characters.
 const MAX_OPERATOR: usize = 100;
 
-/// What became of it.
+/// The outcome of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideOutcome {
     Overridden(OverrideResponse),
     /// There is no such target.
     NotFound,
-    /// It cannot be let go; why.
+    /// It cannot be overridden; why.
     NotStuck(String),
     /// The request lacks something; what.
     Incomplete(String),
 }
 
-/// Lets a unit count as over that has failed for good in the teardown of a stuck target. The teardown goes on.
+/// Marks a unit as complete that has failed for good in the teardown of a stuck target. The teardown continues.
 ///
 /// # Errors
 /// The store's; safe to repeat.
@@ -51,12 +51,12 @@ pub async fn force_complete(
     let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
     let choose = |key: &str| if key == asked.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
     let answer = override_matching(env, kind, name, &reason, Some(&asked.unit), choose).await?;
-    log_request("skip", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    log_request("force-complete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
     Ok(answer)
 }
 
-/// Lets all units count as over that are not done in the event whose teardown has given up. The target is gone then,
-/// or goes on with the event after it.
+/// Marks all units as complete that are not done in the hook whose teardown has given up. The target is gone then, or
+/// continues with the hook after it.
 ///
 /// # Errors
 /// The store's; safe to repeat.
@@ -68,7 +68,7 @@ pub async fn force_delete(
 ) -> Result<OverrideOutcome, FlowError> {
     let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
     let answer = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
-    log_request("abandon", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    log_request("force-delete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
     Ok(answer)
 }
 
@@ -109,13 +109,13 @@ fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
         return None;
     }
     let message = match by {
-        Some(by) => format!("waived by {by}: {why}"),
-        None => format!("waived by an operator: {why}"),
+        Some(by) => format!("overridden by {by}: {why}"),
+        None => format!("overridden by an operator: {why}"),
     };
     Some(FailureReason { code: ReasonCode::Overridden, message: limits::message(&message) })
 }
 
-/// In which state a unit is let go.
+/// The state in which a unit is overridden.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OverrideScope {
     Nothing,
@@ -136,10 +136,10 @@ async fn override_matching(
     let stops = [Hook::PreStop, Hook::PostStop];
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
-    let Some(moment) = target.hook.filter(|moment| torn_down && stops.contains(moment)) else {
+    let Some(hook) = target.hook.filter(|hook| torn_down && stops.contains(hook)) else {
         return Ok(not_stuck());
     };
-    let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, moment);
+    let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
     let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
     let view = run.read_view(env).await?;
     // One that died half-way left the target stopping with a closed run, in which units may be open.
@@ -161,7 +161,7 @@ async fn override_matching(
             units.insert(unit, plan.key.clone());
         }
     }
-    // A life that was abandoned, and whose end nobody has seen to, has nothing left but to be looked at.
+    // An instance whose force delete was interrupted has no open unit left: its end is processed again.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
         return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
     }
@@ -184,11 +184,11 @@ async fn override_matching(
     }))
 }
 
-/// Returns why nothing of a target can be waived that is not stuck, and what to do.
+/// Returns why no unit of a target that is not stuck can be overridden, and what to do.
 fn not_stuck(target: &TargetHead) -> String {
     let why = match target.phase {
         TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
-            "its teardown has not begun: delete it first"
+            "its teardown has not begun: delete it without --force first"
         }
         TargetPhase::Stopping | TargetPhase::Stuck => {
             "units of its teardown may be running: wait until they have succeeded or failed"
@@ -198,7 +198,7 @@ fn not_stuck(target: &TargetHead) -> String {
     format!("{}/{} is not stuck: {why}", target.kind, target.name)
 }
 
-/// Why nothing of a run can be waived; names the units that can.
+/// Returns why no unit of a run can be overridden; names the units that can.
 fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str>) -> String {
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
     let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();
@@ -213,8 +213,8 @@ fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
     in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
 }
 
-/// Returns the reason with which a unit was waived, by its records in the order of tries. `None` if its last result is not a
-/// waiver, or if the try that was under way has succeeded since.
+/// Returns the reason with which a unit was overridden, by its records in the order of attempts. `None` if its last result
+/// is not an override, or if the attempt that was in progress has succeeded since.
 pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
     let mut ended = records.iter().rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
@@ -225,7 +225,7 @@ pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReaso
     (!has_succeeded).then_some(reason)
 }
 
-/// True if a unit was waived while its receiver may have been working on it: the last request got no answer.
+/// True if a unit was overridden while its receiver may have been working on it: the last request got no response.
 pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
     let results = records.iter().rev().filter_map(|record| record.result.as_ref());
     results.skip(1).take(1).any(|result| result.unanswered)
@@ -235,7 +235,7 @@ fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
     record.result.as_ref().map(|result| result.outcome)
 }
 
-/// True if a success arrived after the try had another result.
+/// True if a success arrived after the attempt had another result.
 fn succeeded_later(record: &AttemptRecord) -> bool {
     record
         .further_results
@@ -269,26 +269,26 @@ mod tests {
     }
 
     #[test]
-    fn a_late_success_of_the_last_try_ends_a_waiver() {
-        let waived = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
+    fn a_late_success_of_the_last_attempt_ends_an_override() {
+        let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
         let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
         let done = || result(AttemptOutcome::Succeeded, None);
         let more = || AttemptResult { next: Some(2), ..done() };
         let rows: [(&[AttemptRecord], bool); 8] = [
             (&[record(failed(), &[])], false),
-            (&[record(waived(), &[])], true),
-            (&[record(failed(), &[]), record(waived(), &[])], true),
-            (&[record(failed(), &[done()]), record(waived(), &[])], false),
-            (&[record(waived(), &[done()])], false),
-            (&[record(failed(), &[more()]), record(waived(), &[])], true),
+            (&[record(overridden(), &[])], true),
+            (&[record(failed(), &[]), record(overridden(), &[])], true),
+            (&[record(failed(), &[done()]), record(overridden(), &[])], false),
+            (&[record(overridden(), &[done()])], false),
+            (&[record(failed(), &[more()]), record(overridden(), &[])], true),
             // It was done, and a late success of the unit that it undoes reopened it.
-            (&[record(done(), &[done()]), record(waived(), &[])], true),
-            (&[record(waived(), &[]), record(done(), &[])], false),
+            (&[record(done(), &[done()]), record(overridden(), &[])], true),
+            (&[record(overridden(), &[]), record(done(), &[])], false),
         ];
         for (records, expected) in rows {
             assert_eq!(override_reason(records).is_some(), expected, "{records:?}");
         }
-        assert!(is_open(&[record(failed(), &[]), record(waived(), &[])]));
+        assert!(is_open(&[record(failed(), &[]), record(overridden(), &[])]));
         assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
     }
 }

@@ -61,13 +61,13 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
         labels: plan.target.labels.clone(),
     };
     let edges = edges(plan);
-    let mut events = Vec::new();
-    for event in &plan.hooks {
-        let Some((_, graph)) = loaded.hook_plan(event.hook.into()) else { continue };
+    let mut hooks = Vec::new();
+    for hook in &plan.hooks {
+        let Some((_, graph)) = loaded.hook_plan(hook.hook.into()) else { continue };
         let mut units = Vec::new();
         for Unit(position) in graph.order() {
-            let Some(unit) = event.units.get(position as usize) else { continue };
-            let at = UnitRef { hook: event.hook, unit: position };
+            let Some(unit) = hook.units.get(position as usize) else { continue };
+            let at = UnitRef { hook: hook.hook, unit: position };
             let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
                 Ok(rendered) => shown(rendered),
                 Err(error) => json!({ "error": error.to_string() }),
@@ -88,9 +88,9 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
                 rendered,
             });
         }
-        events.push(HookPreview { hook: event.event.clone(), units });
+        hooks.push(HookPreview { hook: hook.hook.name().to_owned(), units });
     }
-    Ok(PlanPreview { digest, hooks: events, warnings: Vec::new() })
+    Ok(PlanPreview { digest, hooks, warnings: Vec::new() })
 }
 
 fn shown(rendered: RenderedUnit) -> Value {

@@ -25,7 +25,7 @@ const NAMED: usize = 200;
 /// Bytes of these outputs in an answer.
 const ROOM: usize = 2 << 20;
 
-/// A unit of the teardown that was waived.
+/// A unit of the teardown that was overridden.
 pub(super) struct Override {
     pub(super) unit: String,
     pub(super) reason: String,
@@ -34,10 +34,10 @@ pub(super) struct Override {
 }
 
 impl Override {
-    /// Tells that the unit may still be under way.
+    /// Returns the warning that the unit may still be in progress.
     pub(super) fn note(&self) -> String {
         format!(
-            "{} was waived after a request without an answer: its receiver may still act; a success that it reports is kept",
+            "{} was overridden after a request without a response: its receiver may still act; a success that it reports is kept",
             self.unit
         )
     }
@@ -46,7 +46,7 @@ impl Override {
 /// The rest of a life.
 pub(super) struct RemainingResources {
     pub(super) exists: Vec<RemainingEffect>,
-    /// The units of its teardown that were waived.
+    /// The units of its teardown that were overridden.
     pub(super) overrides: Vec<Override>,
     /// A note for each unit whose outputs are lost.
     pub(super) lost: Vec<String>,
@@ -61,7 +61,7 @@ struct PossibleResource {
 }
 
 /// Returns what may exist of a life with these `runs`: units of the setup that were started, minus those whose undo is done,
-/// and was not waived. Their outputs are left out. Reads nothing of the bucket.
+/// and was not overridden. Their outputs are left out. Reads nothing of the bucket.
 ///
 /// # Errors
 /// The store's.
@@ -95,14 +95,14 @@ pub(super) async fn remaining_resources(
     target: &TargetHead,
     loaded: &CompiledPlan,
 ) -> Result<RemainingResources, FlowError> {
-    let (mut remnants, waivers) = find(env, loaded, &runs(env, target, loaded).await?).await?;
+    let (mut remnants, overrides) = find(env, loaded, &runs(env, target, loaded).await?).await?;
     let mut lost = Vec::new();
     let mut room = ROOM;
     for of_run in remnants.chunk_by_mut(|one, next| one.run == next.run) {
         lost.extend(read_names(env, of_run, &mut room).await?);
     }
     let exists = remnants.into_iter().map(|remnant| remnant.existing).collect();
-    Ok(RemainingResources { exists, overrides: waivers, lost })
+    Ok(RemainingResources { exists, overrides, lost })
 }
 
 /// Reads the runs of a target.
@@ -113,8 +113,8 @@ async fn runs(
 ) -> Result<Vec<(RunId, RunView)>, FlowError> {
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
     let mut runs = Vec::new();
-    for moment in Hook::ALL.into_iter().filter(|&moment| loaded.hook_plan(moment).is_some()) {
-        let id = RunId::new(&life, target.generation, moment);
+    for hook in Hook::ALL.into_iter().filter(|&hook| loaded.hook_plan(hook).is_some()) {
+        let id = RunId::new(&life, target.generation, hook);
         if let Some(run) = Run::load(env, &id).await? {
             runs.push((id, run.read_view(env).await?));
         }
@@ -127,19 +127,19 @@ async fn find(
     loaded: &CompiledPlan,
     runs: &[(RunId, RunView)],
 ) -> Result<(Vec<PossibleResource>, Vec<Override>), FlowError> {
-    let of = |moment| runs.iter().find(|(run, _)| run.hook() == moment);
+    let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
     let mut undone = BTreeSet::new();
-    let mut waivers = Vec::new();
-    for moment in [Hook::PreStop, Hook::PostStop] {
-        let Some((event, graph)) = loaded.hook_plan(moment) else { continue };
-        let Some((run, view)) = of(moment) else { continue };
+    let mut found = Vec::new();
+    for hook in [Hook::PreStop, Hook::PostStop] {
+        let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
+        let Some((run, view)) = of(hook) else { continue };
         let all = by_unit(env.store.read_outlines(run).await?);
         for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
-            let Some(plan) = event.units.get(unit.0 as usize) else { continue };
+            let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
             let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             if let Some(reason) = overrides::override_reason(records) {
                 let (unit, reason) = (plan.key.clone(), reason.message.clone());
-                waivers.push(Override { unit, reason, is_open: overrides::is_open(records) });
+                found.push(Override { unit, reason, is_open: overrides::is_open(records) });
                 continue;
             }
             undone.extend(plan.undoes.clone());
@@ -149,16 +149,16 @@ async fn find(
         .plan
         .hooks
         .iter()
-        .flat_map(|event| &event.units)
+        .flat_map(|hook_plan| &hook_plan.units)
         .flat_map(|unit| unit.undoes.clone())
         .collect();
     let mut list = Vec::new();
-    for moment in [Hook::PreStart, Hook::PostStart] {
-        let Some((event, graph)) = loaded.hook_plan(moment) else { continue };
-        let Some((run, view)) = of(moment) else { continue };
+    for hook in [Hook::PreStart, Hook::PostStart] {
+        let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
+        let Some((run, view)) = of(hook) else { continue };
         let all = by_unit(env.store.read_outlines(run).await?);
-        for (plan, unit) in event.units.iter().zip(graph.units()) {
-            let at = UnitRef { hook: moment.into(), unit: unit.0 };
+        for (plan, unit) in hook_plan.units.iter().zip(graph.units()) {
+            let at = UnitRef { hook: hook.into(), unit: unit.0 };
             // A unit that has no undo is not accounted for once the target is gone.
             if undone.contains(&at) || !undoable.contains(&at) {
                 continue;
@@ -184,7 +184,7 @@ async fn find(
             list.push(PossibleResource { run: run.clone(), unit, existing });
         }
     }
-    Ok((list, waivers))
+    Ok((list, found))
 }
 
 /// Returns the records of each unit, in the order of tries.

@@ -26,10 +26,10 @@ pub enum RetryOutcome {
 /// The store's; safe to repeat.
 pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(RetryOutcome::NotFound) };
-    let Some(moment) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
-        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to try again")));
+    let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
+        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to retry")));
     };
-    let run = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, moment);
+    let run = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
     let Some(run) = Run::load(env, &run).await? else {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };

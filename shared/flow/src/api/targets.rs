@@ -136,9 +136,9 @@ pub async fn get(
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
     });
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
-    let telling = notify::pending_notification(env, &target)
+    let pending = notify::pending_notification(env, &target)
         .await?
-        .map(|untold| untold.notification.notification.name().to_owned());
+        .map(|pending| pending.notification.notification.name().to_owned());
     let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
     let mut left = limits::API_RESPONSE;
     for used in [
@@ -158,7 +158,7 @@ pub async fn get(
         env: given.env,
         outputs_error: given.problem,
         runs,
-        pending_notification: telling,
+        pending_notification: pending,
         delivery: waits::delivery(&target),
         waiting_uid: target.waiting.map(|waiting| waiting.uid),
         outage,
@@ -185,5 +185,5 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
 /// The runs that a target's present life may have, in the order of a life.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    Hook::ALL.iter().map(|&moment| RunId::new(&life, target.generation, moment)).collect()
+    Hook::ALL.iter().map(|&hook| RunId::new(&life, target.generation, hook)).collect()
 }

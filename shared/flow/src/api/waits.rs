@@ -6,13 +6,13 @@ use ebb_protocol::id::hook_name;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
-/// The delivery of an outcome that the platform has been sent and has not accepted.
+/// The delivery of a notification that the platform has been sent and has not accepted.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
-    let tell = target.notification.as_ref().filter(|tell| tell.attempts > 0)?;
+    let pending = target.notification.as_ref().filter(|pending| pending.attempts > 0)?;
     Some(NotificationDelivery {
-        outcome: tell.notification.name().to_owned(),
-        attempts: tell.attempts,
-        reason: tell.reason.clone(),
+        notification: pending.notification.name().to_owned(),
+        attempts: pending.attempts,
+        reason: pending.reason.clone(),
         next: target.due.map(rfc3339),
     })
 }
@@ -20,16 +20,16 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
 /// Returns the reason why a target, or the next life of its name, waits. `None`: it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
-        let NotificationDelivery { outcome, attempts: tries, reason, .. } = delivery;
+        let NotificationDelivery { notification, attempts, reason, .. } = delivery;
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("the platform to accept the outcome `{outcome}` (sent {tries} times{reason})")
+        format!("the platform to accept the notification `{notification}` (sent {attempts} times{reason})")
     });
     let own = match (target.phase, target.hook) {
-        (TargetPhase::Stopping, Some(moment @ (Hook::PreStart | Hook::PostStart))) => {
-            Some(format!("its cancelled {} units", hook_name(moment)))
+        (TargetPhase::Stopping, Some(hook @ (Hook::PreStart | Hook::PostStart))) => {
+            Some(format!("its cancelled {} units", hook_name(hook)))
         }
-        (TargetPhase::Starting | TargetPhase::Stopping, Some(moment)) => {
-            Some(format!("its {} units", hook_name(moment)))
+        (TargetPhase::Starting | TargetPhase::Stopping, Some(hook)) => {
+            Some(format!("its {} units", hook_name(hook)))
         }
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,

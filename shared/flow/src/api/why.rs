@@ -28,7 +28,7 @@ use crate::run::Run;
 const LINES: usize = 20;
 const FAILURES: usize = 20;
 /// Failed units for which a command is given.
-const SKIPS: usize = 3;
+const FORCE_COMPLETES: usize = 3;
 /// Characters of an input that are shown.
 const SHOWN: usize = 200;
 
@@ -71,9 +71,8 @@ pub async fn why(
         }
         latest = Some(run);
     }
-    let RemainingResources { exists, overrides: waivers, lost } =
-        remaining_resources(env, &target, &loaded).await?;
-    notes.extend(waivers.iter().filter(|waiver| waiver.is_open).map(Override::note));
+    let RemainingResources { exists, overrides, lost } = remaining_resources(env, &target, &loaded).await?;
+    notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
     notes.extend(lost);
     let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
     let pending = match (&latest, &last, &outage) {
@@ -81,7 +80,7 @@ pub async fn why(
         _ => None,
     };
     let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
-    let mut summary = summary(&target, waits, &failures, (&exists, &waivers), outage.as_ref());
+    let mut summary = summary(&target, waits, &failures, (&exists, &overrides), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
@@ -116,7 +115,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
     }
 }
 
-/// Returns the addition to the summary for an undelivered outcome, or for a life that waits for the name.
+/// Returns the addition to the summary for an undelivered notification, or for an instance that waits for the name.
 fn undelivered(target: &TargetHead) -> Option<String> {
     let delivery = waits::delivery(target);
     if delivery.is_none() && target.waiting.is_none() {
@@ -127,16 +126,16 @@ fn undelivered(target: &TargetHead) -> Option<String> {
     waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
 }
 
-/// Returns whether the run of `moment` matters for where the target stands now.
-fn concerns(target: &TargetHead, moment: Hook) -> bool {
+/// Returns whether the run of `hook` matters for where the target stands now.
+fn concerns(target: &TargetHead, hook: Hook) -> bool {
     match (target.phase, target.hook) {
-        (TargetPhase::Failed, last) => last == Some(moment),
-        (TargetPhase::Starting, _) => moment == Hook::PreStart,
-        (TargetPhase::Ready, _) => moment == Hook::PostStart,
+        (TargetPhase::Failed, last) => last == Some(hook),
+        (TargetPhase::Starting, _) => hook == Hook::PreStart,
+        (TargetPhase::Ready, _) => hook == Hook::PostStart,
         // The setup is being cancelled, and the teardown has not begun.
-        (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == moment,
+        (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == hook,
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
-            matches!(moment, Hook::PreStop | Hook::PostStop)
+            matches!(hook, Hook::PreStop | Hook::PostStop)
         }
     }
 }
@@ -206,21 +205,21 @@ fn summary(
     target: &TargetHead,
     waits: Option<String>,
     failures: &[FailedUnit],
-    (exists, waivers): (&[RemainingEffect], &[Override]),
+    (exists, overrides): (&[RemainingEffect], &[Override]),
     outage: Option<&RelayOutage>,
 ) -> String {
     let since = rfc3339(target.since);
     let failed = |first: &FailedUnit| {
         let more = match failures.len() - 1 {
             0 => String::new(),
-            1 => format!("; {} failed too", failures[1].unit),
-            more => format!("; {more} other units failed too"),
+            1 => format!("; {} also failed", failures[1].unit),
+            more => format!("; {more} other units also failed"),
         };
-        format!("unit {} failed at try {}: {}{more}", first.unit, first.attempt, first.reason.message)
+        format!("unit {} failed at attempt {}: {}{more}", first.unit, first.attempt, first.reason.message)
     };
     match target.phase {
         TargetPhase::Ready => format!("ready since {since}"),
-        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, waivers)),
+        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides)),
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
@@ -230,29 +229,29 @@ fn summary(
                 format!("cluster {cluster} gives no answer since {since} ({reason}); waiting units: {units}")
             }
             (None, Some(text)) => text,
-            (None, None) => format!("{} since {since}", event_of(target)),
+            (None, None) => format!("{} since {since}", hook_of(target)),
         },
     }
 }
 
 /// Returns how the life of a gone target ended.
-fn end(target: &TargetHead, exists: &[RemainingEffect], waivers: &[Override]) -> String {
+fn end(target: &TargetHead, exists: &[RemainingEffect], overrides: &[Override]) -> String {
     // A life whose stored data was removed has no plan either, but it had a run.
     if target.plan.is_empty() && target.hook.is_none() {
         return "it was deleted before it was created".to_owned();
     }
-    let Some(first) = waivers.first() else {
+    let Some(first) = overrides.first() else {
         return match exists.is_empty() {
             true => "nothing of it is left".to_owned(),
             false => "some of it may be left".to_owned(),
         };
     };
-    let units: Vec<&str> = waivers.iter().map(|waiver| waiver.unit.as_str()).collect();
+    let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
     let left = if exists.is_empty() { "nothing of it is left" } else { "some of it may be left" };
     format!("{left}; {}: {}", units.join(", "), first.reason)
 }
 
-fn event_of(target: &TargetHead) -> &'static str {
+fn hook_of(target: &TargetHead) -> &'static str {
     target.hook.map_or("starting", hook_name)
 }
 
@@ -291,8 +290,8 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
         .count();
     let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
     let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
-    let tries = format!("try {} of {}", unit.attempt_in_series, unit.max_attempts);
-    Some(format!("{}: unit {} {what}, {tries}{more}{pending}", run.hook, unit.key))
+    let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
+    Some(format!("{}: unit {} {what}, {attempts}{more}{pending}", run.hook, unit.key))
 }
 
 /// Returns the reason why a cancelled run waits: units that may still be working, and until when.
@@ -321,7 +320,7 @@ fn advice(
     let name = &target.name;
     let mut next = Vec::new();
     if waits::delivery(target).is_some() {
-        next.push("see whether the platform answers: the outcome is sent again by itself".to_owned());
+        next.push("check whether the platform answers: the notification is sent again by itself".to_owned());
     }
     match target.phase {
         TargetPhase::Failed => {
@@ -337,13 +336,10 @@ fn advice(
         TargetPhase::Stuck => {
             next.push(format!("remove the cause, then: ebb retry {name}"));
             next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.extend(
-                failures
-                    .iter()
-                    .take(SKIPS)
-                    .map(|failed| format!("go on without it: ebb skip {name} {} --reason WHY", failed.unit)),
-            );
-            next.push(format!("give up what is left: ebb abandon {name} --reason WHY"));
+            next.extend(failures.iter().take(FORCE_COMPLETES).map(|failed| {
+                format!("continue without it: ebb unit force-complete {name} {} --reason WHY", failed.unit)
+            }));
+            next.push(format!("give up what remains: ebb sandbox delete {name} --force --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
             if let Some(RelayOutage { cluster, .. }) = outage {
@@ -353,7 +349,7 @@ fn advice(
                         .to_owned(),
                 );
                 next.push(format!(
-                    "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb abandon {name} --reason WHY"
+                    "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb sandbox delete {name} --force --reason WHY"
                 ));
             }
             next.push(format!("watch it: ebb sandbox get {name}"));

@@ -1,4 +1,4 @@
-//! One target that is due: its outcome is not delivered, its time to live is over, its stop has to be seen through, or a
+//! One target that is due: its notification is not delivered, its time to live is over, its stop has to be seen through, or a
 //! cluster still holds its secrets.
 
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase};
@@ -17,7 +17,7 @@ use crate::notify;
 use crate::secrets;
 use crate::transition;
 
-/// Looks at one target: tells its outcome, ends its time to live, sees its stop through.
+/// Looks at one target: sends its notification, ends its time to live, completes its stop.
 ///
 /// # Errors
 /// The store's; the target stays due.
@@ -73,8 +73,8 @@ async fn sweep_once<'a>(
     if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
     {
-        // An outcome that cannot be delivered must not keep the target from its end.
-        tracing::warn!(kind, name, %error, "the outcome could not be told");
+        // A notification that cannot be delivered must not keep the target from its end.
+        tracing::warn!(kind, name, %error, "the notification could not be delivered");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
@@ -84,10 +84,10 @@ async fn sweep_once<'a>(
         return Ok(());
     }
     if target.phase == TargetPhase::Stopping
-        && let Some(moment @ (Hook::PreStart | Hook::PostStart)) = target.hook
+        && let Some(hook @ (Hook::PreStart | Hook::PostStart)) = target.hook
     {
         let life = ebb_protocol::id::instance_key(kind, name, &target.uid);
-        let run = RunId::new(&life, target.generation, moment);
+        let run = RunId::new(&life, target.generation, hook);
         if !is_cancelling(env, &run).await?
             && let Some(work) = cancel::cancel_run(env, &run).await?
         {
@@ -100,7 +100,7 @@ async fn sweep_once<'a>(
         drive(env, work).await?;
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    // The first look at a gone target sends its outcome.
+    // The first look at a gone target sends its notification.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     if releases || target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();

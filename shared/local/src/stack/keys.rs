@@ -130,7 +130,7 @@ pub struct StackConnection {
     pub url: String,
     pub token: String,
     pub webhook_secret: String,
-    /// Signs outcomes: what the platform verifies them with.
+    /// Signs notifications: what the platform verifies them with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

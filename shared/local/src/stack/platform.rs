@@ -1,4 +1,4 @@
-//! The platform's end on one machine: takes outcomes, checks their signatures, and keeps them.
+//! The platform's end on one machine: takes notifications, checks their signatures, and keeps them.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -22,10 +22,10 @@ use super::KeysError;
 const MAX_EVENTS: usize = 1_000;
 /// Bytes of their JSON text, at most. The newest event stays whatever its size.
 const MAX_BYTES: usize = 4 << 20;
-/// Bytes of `outcomes.jsonl` from which on it becomes `outcomes.1.jsonl`, in place of the one before.
+/// Bytes of `notifications.jsonl` from which on it becomes `notifications.1.jsonl`, in place of the one before.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The outcomes that came in, in order: as JSON lines in `outcomes.jsonl`, and the newest ones in memory.
+/// The notifications that came in, in order: as JSON lines in `notifications.jsonl`, and the newest ones in memory.
 pub struct OutcomeLog {
     keys: WebhookKeys,
     file: Mutex<OutcomeFile>,
@@ -51,7 +51,7 @@ impl RecentEvents {
     }
 }
 
-/// The file of outcomes and its size.
+/// The file of notifications and its size.
 struct OutcomeFile {
     path: PathBuf,
     file: File,
@@ -80,7 +80,7 @@ impl OutcomeFile {
 
 impl OutcomeLog {
     pub(crate) fn open(state: &Path, keys: WebhookKeys) -> Result<Self, KeysError> {
-        let path = state.join("outcomes.jsonl");
+        let path = state.join("notifications.jsonl");
         let file = OutcomeFile::open(path.clone()).map_err(|source| KeysError::Io { path, source })?;
         Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
     }
@@ -101,7 +101,7 @@ impl OutcomeLog {
     }
 }
 
-/// Takes off what a crash has left of a line: its outcome was not accepted, so it comes again.
+/// Takes off what a crash has left of a line: its notification was not accepted, so it comes again.
 fn cut(path: &Path, file: &File) -> std::io::Result<()> {
     let text = std::fs::read(path)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -116,13 +116,13 @@ pub(crate) fn router(outcomes: Arc<OutcomeLog>) -> Router {
 
 async fn take(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, SystemClock.now()) {
-        tracing::warn!(%error, "an outcome was refused");
+        tracing::warn!(%error, "a notification was refused");
         return StatusCode::UNAUTHORIZED;
     }
     match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.record(event)) {
         Ok(Ok(())) => StatusCode::NO_CONTENT,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "an outcome could not be kept");
+            tracing::warn!(%error, "a notification could not be stored");
             StatusCode::INTERNAL_SERVER_ERROR
         }
         Err(_) => StatusCode::BAD_REQUEST,
@@ -167,7 +167,7 @@ mod tests {
         for event in [&large, &json!(1), &large, &json!(2)] {
             outcomes.record(event.clone()).unwrap();
         }
-        let names = ["outcomes.jsonl", "outcomes.1.jsonl"];
+        let names = ["notifications.jsonl", "notifications.1.jsonl"];
         let [newest, before] = names.map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap());
         assert_eq!(newest, "2\n");
         assert!(before.starts_with("1\n"));
@@ -177,7 +177,7 @@ mod tests {
     fn what_a_crash_has_left_of_a_line_is_taken_off() {
         for (left, kept) in [("", 0), ("{\"a\":", 0), ("{\"a\": 1}\n", 1), ("{\"a\": 1}\n{\"b\"", 1)] {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("outcomes.jsonl");
+            let path = folder.path().join("notifications.jsonl");
             std::fs::write(&path, left).unwrap();
             outcomes(&folder).record(json!({"c": 2})).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();

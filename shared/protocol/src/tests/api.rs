@@ -160,7 +160,7 @@ fn targets() {
         runs: vec![run],
         pending_notification: some("failed"),
         delivery: Some(NotificationDelivery {
-            outcome: text("failed"),
+            notification: text("failed"),
             attempts: 3,
             reason: some("the server answered 503"),
             next: some(AT),
@@ -213,11 +213,14 @@ fn reasons_for_people() {
         next_steps: vec![text("ebb retry sandbox/pr-1234")],
     };
     golden!("why", why);
-    golden!("retried", RetryResponse { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
-    golden!("waived", OverrideResponse { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
+    golden!("retry", RetryResponse { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
+    golden!("override", OverrideResponse { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
     let by = Some(text("ada"));
-    golden!("skip", ForceCompleteUnit { unit: text("users/drop"), reason: text("removed by hand"), by });
-    golden!("abandon", ForceDeleteTarget { reason: text("the cluster is no more"), by: None });
+    golden!(
+        "force-complete",
+        ForceCompleteUnit { unit: text("users/drop"), reason: text("removed by hand"), by }
+    );
+    golden!("force-delete", ForceDeleteTarget { reason: text("the cluster is no more"), by: None });
 }
 
 #[test]
@@ -230,8 +233,8 @@ fn plans() {
         after: vec![EdgePreview { key: text("users/database"), reason: text("reads dsn") }],
         rendered: json!({"inputs": {"dsn": "<users/database.dsn>"}}),
     };
-    let event = HookPreview { hook: text("preStart"), units: vec![unit] };
-    golden!("plan", PlanPreview { digest: text("sha256:00"), hooks: vec![event], warnings: vec![] });
+    let hook = HookPreview { hook: text("preStart"), units: vec![unit] };
+    golden!("plan", PlanPreview { digest: text("sha256:00"), hooks: vec![hook], warnings: vec![] });
 }
 
 #[test]

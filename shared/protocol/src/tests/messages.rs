@@ -318,7 +318,7 @@ fn lifecycle_messages() {
         overridden: false,
     };
     ignores_unknown_fields(&outcome);
-    golden!("outcome-ready", outcome.clone());
+    golden!("notification-ready", outcome.clone());
     let failed = OutcomeData {
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
@@ -326,7 +326,7 @@ fn lifecycle_messages() {
         reason: Some(reason()),
         ..outcome.clone()
     };
-    golden!("outcome-failed", failed);
+    golden!("notification-failed", failed);
     let gone = OutcomeData {
         outputs: BTreeMap::new(),
         env: BTreeMap::new(),
@@ -334,7 +334,7 @@ fn lifecycle_messages() {
         overridden: true,
         ..outcome
     };
-    golden!("outcome-gone", gone);
+    golden!("notification-gone", gone);
 }
 
 #[test]
@@ -407,8 +407,8 @@ fn values_of_units() {
 #[test]
 fn run_ids() {
     let life = instance_key("sandbox", "pr-1234", "8c1a");
-    let moments = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop];
-    golden!("run-ids", moments.map(|moment| RunId::new(&life, 3, moment)));
+    let hooks = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop];
+    golden!("run-ids", hooks.map(|hook| RunId::new(&life, 3, hook)));
 }
 
 #[test]

@@ -74,8 +74,8 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("tv", number(target.version)),
         (BY, text(mark)),
     ];
-    if let Some(moment) = target.hook {
-        attributes.push(("mo", text(hook_name(moment))));
+    if let Some(hook) = target.hook {
+        attributes.push(("hk", text(hook_name(hook))));
     }
     if let Some(routing_key) = &target.routing_key {
         attributes.push(("rk", text(routing_key)));
@@ -90,10 +90,10 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         attributes.push(("sc", text(EXPIRED)));
     }
     if target.is_overridden {
-        attributes.push(("wv", AttributeValue::Bool(true)));
+        attributes.push(("ov", AttributeValue::Bool(true)));
     }
-    if let Some(tell) = &target.notification {
-        attributes.push(("tell", json(tell)?));
+    if let Some(pending) = &target.notification {
+        attributes.push(("ntf", json(pending)?));
     }
     if let Some(waiting) = &target.waiting {
         attributes.push(("next", json(waiting)?));
@@ -116,15 +116,14 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
     let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
     let phase = PHASES.iter().find(|row| row.1 == word);
-    let moment =
-        |word: &str| hook_named(word).ok_or_else(|| reader.broken(format!("unknown event {word:?}")));
+    let hook = |word: &str| hook_named(word).ok_or_else(|| reader.broken(format!("unknown hook {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
         generation: reader.number("gen")?,
         phase: phase.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
-        hook: reader.text_if_any("mo")?.map(moment).transpose()?,
+        hook: reader.text_if_any("hk")?.map(hook).transpose()?,
         plan: reader.digest("plan")?,
         routing_key: reader.text_if_any("rk")?.map(str::to_owned),
         plugins: reader.text_list("pv")?,
@@ -136,8 +135,8 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
             Some(EXPIRED) => TargetStopCause::Expired,
             Some(word) => return Err(reader.broken(format!("unknown cause {word:?}"))),
         },
-        is_overridden: item.contains_key("wv"),
-        notification: reader.json_if_any("tell")?,
+        is_overridden: item.contains_key("ov"),
+        notification: reader.json_if_any("ntf")?,
         waiting: reader.json_if_any("next")?,
         release: reader.json_if_any("rel")?.unwrap_or_default(),
         due: reader.time_if_any("due")?,
@@ -178,8 +177,8 @@ impl VersionCondition {
 
 /// Entries of both indexes that writing `target` makes or removes at most.
 fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
-    // A target changes lists when it is over, when that turns out not to be told, and when another one begins under its
-    // name.
+    // A target changes lists when it is gone, when the notification of that turns out to be refused, and when another
+    // instance begins under its name.
     let listed = match (seen, target.phase, target.hook) {
         (None, _, _) => 1,
         (Some(_), TargetPhase::Gone, _) => 2,

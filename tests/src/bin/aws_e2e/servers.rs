@@ -51,7 +51,7 @@ impl ReceivedRequests {
     }
 }
 
-/// All of them, at one address. Outcomes and the requests of units, those with scripts among them, are signed, each kind with a
+/// All of them, at one address. Notifications and the requests of units, those with scripts among them, are signed, each kind with a
 /// secret of its own: one that is signed otherwise is refused, and whoever waits for something fails.
 #[derive(Clone)]
 pub(crate) struct OutsideServers {
@@ -84,7 +84,7 @@ impl OutsideServers {
         &self.url
     }
 
-    /// Where the platform takes outcomes.
+    /// Where the platform takes notifications.
     pub(crate) fn platform(&self) -> String {
         format!("{}{PLATFORM}", self.url)
     }
@@ -118,13 +118,13 @@ impl OutsideServers {
         self.until(&format!("no {what}"), |seen| seen.requests.contains_key(what)).await
     }
 
-    /// Waits until the platform has been told of a sandbox's outcome: `ready`, `gone`.
+    /// Waits until the platform has been told of a sandbox's notification: `ready`, `gone`.
     pub(crate) async fn wait_for_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<()> {
         let missing = format!("the platform was not told {outcome} of {sandbox}");
         self.until(&missing, |seen| seen.has_outcome(sandbox, outcome)).await
     }
 
-    /// Whether the platform has been told of an outcome.
+    /// Whether the platform has been told of a notification.
     pub(crate) fn has_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<bool> {
         self.signed()?;
         Ok(self.seen().has_outcome(sandbox, outcome))

@@ -11,7 +11,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Print what connects a cluster: manifests for the cluster, an entry for the control plane
+    /// Print the relay's manifests and the control plane's entry for a cluster
     Connect(Box<connect::ClusterConnectArgs>),
     /// List connected clusters and the state of their relays
     List(list::ClusterListArgs),

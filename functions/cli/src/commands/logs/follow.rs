@@ -25,7 +25,7 @@ const PATIENCE: u32 = 25;
 struct LogPrinter {
     units: BTreeMap<(String, String), UnitLog>,
     last: Option<(String, String, u32)>,
-    /// How many tries have said something.
+    /// The number of attempts that have a log.
     attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
@@ -33,7 +33,7 @@ struct LogPrinter {
 
 /// The log of a unit.
 struct UnitLog {
-    /// The try that is being followed.
+    /// The attempt that is being followed.
     attempt: u32,
     tail: LogPosition,
     is_over: bool,
@@ -144,7 +144,7 @@ impl LogPrinter {
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
         }
-        // Tries that are over are not told when somebody comes later.
+        // Attempts that ended before the start are not printed.
         let first = || UnitLog { attempt: unit.attempt, tail: LogPosition::default(), is_over: false };
         let mut followed = self.units.remove(&key).unwrap_or_else(first);
         let told = self.print_unit(client, run, unit, &mut followed).await;
@@ -160,7 +160,7 @@ impl LogPrinter {
         followed: &mut UnitLog,
     ) -> Result<(), FollowError> {
         loop {
-            // Of a try that has a successor everything is there.
+            // The log of an attempt that has a successor is complete.
             let is_last = followed.attempt >= unit.attempt;
             let is_over = !is_last || has_ended(run, unit);
             if followed.is_over && is_last {

@@ -88,7 +88,7 @@ fn interface(document: &str) -> String {
         text += &format!("\n{}", output::table(&["PARAM", "TYPE", "DEFAULT", "DESCRIPTION"], params));
     }
     let outputs = plugin.outputs.iter().map(|(name, _)| {
-        let made = plugin.hooks.iter().flat_map(|event| &event.units).flat_map(|unit| &unit.outputs);
+        let made = plugin.hooks.iter().flat_map(|hook| &hook.units).flat_map(|unit| &unit.outputs);
         let last = name.value.rsplit('.').next().unwrap_or_default();
         let description =
             made.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());

@@ -22,19 +22,19 @@ use crate::server::ServerArgs;
 pub(crate) enum PluginCommand {
     /// Publish the plugins of a file; versions are immutable
     Apply(apply::PluginApplyArgs),
-    /// List plugins
+    /// List published plugins
     List(list::PluginListArgs),
     /// List the versions of a plugin, highest first
     Versions(versions::PluginVersionsArgs),
-    /// Show a version
+    /// Show a plugin version
     Get(get::PluginGetArgs),
-    /// Withdraw a version: new sandboxes cannot use it, living ones go on with it
+    /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
     Delete(delete::PluginDeleteArgs),
     /// Check documents without a server
     Validate(validate::PluginValidateArgs),
-    /// Draw the units of a plugin and what waits for what
+    /// Draw the units of a plugin and their dependencies
     Graph(graph::PluginGraphArgs),
-    /// Write a document to start from
+    /// Write a plugin document to start from
     New(new::PluginNewArgs),
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct SandboxApplyArgs {
     #[command(flatten)]
     wait: WaitArgs,
     /// How long to wait
-    #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "3m")]
+    #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
     wait_timeout: Duration,
     #[command(flatten)]
     output: OutputArgs,
@@ -48,26 +48,26 @@ impl SandboxApplyArgs {
             Some(seen) => (LifecycleType::Updated, seen.info.generation + 1),
             None => (LifecycleType::Created, 1),
         };
-        let mut life = WatchedInstance { target, uid, generation };
-        let answer = request(&client, asked, &life, Some(document.expanded())).await?;
-        life.generation = answer.generation;
+        let mut instance = WatchedInstance { target, uid, generation };
+        let answer = request(&client, asked, &instance, Some(document.expanded())).await?;
+        instance.generation = answer.generation;
         let change = match answer.result {
             LifecycleResult::Unchanged => "Unchanged",
             LifecycleResult::Retrying => "Retrying",
-            LifecycleResult::Waiting => "Queued",
+            LifecycleResult::Waiting => "Waiting",
             LifecycleResult::Starting | LifecycleResult::Stopping => "Created",
         };
         output::status_line(&format!(
             "{change} {} (uid {}, generation {})",
-            life.target, life.uid, life.generation
+            instance.target, instance.uid, instance.generation
         ));
         let ended = match self.wait.limit(self.wait_timeout) {
             WaitLimit::No => Ok(Exit::Done),
-            WaitLimit::For(timeout) => wait(&client, &life, FollowGoal::Ready, timeout).await,
+            WaitLimit::For(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
         };
-        let is_told = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
-        match client.target(&life.target).await {
-            Ok(Some(seen)) if is_told => self.output.write(&seen, |seen| {
+        let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
+        match client.target(&instance.target).await {
+            Ok(Some(seen)) if prints => self.output.write(&seen, |seen| {
                 let resources = &seen.resources;
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
             })?,
@@ -80,7 +80,7 @@ impl SandboxApplyArgs {
     }
 }
 
-/// The uid that an update is for: the life that waits for the name, or else the one that has it and lives.
+/// The uid that an update is for: the instance that waits for the name, or else the one that has it and lives.
 fn current_uid(seen: &TargetDetail) -> Option<&str> {
     let living = || is_alive(seen).then_some(seen.info.uid.as_str());
     seen.waiting_uid.as_deref().or_else(living)

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::{ForceDeleteTarget, TargetDetail, TargetState};
 use ebb_protocol::cloudevents::LifecycleType;
 
 use super::WaitArgs;
+use crate::client::ApiClient;
+use crate::commands::unit::force_complete;
 use crate::commands::{connect, unknown};
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{WaitLimit, request, wait};
-use crate::output;
+use crate::lifecycle::{WaitLimit, is_alive, named, request, wait};
+use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
 use crate::target::{KindArgs, TargetRef};
@@ -20,7 +22,7 @@ use crate::timing;
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxDeleteArgs {
     /// Its name
-    #[arg(value_name = "NAME", required_unless_present = "file", conflicts_with = "file")]
+    #[arg(value_name = "SANDBOX", required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
     /// Its document; `-` is standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
@@ -32,8 +34,20 @@ pub(crate) struct SandboxDeleteArgs {
     #[command(flatten)]
     wait: WaitArgs,
     /// How long to wait
-    #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "5m")]
     wait_timeout: Duration,
+    /// Stop a stuck teardown; resources may remain
+    #[arg(long, requires = "reason")]
+    force: bool,
+    /// Why it is forced; recorded with the units
+    #[arg(long, value_name = "TEXT", requires = "force")]
+    reason: Option<String>,
+    // Not an `env` of clap: a value from there would require `--force` as well.
+    /// Who decided it; without it the environment variable USER
+    #[arg(long, value_name = "NAME", requires = "force")]
+    by: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl SandboxDeleteArgs {
@@ -41,6 +55,9 @@ impl SandboxDeleteArgs {
         let target = self.target()?;
         let client = connect(server)?;
         let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
+        if self.force && seen.info.phase != TargetState::Gone {
+            return self.force_delete(&client, &target, seen).await;
+        }
         let info = &seen.info;
         if let Some(uid) = &seen.waiting_uid {
             // Otherwise it would begin as soon as the other one is gone.
@@ -49,18 +66,63 @@ impl SandboxDeleteArgs {
         }
         if info.phase == TargetState::Gone {
             output::status_line(&format!("{target} is gone since {}", timing::clock(&info.since)));
+            self.print(&seen)?;
             return Ok(Exit::Done);
         }
-        let life = WatchedInstance { target, uid: info.uid.clone(), generation: info.generation };
-        request(&client, LifecycleType::Deleted, &life, None).await?;
+        let instance = watched(&target, &seen);
+        request(&client, LifecycleType::Deleted, &instance, None).await?;
+        self.wait_until_gone(&client, &instance, seen).await
+    }
+
+    async fn force_delete(
+        &self,
+        client: &ApiClient,
+        target: &TargetRef,
+        seen: TargetDetail,
+    ) -> Result<Exit, CliError> {
+        let by = self.by.clone().or_else(|| std::env::var("USER").ok());
+        let asked = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
+        let response = client.force_delete(target, &asked).await.map_err(|error| {
+            let is_not_stuck = error.refusal().is_some_and(|problem| problem.code == "not-stuck");
+            let error = CliError::from(error);
+            match is_not_stuck && is_alive(&seen) {
+                true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
+                false => error,
+            }
+        })?;
+        let response = response.ok_or_else(|| unknown(target))?;
+        output::status_line(force_complete::text(&response).trim_end());
+        let instance = watched(target, &seen);
+        self.wait_until_gone(client, &instance, seen).await
+    }
+
+    async fn wait_until_gone(
+        &self,
+        client: &ApiClient,
+        instance: &WatchedInstance,
+        seen: TargetDetail,
+    ) -> Result<Exit, CliError> {
         let exit = match self.wait.limit(self.wait_timeout) {
             WaitLimit::No => {
-                output::status_line(&format!("{} is being deleted", life.target));
+                output::status_line(&format!("{} is being deleted", instance.target));
                 Exit::Done
             }
-            WaitLimit::For(timeout) => wait(&client, &life, FollowGoal::Gone, timeout).await?,
+            WaitLimit::For(timeout) => wait(client, instance, FollowGoal::Gone, timeout).await?,
         };
+        if self.output.format().is_some() {
+            // Another instance may have begun under the name.
+            let last = client.target(&instance.target).await?.filter(|last| last.info.uid == instance.uid);
+            self.print(&last.unwrap_or(seen))?;
+        }
         Ok(exit)
+    }
+
+    /// Writes the target for programs, if they are to read it.
+    fn print(&self, seen: &TargetDetail) -> Result<(), CliError> {
+        match self.output.format() {
+            Some(_) => self.output.write(seen, |_| String::new()),
+            None => Ok(()),
+        }
     }
 
     fn target(&self) -> Result<TargetRef, CliError> {
@@ -75,4 +137,8 @@ impl SandboxDeleteArgs {
             (None, None) => Err(CliError::broken("which one? give its name, or its document with -f")),
         }
     }
+}
+
+fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
+    WatchedInstance { target: target.clone(), uid: seen.info.uid.clone(), generation: seen.info.generation }
 }

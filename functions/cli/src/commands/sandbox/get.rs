@@ -51,7 +51,7 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "Labels:      {}", labels.join(", "));
     }
     if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
-        let _ = writeln!(text, "Sent again:  {}", timing::clock(next));
+        let _ = writeln!(text, "Next delivery: {}", timing::clock(next));
     }
     if let Some(waits) = &info.waits_for {
         let _ = writeln!(text, "Waits for:   {}", why::printable(waits));

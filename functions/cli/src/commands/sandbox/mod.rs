@@ -15,14 +15,14 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Create a sandbox; try a failed one again
+    /// Create a sandbox; retry a failed one
     Apply(apply::SandboxApplyArgs),
-    /// Show a sandbox with its resources and units
+    /// Show a sandbox with its resources, runs and units
     Get(get::SandboxGetArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
-    /// End a sandbox and take away what was made for it
-    Delete(delete::SandboxDeleteArgs),
+    /// Delete a sandbox and its resources
+    Delete(Box<delete::SandboxDeleteArgs>),
 }
 
 impl SandboxCommand {

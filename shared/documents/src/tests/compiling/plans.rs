@@ -15,9 +15,9 @@ fn named(plan: &Plan, at: UnitRef) -> String {
 /// Units with what they wait for, read and undo.
 fn outline(plan: &Plan) -> String {
     let mut text = String::new();
-    for event in &plan.hooks {
-        let _ = writeln!(text, "{}", event.event);
-        for unit in &event.units {
+    for hook in &plan.hooks {
+        let _ = writeln!(text, "{}", hook.hook.name());
+        for unit in &hook.units {
             let _ = writeln!(text, "  {} ({})", unit.key, unit.action.kind());
             for read in &unit.reads {
                 let optional = if read.optional { "?" } else { "" };
@@ -29,7 +29,7 @@ fn outline(plan: &Plan) -> String {
         }
     }
     for edge in edges(plan) {
-        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.hook, edge.from, edge.to, edge.reason);
+        let _ = writeln!(text, "{}: {} -> {} {:?}", edge.hook.name(), edge.from, edge.to, edge.reason);
     }
     text
 }
@@ -52,8 +52,8 @@ fn a_plan_is_its_json() {
     assert_eq!(read.digest(), plan.digest());
     assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
     assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
-    for event in &plan.hooks {
-        assert!(event.graph().is_ok());
+    for hook in &plan.hooks {
+        assert!(hook.graph().is_ok());
     }
 }
 
@@ -104,7 +104,7 @@ fn objects_are_removed_last() {
     let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
-    assert!(plan.hooks.iter().all(|event| event.graph().is_ok()));
+    assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
 }
 
 const APPLIED: &str = "name: my-sandbox\nspec:\n  cluster: demo\n  resources:\n  - name: objects\n    plugin: k8s-apply\n    params:\n      data: |\n        apiVersion: v1\n        kind: ConfigMap\n        metadata:\n          name: settings\n          namespace: shop\n          annotations: {enabled: \"yes\", note: \"a ${x}\"}\n        data:\n          app.properties: |\n            a=1\n            b=${HOME}\n        ---\n        # The last one.\n        apiVersion: v1\n        kind: Secret\n        metadata: {name: token, namespace: shop}\n        data: {token: dGVzdA==}\n        immutable: yes\n        ---\n";

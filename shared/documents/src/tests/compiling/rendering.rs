@@ -42,9 +42,9 @@ fn text(text: &str) -> RenderValue {
 }
 
 fn at(plan: &Plan, key: &str) -> UnitRef {
-    let found = plan.hooks.iter().find_map(|event| {
-        let unit = event.units.iter().position(|unit| unit.key == key)?;
-        Some(UnitRef { hook: event.hook, unit: u32::try_from(unit).unwrap() })
+    let found = plan.hooks.iter().find_map(|hook| {
+        let unit = hook.units.iter().position(|unit| unit.key == key)?;
+        Some(UnitRef { hook: hook.hook, unit: u32::try_from(unit).unwrap() })
     });
     found.unwrap()
 }
@@ -54,8 +54,8 @@ fn shown(plan: &Plan, known: &[(&str, ProducerState)]) -> String {
     let compiled = CompiledExpressions::new(plan).unwrap();
     let known: KnownOutputs = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
     let mut shown = String::new();
-    for event in &plan.hooks {
-        for unit in &event.units {
+    for hook in &plan.hooks {
+        for unit in &hook.units {
             match render::unit(plan, &compiled, at(plan, &unit.key), &facts(), &known) {
                 Ok(rendered) => shown += &format!("{} {rendered:#?}\n", unit.key),
                 Err(error) => shown += &format!("{} error: {error}\n", unit.key),
@@ -109,8 +109,8 @@ fn previews() {
     let plan = wired();
     let compiled = CompiledExpressions::new(&plan).unwrap();
     let mut shown = String::new();
-    for event in &plan.hooks {
-        for unit in &event.units {
+    for hook in &plan.hooks {
+        for unit in &hook.units {
             let preview =
                 render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
             shown += &format!("{} {preview:#?}\n", unit.key);

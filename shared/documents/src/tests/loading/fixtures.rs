@@ -50,9 +50,8 @@ fn a_signadot_plugin_becomes_our_model() {
         ("default", "registry.example.org/tool:1")
     );
     assert_eq!(runner.pod_template.as_ref().unwrap().value, text("plugin/pod.yaml"));
-    let events: Vec<_> =
-        plugin.hooks.iter().map(|e| (e.name.value.as_str(), e.hook, e.units.len())).collect();
-    assert_eq!(events, [("preStart", HookName::PreStart, 2), ("postStop", HookName::PostStop, 1)]);
+    let hooks: Vec<_> = plugin.hooks.iter().map(|e| (e.name.value.as_str(), e.hook, e.units.len())).collect();
+    assert_eq!(hooks, [("preStart", HookName::PreStart, 2), ("postStop", HookName::PostStop, 1)]);
 
     let [provision, seed] = plugin.hooks[0].units.as_slice() else { panic!() };
     assert_eq!(template(&provision.inputs[0]), r#"${params[?"region"]}"#);
@@ -148,9 +147,9 @@ fn our_plugin_becomes_the_model() {
             ("token", ParamKind::String, false, true),
         ]
     );
-    let events: Vec<_> = plugin.hooks.iter().map(|e| (e.hook, e.units.len())).collect();
+    let hooks: Vec<_> = plugin.hooks.iter().map(|e| (e.hook, e.units.len())).collect();
     assert_eq!(
-        events,
+        hooks,
         [(HookName::PreStart, 1), (HookName::PostStart, 1), (HookName::PreStop, 1), (HookName::PostStop, 2)]
     );
     let make = &plugin.hooks[0].units[0];

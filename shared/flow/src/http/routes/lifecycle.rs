@@ -22,7 +22,7 @@ use crate::telemetry;
 /// Takes a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. The same webhook again
 /// gets the same answer.
 #[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = LifecycleData, responses(
-    (status = 202, body = LifecycleResponse, description = "Taken; the outcome comes as an event."),
+    (status = 202, body = LifecycleResponse, description = "Taken; the result comes as a notification."),
     (status = 400, body = ProblemDetails, description = "Not a CloudEvent."),
     (status = 401, body = ProblemDetails, description = "Unsigned, wrongly signed, or too old."),
     (status = 409, body = ProblemDetails, description = "The life is over, its name is taken, or the update would change a living target."),

@@ -72,7 +72,7 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
-/// Why a target is not where it should be, what exists now, and what to do next.
+/// Explains the state of a target: the cause, the remaining resources and the next steps.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", operation_id = "explainTarget", tag = "targets", responses(
     (status = 200, body = TargetDiagnosis), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
@@ -86,7 +86,7 @@ pub(crate) async fn why(
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
-/// Tries the failed units of a failed or stuck target again.
+/// Retries the failed units of a failed or stuck target.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
     (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "Nothing has failed."),
@@ -107,12 +107,12 @@ pub(crate) async fn retry(
 }
 
 fn override_response(
-    answer: overrides::OverrideOutcome,
+    outcome: overrides::OverrideOutcome,
     kind: &str,
     name: &str,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
-    match answer {
-        overrides::OverrideOutcome::Overridden(waived) => Ok((StatusCode::ACCEPTED, Json(waived))),
+    match outcome {
+        overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
         overrides::OverrideOutcome::NotFound => Err(unknown(kind, name)),
         overrides::OverrideOutcome::NotStuck(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
@@ -123,15 +123,15 @@ fn override_response(
     }
 }
 
-/// Lets one failed unit of a stuck target's teardown count as over; the teardown goes on. What the unit takes away may
-/// still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/skip", operation_id = "skipUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
+/// Marks one failed unit of a stuck target's teardown as complete; the teardown continues. The resources that the unit
+/// removes may still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "No such unit has failed."),
     (status = 422, body = ProblemDetails, description = "There is no reason."),
 ))]
-pub(crate) async fn skip(
+pub(crate) async fn force_complete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     PathParams((kind, name)): PathParams<(String, String)>,
@@ -142,14 +142,14 @@ pub(crate) async fn skip(
     override_response(overrides::force_complete(&server.env, &kind, &name, &asked).await?, &kind, &name)
 }
 
-/// Ends a stuck target's life: it is gone, although something of it may still exist.
-#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/abandon", operation_id = "abandonTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
+/// Force-deletes a stuck target: it is gone, although resources of it may still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "It is not stuck."),
     (status = 422, body = ProblemDetails, description = "There is no reason."),
 ))]
-pub(crate) async fn abandon(
+pub(crate) async fn force_delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     PathParams((kind, name)): PathParams<(String, String)>,

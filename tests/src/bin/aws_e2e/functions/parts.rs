@@ -19,7 +19,7 @@ pub(crate) struct FunctionBackends {
 }
 
 impl FunctionBackends {
-    /// Makes them. `platform` is told of outcomes; `secrets` is the ARN of the secret, which is the emulator's too.
+    /// Makes them. `platform` is told of notifications; `secrets` is the ARN of the secret, which is the emulator's too.
     pub(crate) async fn new(platform: String, secrets: &str) -> anyhow::Result<Self> {
         let dynamo = DynamoDbLocal::start()?;
         let proof = || Credentials::new("test", "test", None, None, "tests");

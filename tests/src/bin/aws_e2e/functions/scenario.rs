@@ -128,7 +128,7 @@ impl FunctionScenario<'_> {
         Ok(serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// Gives `sweep` what comes through the queue until the platform has been told of an outcome.
+    /// Gives `sweep` what comes through the queue until the platform has been told of a notification.
     async fn until(&self, outcome: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         while !self.servers.has_outcome(NAME, outcome)? {

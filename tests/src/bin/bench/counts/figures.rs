@@ -18,7 +18,7 @@ const UNKNOWN_ENTRIES: u64 = 1;
 /// The same as requests: start, ready, close.
 const RUN_WRITES: u64 = 3;
 /// Reads of a first run beside its units': target and tombstone, the plugin and its versions, target and run at the end,
-/// target, run and target again for the outcome, the target twice after it.
+/// target, run and target again for the notification, the target twice after it.
 const RUN_READS: u64 = 11;
 /// A wake-up that finds the run not due yet, or over, has read it: how many there are depends on how fast things are.
 const IDLE_READS: u64 = 4;
@@ -99,7 +99,7 @@ impl CountRow {
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let passes = per_pass * invocations + JOIN_WRITES * late;
-        // A join reads what it waits for, and whoever tells the outcome reads what was made.
+        // A join reads what it waits for, and whoever tells the notification reads what was made.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
             ("write units", self.write_units.ceil() as u64, of_units + RUN_UNITS + passes),

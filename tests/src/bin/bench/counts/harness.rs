@@ -1,4 +1,4 @@
-//! One run from the lifecycle webhook to the outcome that the platform has taken, and what it cost.
+//! One run from the lifecycle webhook to the notification that the platform has taken, and what it cost.
 //!
 //! The functions are the real ones, over an in-process table and bucket of their own for each run. `sweep` looks every
 //! second at what is due. Its questions to the index are not counted: they are those of the schedule, whether or not
@@ -181,7 +181,7 @@ impl CountsHarness {
                 );
             }
             let root = self.unmetered.read_root(&run).await?.context("the run is gone")?;
-            // The run is closed once the platform has taken the outcome.
+            // The run is closed once the platform has taken the notification.
             let over = target.phase == TargetPhase::Ready && target.due.is_none();
             let closed = root.head.phase == RunPhase::Closed;
             if over && closed && receiver.under_way() == 0 && self.traffic.pending() == 0 {

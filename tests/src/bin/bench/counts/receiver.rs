@@ -1,4 +1,4 @@
-//! The other end: the server of the units' webhooks, and the platform that is told outcomes.
+//! The other end: the server of the units' webhooks, and the platform that is told notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ impl CountsReceiver {
         format!("{}/work", self.url)
     }
 
-    /// Where outcomes go.
+    /// Where notifications go.
     pub(crate) fn outcomes(&self) -> String {
         format!("{}/outcomes", self.url)
     }
