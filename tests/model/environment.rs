@@ -322,7 +322,7 @@ impl ModelEnvironment {
         };
         let answer = match (parcel.by_relay, stand) {
             (true, ModelTaskState::Running) => ModelReply::Relay(Ok(TaskState::running(""))),
-            (true, ModelTaskState::Waiting) => ModelReply::Relay(Ok(TaskState::Waiting { before: 0 })),
+            (true, ModelTaskState::Waiting) => ModelReply::Relay(Ok(TaskState::Queued { ahead: 0 })),
             (true, ModelTaskState::Tombstoned) => ModelReply::Relay(Ok(TaskState::Tombstoned)),
             (true, stand) => {
                 let callback = callback(&parcel, stand);
@@ -518,8 +518,8 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
         });
         let parcel = UnitRequest {
             unit: env("EBB_UNIT"),
-            attempt: request.name.attempt,
-            name: name_of(&request.name),
+            attempt: request.task.attempt,
+            name: name_of(&request.task),
             token: request.callback.token.clone(),
             inputs: inputs.collect(),
             key: env("EBB_IDEMPOTENCY_KEY"),

@@ -139,17 +139,17 @@ impl FleetRelays {
 
     async fn work(self, request: Box<EnsureTask>) {
         self.runtime.sleep(self.design.millis).await;
-        let well = request.name.attempt > self.design.fails;
+        let well = request.task.attempt > self.design.fails;
         let callback = match well {
             true => Callback::new(CallbackStatus::Succeeded),
             false => Callback::failed(ReasonCode::Failed, "as designed"),
         };
         {
             let mut works = self.works();
-            if !matches!(works.states.get(&request.name), Some(FleetTaskState::Running)) {
+            if !matches!(works.states.get(&request.task), Some(FleetTaskState::Running)) {
                 return;
             }
-            works.states.insert(request.name.clone(), FleetTaskState::Ended(Box::new(callback.clone())));
+            works.states.insert(request.task.clone(), FleetTaskState::Ended(Box::new(callback.clone())));
             works.running -= 1;
         }
         self.hand_out();
@@ -166,7 +166,7 @@ impl FleetRelays {
 impl ebb_flow::ports::RelayClient for FleetRelays {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.arrives(cluster).await?;
-        let name = request.name.clone();
+        let name = request.task.clone();
         if !self.works().states.contains_key(&name) {
             let mut works = self.works();
             works.states.insert(name.clone(), FleetTaskState::Waiting(Box::new(request)));
@@ -209,7 +209,7 @@ impl ebb_flow::ports::RelayClient for FleetRelays {
             Some(FleetTaskState::Tombstoned) => TaskState::Tombstoned,
             Some(FleetTaskState::Waiting(_)) => {
                 works.waits += 1;
-                TaskState::Waiting { before: 0 }
+                TaskState::Queued { ahead: 0 }
             }
         })
     }

@@ -68,7 +68,7 @@ impl ScenarioRelay {
 
     fn running(&self, turn: Timestamp) -> TaskState {
         match self.executor.runtime.now() < turn {
-            true => TaskState::Waiting { before: 0 },
+            true => TaskState::Queued { ahead: 0 },
             false => TaskState::running(""),
         }
     }
@@ -100,10 +100,10 @@ impl ScenarioRelay {
 
     fn begin(&self, request: &EnsureTask) -> SimTaskId {
         let (inputs, unit) = (inputs(request), unit(request));
-        let attempt = request.name.attempt;
+        let attempt = request.task.attempt;
         self.executor.note_sent(&unit, attempt, &inputs, true);
         let own = self.clone();
-        let (name, to) = (request.name.clone(), request.callback.clone());
+        let (name, to) = (request.task.clone(), request.callback.clone());
         let task = self.executor.runtime.spawn(async move {
             if own.slot_wait_ms > 0 {
                 own.executor.runtime.sleep(own.slot_wait_ms).await;
@@ -137,8 +137,8 @@ impl ScenarioRelay {
             None => TaskState::Unknown,
             Some(ScenarioTaskState::Running(_, turn)) => self.running(*turn),
             Some(ScenarioTaskState::Waiting(_)) => {
-                let before = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
-                TaskState::Waiting { before }
+                let ahead = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
+                TaskState::Queued { ahead }
             }
             Some(ScenarioTaskState::Ended(callback, _)) => TaskState::Ended(callback.clone()),
             Some(ScenarioTaskState::Tombstoned) => TaskState::Tombstoned,
@@ -166,20 +166,20 @@ impl ebb_flow::ports::RelayClient for ScenarioRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         let mut known = self.known();
-        for attempt in 1..request.name.attempt {
-            let name = TaskId { unit: request.name.unit.clone(), attempt };
+        for attempt in 1..request.task.attempt {
+            let name = TaskId { unit: request.task.unit.clone(), attempt };
             if !matches!(known.tasks.get(&name), Some(ScenarioTaskState::Ended(..))) {
                 self.tombstone(&mut known, &name);
             }
         }
-        let name = request.name.clone();
+        let name = request.task.clone();
         if !known.tasks.contains_key(&name) {
             known.tasks.insert(name.clone(), ScenarioTaskState::Waiting(Box::new(request)));
             known.queue.push_back(name.clone());
             self.hand_out(&mut known);
             // It is told that it waits for its time when it is asked for again.
             return Ok(match self.state(&known, &name) {
-                TaskState::Waiting { .. } if self.slot_wait_ms > 0 => TaskState::running(""),
+                TaskState::Queued { .. } if self.slot_wait_ms > 0 => TaskState::running(""),
                 state => state,
             });
         }
@@ -187,7 +187,7 @@ impl ebb_flow::ports::RelayClient for ScenarioRelay {
             let work = Arc::clone(&self.executor);
             self.executor.runtime.spawn(work.call_back(to.token.clone(), callback.as_ref().clone()));
         }
-        self.executor.note_sent(&unit(&request), request.name.attempt, &inputs(&request), false);
+        self.executor.note_sent(&unit(&request), request.task.attempt, &inputs(&request), false);
         Ok(self.state(&known, &name))
     }
 

@@ -1,4 +1,4 @@
-//! Which cluster units run in, for commands that start a server.
+//! The cluster in which units run, for commands that start a server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use ebb_local::{ContainerEngine, KubernetesOptions, RemoteRelays, StackSettings,
 
 use crate::exit::CliError;
 
-/// Options of real clusters. Without them scripts are processes of this machine.
+/// Options of clusters. Without them scripts are processes of this machine.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Real clusters")]
+#[command(next_help_heading = "Kubernetes")]
 pub(crate) struct ClusterArgs {
     /// Runs units in this cluster instead of as processes of this machine
-    #[arg(long, value_name = "FILE", requires = "reach", requires = "runner_image")]
+    #[arg(long, value_name = "FILE", requires = "advertise_address", requires = "entrypoint_image")]
     kubeconfig: Option<PathBuf>,
     /// The context in that file; without it the current one
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
@@ -25,15 +25,15 @@ pub(crate) struct ClusterArgs {
     /// The port there
     #[arg(long, value_name = "PORT", default_value_t = 7880, requires = "kubeconfig")]
     advertise_port: u16,
-    /// An image with the runner in it, as /ebb-entrypoint
+    /// An image with the entrypoint in it, as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", requires = "kubeconfig")]
-    runner_image: Option<String>,
-    /// The namespace of units that name none, made if it is missing
+    entrypoint_image: Option<String>,
+    /// The namespace of units that name none, created if it is missing
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", requires = "kubeconfig")]
-    units: String,
-    /// What units may do in the cluster, as YAML; without it what needs no rights outside of their namespace
+    unit_namespace: String,
+    /// The policy: what units may do in the cluster, as YAML; the default needs no rights outside of their namespace
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
-    allowed: Option<PathBuf>,
+    policy: Option<PathBuf>,
     /// The program of the cluster's relay, which runs beside the server; without it `ebb-relay` beside this program or
     /// in PATH
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
@@ -51,7 +51,7 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// What they say of a server; without them its units are `containers`, or else processes of this machine.
+    /// Returns the settings of a server; without options its units are `containers`, or else processes of this machine.
     ///
     /// # Errors
     /// The address cannot receive callbacks, or the program of the relay is missing.
@@ -72,10 +72,10 @@ impl ClusterArgs {
         Ok(StackSettings { listen, units, telemetry: Arc::new(telemetry()?), ..StackSettings::default() })
     }
 
-    /// The cluster, if one is given.
+    /// Returns the cluster, if one is given.
     fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
-        let (Some(kubeconfig), Some(reach), Some(runner_image)) =
-            (self.kubeconfig, self.advertise_address, self.runner_image)
+        let (Some(kubeconfig), Some(address), Some(entrypoint_image)) =
+            (self.kubeconfig, self.advertise_address, self.entrypoint_image)
         else {
             return Ok(None);
         };
@@ -83,15 +83,15 @@ impl ClusterArgs {
             relay: relay(self.relay)?,
             kubeconfig,
             context: self.context,
-            advertise_address: SocketAddr::from((reach, self.advertise_port)),
-            runner_image,
-            unit_namespace: self.units,
-            policy: self.allowed,
+            advertise_address: SocketAddr::from((address, self.advertise_port)),
+            entrypoint_image,
+            unit_namespace: self.unit_namespace,
+            policy: self.policy,
         }))
     }
 }
 
-/// The program of a relay: this one, or else the first that is there.
+/// Finds the program of a relay: the given one, or else the first that exists.
 fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
     let (places, missing) = match given {
         Some(file) => {

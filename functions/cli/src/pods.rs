@@ -1,4 +1,4 @@
-//! How scripts run on this machine, for commands that start a server.
+//! The runtime of scripts on this machine, for commands that start a server.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use ebb_local::ContainerEngine;
 
 use crate::exit::CliError;
 
-/// What a script runs as. Not documented for clap, which would write the whole help of a command at length for that: a
+/// The runtime of a script. Not documented for clap, which would write the whole help of a command at length for that: a
 /// process of this machine, whatever image its plugin names, or a container of its image, by Docker (Podman if Docker
 /// does not answer) or by Podman.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -27,14 +27,15 @@ pub(crate) struct PodsArgs {
     pods: PodRuntime,
     /// The address of Docker or Podman; without it the command's own default
     #[arg(long, value_name = "URL")]
-    docker: Option<String>,
-    /// The runner that is copied into containers (`cargo xtask build entrypoint`); without it `ebb-entrypoint` beside this program
+    docker_host: Option<String>,
+    /// The entrypoint that is copied into containers (`cargo xtask build entrypoint`); without it `ebb-entrypoint` beside
+    /// this program
     #[arg(long, value_name = "FILE")]
-    runner: Option<PathBuf>,
+    entrypoint: Option<PathBuf>,
 }
 
 impl PodsArgs {
-    /// What runs scripts as containers, if that is wanted.
+    /// Returns the engine that runs scripts as containers, if the options name one.
     pub(crate) async fn containers(self) -> Result<Option<ContainerEngine>, CliError> {
         let programs: &[&str] = match self.pods {
             PodRuntime::Process => return Ok(None),
@@ -42,14 +43,14 @@ impl PodsArgs {
             PodRuntime::Podman => &["podman"],
         };
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-entrypoint"));
-        let runner = self.runner.or_else(beside).unwrap_or_else(|| "ebb-entrypoint".into());
-        let runner = std::path::absolute(&runner).unwrap_or(runner);
-        if !runner.is_file() {
-            return Err(CliError::broken(format!("the runner {} does not exist", runner.display()))
-                .with_hint("build it with `cargo xtask build entrypoint`, and name it by --runner"));
+        let program = self.entrypoint.or_else(beside).unwrap_or_else(|| "ebb-entrypoint".into());
+        let program = std::path::absolute(&program).unwrap_or(program);
+        if !program.is_file() {
+            return Err(CliError::broken(format!("the entrypoint {} does not exist", program.display()))
+                .with_hint("build it with `cargo xtask build entrypoint`, and name it by --entrypoint"));
         }
-        let url = self.docker.as_deref().filter(|url| !url.is_empty());
-        let found = ContainerEngine::find(programs, url, runner).await;
+        let url = self.docker_host.as_deref().filter(|url| !url.is_empty());
+        let found = ContainerEngine::find(programs, url, program).await;
         found.map(Some).map_err(|error| {
             CliError::broken("scripts cannot run as containers")
                 .with_causes(&error)

@@ -11,7 +11,7 @@ use crate::outputs;
 /// The script's end with its outputs if it has succeeded; without log and time.
 pub(crate) fn script_exit(spec: &EntrypointSpec, end: &ProcessExit) -> ScriptExit {
     let exit_code = Some(end.status.map_or(128 + Signal::SIGKILL as i32, code));
-    let (result, sensitive) = match end.failure(spec.deadline_ms, "the pod") {
+    let (result, sensitive) = match end.failure(spec.timeout_ms, "the pod") {
         None => outputs::collect(&spec.outputs),
         Some(failure) => (failure, Default::default()),
     };

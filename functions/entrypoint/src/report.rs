@@ -1,4 +1,4 @@
-//! Telling the relay: heartbeats while the script runs, its end until somebody has heard it.
+//! Reports to the relay: heartbeats while the script runs, its end until that is acknowledged.
 //!
 //! One thread does both in turn, so that no heartbeat can follow the end; the script never waits for it.
 
@@ -17,17 +17,17 @@ use ureq::http::Uri;
 use crate::log::{self, SharedTail};
 use crate::run::millis;
 
-/// How long a heartbeat may take: the next one is as good.
+/// The timeout of a heartbeat: the next one is as good.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long one try of the last report may take.
+/// The timeout of one attempt of the last report.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it has at least, be there patience or not.
+/// The shortest timeout of the last report.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pauses between tries; up to twice as long by chance, so that the pods of a relay that comes back do not ask as one.
+/// Pauses between attempts; with jitter of up to the same length, so that the pods of a restarted relay do not report at once.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// What came of a try.
+/// The outcome of an attempt.
 enum ReportReply {
     Accepted,
     Gone,
@@ -51,7 +51,7 @@ impl RelayReporter {
     ) -> Result<Self, String> {
         check(&address.url)?;
         let (end, inbox) = channel();
-        let patience = millis(address.report_retry_ms);
+        let retry_for = millis(address.report_retry_ms);
         let relay = ReportClient {
             agent: Agent::new_with_config(
                 // The image's environment may name a proxy: not for us.
@@ -61,11 +61,11 @@ impl RelayReporter {
             trace,
         };
         let tail = SharedTail::clone(tail);
-        thread::spawn(move || relay.run(&tail, &inbox, patience, &events));
-        Ok(Self { end, retry_for: patience })
+        thread::spawn(move || relay.run(&tail, &inbox, retry_for, &events));
+        Ok(Self { end, retry_for })
     }
 
-    /// Begins to report the end; [`WatchEvent::Reported`] says what came of it. Gives how long that takes at most.
+    /// Begins to report the end; [`WatchEvent::Reported`] has the outcome. Returns how long that takes at most.
     pub(crate) fn send_end(&self, body: Vec<u8>) -> Duration {
         // It listens until it was told.
         let _ = self.end.send(body);
@@ -85,7 +85,7 @@ impl ReportClient {
         &self,
         tail: &SharedTail,
         inbox: &Receiver<Vec<u8>>,
-        patience: Duration,
+        retry_for: Duration,
         events: &Sender<WatchEvent>,
     ) {
         // No heartbeat may keep us busy; 0 would.
@@ -103,11 +103,11 @@ impl ReportClient {
             }
         };
         // Nobody listens any more only when we are about to exit.
-        let _ = events.send(WatchEvent::Reported(self.deliver(&end, patience)));
+        let _ = events.send(WatchEvent::Reported(self.deliver(&end, retry_for)));
     }
 
-    fn deliver(&self, body: &[u8], patience: Duration) -> bool {
-        let until = Instant::now() + patience;
+    fn deliver(&self, body: &[u8], retry_for: Duration) -> bool {
+        let until = Instant::now() + retry_for;
         let pauses = ExponentialBuilder::default()
             .with_min_delay(MIN_PAUSE)
             .with_max_delay(MAX_PAUSE)

@@ -1,8 +1,8 @@
 //! From the spec to the exit code.
 //!
 //! Flow: read the spec; put files where the script looks for them; start it; carry what it prints; wait for its end, its
-//! deadline or a signal; end all that it has left; collect outputs; write the termination message; tell the relay; note
-//! in the message that it knows.
+//! deadline or a signal; end all that it has left; collect outputs; write the termination message; report to the relay;
+//! record in the message that it was acknowledged.
 //!
 //! Guarantees: once the spec was read the termination message is there when we end, whatever the relay does; no process
 //! of the script is left, unless one is stuck in the kernel; the script never waits for the network.
@@ -81,7 +81,7 @@ fn supervise(
         log_line(&format!("the log is not complete: {error}"));
         0
     });
-    end::script_exit(spec, &watch.supervise(&script, Some(begun + millis(spec.deadline_ms)), streams))
+    end::script_exit(spec, &watch.supervise(&script, Some(begun + millis(spec.timeout_ms)), streams))
 }
 
 fn not_started(why: &str) -> ScriptExit {
@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<EntrypointSpec, String> {
     // The version first: a later one may look different.
     let version: SpecVersion = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     if version.v != VERSION {
-        return Err(format!("it has version {}, and this runner reads {VERSION}", version.v));
+        return Err(format!("it has version {}, and this entrypoint reads {VERSION}", version.v));
     }
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What the relay is told by its environment or on the command line.
+//! The options of the relay, from its environment or the command line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,18 +24,18 @@ pub(crate) struct RelayArgs {
     /// makes the two namespaces if they are missing, and logs as text
     #[arg(long)]
     pub(crate) attached: bool,
-    /// Where it listens, for the control plane, for runners and for probes
+    /// The address at which it listens for the control plane, for entrypoints and for probes
     #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
-    /// Where it listens for runners instead, so that pods can be kept away from everything else
+    /// The address at which it listens for entrypoints instead, so that pods can reach nothing else
     #[arg(long, env = "EBB_RELAY_LISTEN_REPORTS")]
     pub(crate) listen_reports: Option<SocketAddr>,
-    /// Where pods reach it: http://ADDRESS:PORT, by IP address
-    #[arg(long, env = "EBB_RELAY_REACH", value_parser = socket_url)]
+    /// The URL at which pods reach it: http://ADDRESS:PORT, by IP address
+    #[arg(long, env = "EBB_RELAY_ADVERTISE_URL", value_name = "URL", value_parser = socket_url)]
     advertise_url: String,
-    /// The URL of the control plane's api, which is asked for batches; then none are taken from outside
-    #[arg(long, env = "EBB_RELAY_POLL", value_name = "URL", value_parser = api_url)]
-    poll: Option<ApiUrl>,
+    /// The URL of the control plane's API, which the relay polls for batches; it then accepts none from outside
+    #[arg(long, env = "EBB_RELAY_PULL_URL", value_name = "URL", value_parser = api_url)]
+    pull_url: Option<ApiUrl>,
     /// The name that the control plane has for this cluster
     #[arg(long, env = "EBB_RELAY_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
@@ -49,11 +49,11 @@ pub(crate) struct RelayArgs {
     #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
     namespace: String,
     /// The namespace of units that name none
-    #[arg(long, env = "EBB_RELAY_UNITS", default_value = "ebb-units")]
+    #[arg(long, env = "EBB_RELAY_UNIT_NAMESPACE", default_value = "ebb-units")]
     unit_namespace: String,
-    /// What the operator allows, as YAML; with --attached it may be left out for what needs no rights outside of the
+    /// The policy of the operator, as YAML; optional with --attached, where the default needs no rights outside of the
     /// namespace of units
-    #[arg(long, env = "EBB_RELAY_ALLOWED", required_unless_present = "attached")]
+    #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
     policy: Option<PathBuf>,
     /// The secrets that sign batches: whsec_…, one for each line
     #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
@@ -61,23 +61,23 @@ pub(crate) struct RelayArgs {
     /// Hosts that results may be sent to, as HOST or HOST:PORT
     #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
     callback_hosts: Vec<String>,
-    /// Works that may run containers at one time; the others wait, and lives take turns
-    #[arg(long, env = "EBB_RELAY_AT_ONCE", default_value = "100")]
+    /// Tasks that may run containers at one time; the others are queued, and instances get slots in turn
+    #[arg(long, env = "EBB_RELAY_MAX_CONCURRENT_TASKS", default_value = "100")]
     max_concurrent_tasks: NonZeroUsize,
-    /// Seconds between two heartbeats of a runner
-    #[arg(long, env = "EBB_RELAY_HEARTBEAT", default_value_t = 15)]
+    /// Seconds between two heartbeats of an entrypoint
+    #[arg(long, env = "EBB_RELAY_HEARTBEAT_SECONDS", default_value_t = 15)]
     heartbeat_seconds: u64,
-    /// Seconds that a runner reports its end again and again
-    #[arg(long, env = "EBB_RELAY_PATIENCE", default_value_t = 600)]
+    /// Seconds for which an entrypoint retries the report of its result
+    #[arg(long, env = "EBB_RELAY_REPORT_RETRY_SECONDS", default_value_t = 600)]
     report_retry_seconds: u64,
-    /// Seconds that what keeps a pod from starting may last, such as an image that cannot be pulled
-    #[arg(long, env = "EBB_RELAY_TROUBLE", default_value_t = 60)]
+    /// Seconds for which an error may keep a pod from starting, such as an image that cannot be pulled
+    #[arg(long, env = "EBB_RELAY_POD_START_TIMEOUT_SECONDS", default_value_t = 60)]
     pod_start_timeout_seconds: u64,
-    /// Seconds that the API server may take to do what a relay has asked for that was killed meanwhile
-    #[arg(long, env = "EBB_RELAY_LANDING", default_value_t = 60)]
+    /// Seconds in which the API server may still carry out a request of a relay that was killed meanwhile
+    #[arg(long, env = "EBB_RELAY_API_SERVER_REQUEST_TIMEOUT_SECONDS", default_value_t = 60)]
     api_server_request_timeout_seconds: u64,
-    /// Seconds that a node is waited for; without it, until the work's own deadline
-    #[arg(long, env = "EBB_RELAY_UNSCHEDULABLE")]
+    /// Seconds in which a pod has to get a node; without it, the timeout of the task
+    #[arg(long, env = "EBB_RELAY_SCHEDULING_TIMEOUT_SECONDS")]
     scheduling_timeout_seconds: Option<u64>,
 }
 
@@ -91,38 +91,38 @@ impl RelayArgs {
         WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())
     }
 
-    /// Where batches are asked for, if they are.
+    /// Returns the control plane that the relay polls for batches, if there is one.
     ///
     /// # Errors
-    /// When it is not said for which cluster.
+    /// When the name of the cluster is missing.
     pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
-        let Some(ApiUrl(Some(url))) = self.poll.clone() else { return Ok(None) };
+        let Some(ApiUrl(Some(url))) = self.pull_url.clone() else { return Ok(None) };
         let cluster = self.cluster.clone().filter(|name| !name.is_empty());
         let cluster =
-            cluster.context("--poll needs --cluster: the name that the control plane has for it")?;
+            cluster.context("--pull-url needs --cluster: the name that the control plane has for it")?;
         Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
     }
 
     /// What the relay is opened with.
     ///
     /// # Errors
-    /// When the list of what is allowed cannot be read.
+    /// When the policy cannot be read.
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
-        let allowed: ClusterPolicy = match &self.policy {
+        let policy: ClusterPolicy = match &self.policy {
             // Its cause says once more what it says itself.
             Some(file) => serde_saphyr::from_str(&read(file)?)
                 .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
             None => attached::default_policy(&self.unit_namespace),
         };
         Ok(RelaySettings {
-            policy: allowed,
+            policy,
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
             max_concurrent_tasks: self.max_concurrent_tasks,
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
             report_retry: Duration::from_secs(self.report_retry_seconds),
             pod_start_timeout: Duration::from_secs(self.pod_start_timeout_seconds),
-            max_in_flight: Duration::from_secs(self.api_server_request_timeout_seconds),
-            unschedulable: self.scheduling_timeout_seconds.map(Duration::from_secs),
+            api_server_request_timeout: Duration::from_secs(self.api_server_request_timeout_seconds),
+            scheduling_timeout: self.scheduling_timeout_seconds.map(Duration::from_secs),
             ..RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url)
         })
     }
@@ -157,7 +157,8 @@ fn api_url(text: &str) -> Result<ApiUrl, String> {
     }
 }
 
-/// Runners look up no names. What the environment was to fill in, and has not, is no address either.
+/// Parses the URL for entrypoints, which look up no names. A variable that the environment did not fill in is no address
+/// either.
 fn socket_url(text: &str) -> Result<String, String> {
     let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     match address.map(str::parse::<SocketAddr>) {

@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-/// The kinds of objects that a relay allows without `--allowed`: those of a namespace, none that reach out of it.
+/// The kinds of objects that a relay allows without `--policy`: those of a namespace, none that reach out of it.
 const KINDS: [&str; 14] = [
     "ConfigMap",
     "Secret",
@@ -49,7 +49,7 @@ pub(crate) fn keys() -> anyhow::Result<WebhookKeys> {
 /// The level `baseline`, the namespace of units, and the kinds of objects that need no rights outside of a namespace.
 pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     ClusterPolicy {
-        level: PodSecurityLevel::Baseline,
+        pod_security_level: PodSecurityLevel::Baseline,
         namespaces: BTreeMap::from([(units.to_owned(), BTreeSet::from(["default".to_owned()]))]),
         kinds: KINDS.map(str::to_owned).into(),
         ..ClusterPolicy::default()

@@ -1,4 +1,4 @@
-//! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of runners.
+//! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of entrypoints.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -58,21 +58,21 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         recorded.render()
     };
     let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
-    let office = options.control_plane(&keys)?;
+    let control_plane = options.control_plane(&keys)?;
     // One that belongs to a person's `ebb` listens on all addresses of a machine, where nothing scrapes it.
     let mut routes = match options.attached {
         true => Router::new(),
         false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
     };
-    if office.is_none() {
+    if control_plane.is_none() {
         routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys));
     }
     let listener = listening(options.listen).await?;
     // For a caller that asked for any port, and for one that pins the cluster.
     writeln!(std::io::stdout(), "listening on {} in cluster {cluster}", listener.local_addr()?)?;
     let polling = async {
-        match office {
-            Some(office) => ebb_relay_core::poll(relay, office).await,
+        match control_plane {
+            Some(endpoint) => ebb_relay_core::poll(relay, endpoint).await,
             None => std::future::pending().await,
         }
     };

@@ -12,20 +12,20 @@ use crate::run::{command, line, root, run};
 const PLACES: [&str; 10] = [
     "name-of-cluster",
     "--namespace=namespace-of-relay",
-    "--set=units=namespace-of-units",
+    "--set=unitNamespace=namespace-of-units",
     "--set=createNamespaces={namespace-of-relay,namespace-of-units}",
     "--set=image=image-of-relay",
     "--set=callbackHosts={host-of-control-plane:44443}",
-    "--set=poll.url=https://api-of-control-plane:44444",
-    "--set=poll.cluster=name-of-cluster",
+    "--set=pull.url=https://api-of-control-plane:44444",
+    "--set=pull.cluster=name-of-cluster",
     "--set=signing.secret=whsec_secret+of+relay",
     // The chart asks for what there is; nobody is asked here.
     "--kube-version=1.34.0",
 ];
 const HEAD: &str = "\
 # The relay of a cluster, as its chart renders it (`cargo xtask build chart`). `ebb cluster connect` prints this with everything
-# filled in; whoever does it by hand replaces name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
-# host-of-control-plane, its port 44443, https://api-of-control-plane:44444 (nothing, for a relay that is asked) and its port, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
+# filled in; to do it by hand, replace name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
+# host-of-control-plane, its port 44443, https://api-of-control-plane:44444 (nothing, for the push transport) and its port, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
 ";
 
 /// What is done with what was rendered.

@@ -38,9 +38,9 @@ pub(crate) fn built() -> anyhow::Result<PathBuf> {
     // Of glibc, so that no target has to be installed. A named target keeps the flag away from what runs at compile time.
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
     let options =
-        ["build", "--quiet", "--package", "ebb-entrypoint", "--profile", "runner", "--target", &target];
+        ["build", "--quiet", "--package", "ebb-entrypoint", "--profile", "entrypoint", "--target", &target];
     run(cargo().args(options).env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS"))?;
-    Ok(folder().join(&target).join("runner/ebb-entrypoint"))
+    Ok(folder().join(&target).join("entrypoint/ebb-entrypoint"))
 }
 
 /// The platform that we build on and for.

@@ -225,7 +225,7 @@ async fn dequeue(
     let name = dispatch::task_id(run, unit, attempt);
     match GuardedRelay(env).dequeue(run.cluster(unit), &name).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
-        Ok(TaskState::Waiting { .. }) => Ok(AttemptStanding::Unknown),
+        Ok(TaskState::Queued { .. }) => Ok(AttemptStanding::Unknown),
         answer => match record_cancelled(env, run, (unit, attempt), answer).await? {
             true => Ok(AttemptStanding::Ended),
             false => Ok(AttemptStanding::Unknown),
@@ -256,7 +256,7 @@ async fn record_cancelled(
             Some(ended) => ended,
             None => return Ok(false),
         },
-        Ok(TaskState::Running { .. } | TaskState::Waiting { .. } | TaskState::Unknown) => return Ok(false),
+        Ok(TaskState::Running { .. } | TaskState::Queued { .. } | TaskState::Unknown) => return Ok(false),
         Err(RelayError::Refused(reason)) => AttemptEnd::Cancelled(reason),
         Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
             let unit = run.unit(unit).map_or("", |plan| plan.key.as_str());

@@ -2,8 +2,8 @@
 //!
 //! A cluster's relay knows objects and nothing of scripts: [`script`] makes a Job and a Secret of a script, and
 //! [`ClusterRelay`] sends it to the relay of the cluster that is named, signed. What is made and how is decided here, so
-//! that it changes without anything in a cluster changing. A relay that nobody reaches finds what it is asked in a mailbox
-//! ([`PollEndpoint`]); to whoever asks there is no difference.
+//! that it changes without anything in a cluster changing. A relay that cannot be reached polls the batch
+//! queue ([`PollEndpoint`]); to callers there is no difference.
 
 mod batch_sender;
 mod batches;

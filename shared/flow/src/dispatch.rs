@@ -211,8 +211,8 @@ fn ensure(
     let token = token(env, run, this, unit, TokenKind::Relay, more);
     EnsureTask {
         v: relay::VERSION,
-        name: task_id(run, this.unit, this.attempt),
-        not_after_ms: env.settings.max_in_flight.0,
+        task: task_id(run, this.unit, this.attempt),
+        valid_for_ms: env.settings.max_in_flight.0,
         timeout_ms: unit.timeout_ms,
         callback: CallbackEndpoint {
             url: env.settings.callback_url.clone(),
@@ -351,7 +351,7 @@ async fn ensure_task(
             }
             Ok(DispatchOutcome::later(None))
         }
-        Ok(TaskState::Waiting { .. }) => {
+        Ok(TaskState::Queued { .. }) => {
             // Its time has not begun.
             let age = env.now().since(run.facts.started).0;
             let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));

@@ -30,7 +30,7 @@ pub struct ServerState {
     pub store: Arc<dyn HttpStore>,
     /// Who may do what.
     pub tokens: Arc<ApiTokens>,
-    /// Where relays that poll get their mail.
+    /// The endpoint of relays that poll.
     pub poll_endpoint: Arc<PollEndpoint>,
 }
 

@@ -50,7 +50,7 @@ enum OwnerState {
 
 /// A task of which objects remain.
 struct OrphanTask {
-    name: TaskId,
+    task: TaskId,
     age_ms: u64,
     owner: OwnerState,
     objects: Vec<Orphan>,
@@ -196,11 +196,11 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterO
             if !is_ours(env, &task) || task.objects.is_empty() {
                 continue;
             }
-            let owner = cached_owner(env, &mut owners, &task.name.unit).await?;
-            if let Some(reason) = orphan_reason(&owner, &task.name.unit) {
+            let owner = cached_owner(env, &mut owners, &task.task.unit).await?;
+            if let Some(reason) = orphan_reason(&owner, &task.task.unit) {
                 let objects = task.objects.iter().map(|object| owned_orphan(cluster, &task, object, &reason));
                 let objects = objects.collect();
-                found.tasks.push(OrphanTask { age_ms: task.age_ms, name: task.name, owner, objects });
+                found.tasks.push(OrphanTask { age_ms: task.age_ms, task: task.task, owner, objects });
             }
         }
         for unmanaged in listing.unmanaged {
@@ -209,7 +209,7 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterO
                 found.unmanaged.push(unmanaged_orphan(cluster, unmanaged, &reason));
             }
         }
-        after = listing.next;
+        after = listing.next_token;
         if after.is_none() {
             return Ok(found);
         }
@@ -308,16 +308,16 @@ async fn delete_task(
     task: &OrphanTask,
     end: Instant,
 ) -> Result<Result<(), String>, FlowError> {
-    let run = run_of(&task.name.unit);
+    let run = run_of(&task.task.unit);
     let is_active = match &run {
         Some(run) => read_owner(env, run).await? == OwnerState::Active,
         None => false,
     };
     if is_active {
-        return Ok(Err(format!("the instance of {} is active", task.name.unit)));
+        return Ok(Err(format!("the instance of {} is active", task.task.unit)));
     }
     loop {
-        match env.relay.discard(cluster, &task.name).await {
+        match env.relay.delete(cluster, &task.task).await {
             Ok(()) => return Ok(Ok(())),
             Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + POLL_INTERVAL < end => {
                 tokio::time::sleep(POLL_INTERVAL).await;

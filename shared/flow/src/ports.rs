@@ -31,12 +31,12 @@ pub enum RelayError {
     /// The relay answered that it cannot do this now. Whether it has done a part of it is unknown.
     #[error("the relay cannot do it now: {0}")]
     Busy(String),
-    /// It refuses the work as it is written, and nothing of it runs or will. Final.
-    #[error("the relay refuses the work: {0}")]
+    /// It refuses the task as it is written, and nothing of it runs or will. Final.
+    #[error("the relay refuses the task: {0}")]
     Refused(String),
 }
 
-/// What asking a cluster for works has come to.
+/// The outcome of requests for tasks to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayObservation {
     Responded,
@@ -47,11 +47,11 @@ pub enum RelayObservation {
 /// The relay of a cluster.
 #[async_trait]
 pub trait RelayClient: Send + Sync {
-    /// Starts the work under its name or finds it there; kills or tombstones all lower tries first. The state is
-    /// that after the call; work that has ended already calls back again.
+    /// Starts a task or finds it; cancels all lower attempts first. The state is that after the call; a task that has
+    /// ended already calls back again.
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError>;
-    /// Kills the work, leaves a tombstone, and answers once nothing of it runs: [`TaskState::Ended`] with its result
-    /// if it had ended by itself, else [`TaskState::Tombstoned`]. Work that takes longer to die is `Running`: ask
+    /// Cancels a task, leaves a tombstone, and returns once nothing of it runs: [`TaskState::Ended`] with its result
+    /// if it had ended by itself, else [`TaskState::Tombstoned`]. A task that takes longer to terminate is `Running`: call
     /// again.
     async fn cancel(
         &self,
@@ -59,17 +59,18 @@ pub trait RelayClient: Send + Sync {
         name: &TaskId,
         grace: Duration,
     ) -> Result<TaskState, RelayError>;
-    /// Removes work that waits for its turn, and waits for nothing to end: [`TaskState::Tombstoned`]. Work that runs or has
-    /// ended stays as it is. A relay without a queue says where the work stands.
+    /// Removes a queued task, and waits for nothing to end: [`TaskState::Tombstoned`]. A task that runs or has ended stays
+    /// as it is. A relay without a queue returns the state.
     async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.get(cluster, name).await
     }
-    /// Where the work stands, with the tail of its log.
+    /// Reads the state of a task, with the tail of its log.
     async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError>;
-    /// Forgets ended work whose result was taken by asking. Callbacks need none: their answer says that they were taken.
+    /// Acknowledges the result of an ended task that was read with [`get`](Self::get). The response to a callback
+    /// acknowledges by itself.
     async fn acknowledge(&self, cluster: Option<&str>, name: &TaskId) -> Result<(), RelayError>;
-    /// Lets go of the sensitive outputs of a life that is over. Idempotent.
-    async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError>;
+    /// Releases the sensitive outputs of an instance that is over. Idempotent.
+    async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError>;
     /// The clusters that are connected. None where scripts run without one: then nobody asks for what follows.
     fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()
@@ -78,21 +79,21 @@ pub trait RelayClient: Send + Sync {
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
-    /// Which clusters were asked for works since this was called last, and whether one of their answers helped.
+    /// Returns the clusters that got requests for tasks since the last call, and whether one of their responses helped.
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {
         Vec::new()
     }
-    /// Which relay answers for a cluster, and the uid of that cluster's namespace `kube-system`.
+    /// Returns the relay of a cluster, and the uid of that cluster's namespace `kube-system`.
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
         no_cluster(cluster)
     }
-    /// A page of what there is in a cluster; `after` is what the page before said.
+    /// Lists a page of the tasks and objects in a cluster; `after` is the token of the page before.
     async fn list(&self, cluster: &str, _after: Option<String>) -> Result<ClusterListing, RelayError> {
         no_cluster(cluster)
     }
-    /// Ends a work that nobody will ask for again and deletes what was applied for it; not done before all is gone: ask
-    /// again. Idempotent.
-    async fn discard(&self, cluster: &str, _name: &TaskId) -> Result<(), RelayError> {
+    /// Ends a task for which no further request comes and deletes the objects that were applied for it; not done before
+    /// all are gone: call again. Idempotent.
+    async fn delete(&self, cluster: &str, _name: &TaskId) -> Result<(), RelayError> {
         no_cluster(cluster)
     }
 }

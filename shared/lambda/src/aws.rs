@@ -139,7 +139,7 @@ mod tests {
     }
 
     /// Less than an attempt may take is no failure, and several requests may take longer than one operation: a relay's poll
-    /// looks into the table until there is mail.
+    /// looks into the table until there is a batch.
     #[tokio::test]
     async fn a_slow_service_is_waited_for() {
         let listener = listener().await;

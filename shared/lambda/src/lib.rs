@@ -157,8 +157,9 @@ impl FunctionContext {
         let inside = Arc::new(HttpClient::new(relays(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
         let clusters = Arc::new(clusters(variables)?);
         let post = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
-        let mail = store.clone();
-        let relay = ClusterRelay::new(clusters, inside, mail, clock.clone(), random.clone(), settings.grace);
+        let batches = store.clone();
+        let relay =
+            ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
             store: store.clone(),
             clock,

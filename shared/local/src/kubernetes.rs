@@ -30,13 +30,13 @@ pub struct KubernetesOptions {
     pub kubeconfig: PathBuf,
     /// The context in that file; `None`: the current one.
     pub context: Option<String>,
-    /// Where its pods reach this machine: an address, and the port that the relay then listens on.
+    /// The address at which its pods reach this machine, and the port that the relay then listens on.
     pub advertise_address: SocketAddr,
-    /// An image whose `/ebb-entrypoint` is the runner.
-    pub runner_image: String,
-    /// The namespace of units that name none; made if it is not there.
+    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
+    /// The namespace of units that name none; created if it is missing.
     pub unit_namespace: String,
-    /// A file that says what is allowed, as YAML; `None`: the relay's own list for such a cluster.
+    /// The file of the policy, as YAML; `None`: the relay's default for such a cluster.
     pub policy: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn open(
         )),
         keys: secret.clone().into(),
         uid: relay.cluster.clone(),
-        runner_image: cluster.runner_image.clone(),
+        entrypoint_image: cluster.entrypoint_image.clone(),
         user: PodUser::Image,
     });
     let task = tokio::spawn(keep_running(relay, cluster.clone(), functions, secret, stopped));
@@ -129,15 +129,20 @@ impl RelayProcess {
         {
             command.env_remove(name);
         }
-        let reach = format!("http://{}", cluster.advertise_address);
-        command.args(["--attached", "--listen", &everywhere.to_string(), "--reach", &reach]);
-        command.args(["--callback-hosts", &functions.to_string(), "--units", &cluster.unit_namespace]);
+        let advertise_url = format!("http://{}", cluster.advertise_address);
+        command.args(["--attached", "--listen", &everywhere.to_string(), "--advertise-url", &advertise_url]);
+        command.args([
+            "--callback-hosts",
+            &functions.to_string(),
+            "--unit-namespace",
+            &cluster.unit_namespace,
+        ]);
         command.arg("--kubeconfig").arg(&cluster.kubeconfig);
         if let Some(context) = &cluster.context {
             command.args(["--context", context]);
         }
         if let Some(file) = &cluster.policy {
-            command.arg("--allowed").arg(file);
+            command.arg("--policy").arg(file);
         }
         command.env("EBB_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()));
         // Ctrl-C is not for it: what is taken away then still needs it.

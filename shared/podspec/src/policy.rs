@@ -1,15 +1,16 @@
-//! What the operator of a cluster allows.
+//! The policy of a cluster's operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What the operator of a cluster allows. What is not named is refused; [`Default`] allows no namespace and no kind.
+/// The policy of a cluster's operator. Everything that it does not name is refused; [`Default`] allows no namespace and no
+/// kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClusterPolicy {
-    /// Which of the Pod Security Standards pods have to meet.
-    pub level: PodSecurityLevel,
+    /// The Pod Security Standard that pods have to meet.
+    pub pod_security_level: PodSecurityLevel,
     /// Namespaces, each with the service accounts that pods in it may run as. One that is not named here never gets a
     /// token; a pod that names none runs as `default`.
     pub namespaces: BTreeMap<String, BTreeSet<String>>,

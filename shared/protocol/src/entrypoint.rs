@@ -1,9 +1,9 @@
-//! What a relay tells the runner in a pod, and what the runner tells it.
+//! The messages between a relay and the entrypoint of a pod.
 //!
-//! The relay puts a [`EntrypointSpec`] into a Secret that the pod mounts. The runner says twice how the script has ended: with a
-//! [`TerminationResult`] in the container's termination message, which survives the relay, and with a [`ScriptReport`] to the relay,
-//! which has what the message cannot hold (4,096 bytes, readable by whoever may read pods): large outputs, sensitive ones,
-//! the log. The relay is the only one that makes Secrets and callbacks of them.
+//! The relay puts an [`EntrypointSpec`] into a Secret that the pod mounts. The entrypoint reports the end of the script twice:
+//! with a [`TerminationResult`] in the container's termination message, which survives the relay, and with a [`ScriptReport`]
+//! to the relay, which has what the message cannot hold (it has 4,096 bytes, and a right to read pods suffices to read it):
+//! large outputs, sensitive ones, the log. The relay alone makes Secrets and callbacks of them.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use crate::relay::{ScriptInput, ScriptOutput};
 
 /// Version of every message in this module.
 pub const VERSION: u32 = 1;
-/// The file below the folder of `install` that is the runner.
+/// The name of the entrypoint below the folder of `install`.
 pub const PROGRAM_NAME: &str = "ebb-entrypoint";
 /// Bytes of a termination message that Kubernetes keeps.
 pub const TERMINATION: usize = 4096;
 /// Bytes of a report: a callback, and sensitive outputs in base64 with their names.
 pub const REPORT_BODY: usize = CALLBACK_BODY + OUTPUTS / 3 * 4 + (1 << 20);
 
-/// The runner's own exit codes, where it has none of the script's to give.
+/// The exit codes of the entrypoint itself, where there is none of the script.
 pub mod exit {
-    /// The unit failed although the script has ended with 0: a missing output, a passed deadline.
+    /// The unit failed although the script has ended with 0: a missing output, a timeout.
     pub const FAILED: i32 = 125;
     /// The interpreter is there and cannot be executed, or the script cannot be started as it is written.
     pub const NOT_STARTABLE: i32 = 126;
     /// The image has no such interpreter.
     pub const NO_INTERPRETER: i32 = 127;
-    /// The runner was called in a way that it does not understand, or cannot read its spec.
+    /// The arguments of the entrypoint are wrong, or it cannot read its spec.
     pub const USAGE: i32 = 2;
 }
 
-/// What to run and how.
+/// A script and how to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntrypointSpec {
@@ -51,8 +51,8 @@ pub struct EntrypointSpec {
     /// Files to collect when it has succeeded, anywhere in the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ScriptOutput>,
-    /// Milliseconds from the runner's start after which the script is ended.
-    pub deadline_ms: u64,
+    /// Milliseconds from the entrypoint's start after which the script is terminated.
+    pub timeout_ms: u64,
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub grace_ms: u64,
     /// Bytes at the end of the log that are kept and reported; [`LOG_TAIL`] if left out, which is what a callback carries.
@@ -60,54 +60,54 @@ pub struct EntrypointSpec {
     pub log_tail: usize,
     /// A folder to write to, for the script itself; it may be mounted `noexec`.
     pub folder: String,
-    /// Where the termination message is written.
+    /// The file of the termination message.
     #[serde(default = "termination_log")]
     pub termination_log: String,
-    /// Where reports go. Without it the termination message is all there is, and every output has to fit into it.
+    /// The relay that takes reports. Without it there is only the termination message, and every output has to fit into it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayAddress>,
 }
 
-/// Where reports go, and how patiently.
+/// The address for reports, and how long they are retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayAddress {
-    /// `POST` here: `http://ADDRESS[:PORT]/PATH`. The host is an IP address, for the runner looks up no names.
+    /// `POST` here: `http://ADDRESS[:PORT]/PATH`. The host is an IP address, for the entrypoint looks up no names.
     pub url: String,
-    /// With this bearer token, which is good for this attempt alone.
+    /// The bearer token, which is valid for this attempt alone.
     pub token: String,
     pub heartbeat_ms: u64,
-    /// Milliseconds during which the end is reported again and again until it is acknowledged. After a `SIGTERM` at most
-    /// the grace period is left.
+    /// Milliseconds for which the report of the end is retried until it is acknowledged. After a `SIGTERM` at most the grace
+    /// period is left.
     pub report_retry_ms: u64,
 }
 
-/// The body of a request to the relay. Every status from 200 to 299 acknowledges it; 410 says that nobody wants to know;
-/// anything else, and no answer, has the end of the script reported again. Heartbeats are never repeated.
+/// The body of a request to the relay. Every status from 200 to 299 acknowledges it; 410 says that the relay does not want it;
+/// after any other status, and without a response, the report of the end is retried. Heartbeats are never repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptReport {
     /// Version of this message; 1.
     pub v: u32,
-    /// Bytes that the script has printed so far: where the tail of its log ends.
+    /// Bytes that the script has printed so far: the end of the tail of its log.
     pub log_bytes: u64,
     pub state: ReportState,
 }
 
-/// How a script stands.
+/// The state of a script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReportState {
     Running,
-    /// It has ended. Said with the same bytes every time.
+    /// It has ended. Each report of it has the same bytes.
     Ended(Box<ScriptExit>),
 }
 
-/// How a script has ended, with everything.
+/// The end of a script, with its outputs and its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptExit {
-    /// What the control plane is told, but for `secrets`, which only the relay can name.
+    /// The result for the control plane, without `secrets`, which only the relay can name.
     pub result: Callback,
     /// Outputs that stay in the cluster, in base64 as a Secret's `data` has them. Never part of `result`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -119,9 +119,9 @@ pub struct ScriptExit {
 
 /// The container's termination message: at most [`TERMINATION`] bytes.
 ///
-/// It is written before the report is sent and once more when that was acknowledged, so that it is there whatever
-/// happens to the relay. Whoever finds a `report` in it needs that report: one that has not come is lost, and so is what
-/// the script has made.
+/// It is written before the report is sent and once more when that was acknowledged, so that it exists whatever happens to
+/// the relay. If it has a `report`, the relay needs that report: if it has not come, it is lost, and so are the outputs of
+/// the script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationResult {

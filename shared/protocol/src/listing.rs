@@ -1,10 +1,10 @@
-//! What a relay says of itself, and of what there is in its cluster.
+//! Information about a relay, and the listing of its cluster.
 
 use serde::{Deserialize, Serialize};
 
 use crate::relay::TaskId;
 
-/// Which relay answers.
+/// The relay that responds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayInfo {
@@ -14,45 +14,45 @@ pub struct RelayInfo {
     pub tasks: u64,
 }
 
-/// A page of what there is: first works by their records, then what has none.
+/// A page of a listing: first tasks by their records, then objects without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterListing {
-    /// Works of which something may be left. Names that are only remembered are not among them.
+    /// Tasks that may have objects left. Tombstones are not among them.
     #[serde(default)]
     pub tasks: Vec<TaskSummary>,
     /// Objects with our labels that no record of this relay knows by their uid, and that no other object owns. They may be
     /// another relay's. At most [`MAX_UNMANAGED`].
     #[serde(default)]
     pub unmanaged: Vec<UnmanagedObject>,
-    /// What could not be listed, and why. For people.
+    /// Errors of objects that could not be listed. For people.
     #[serde(default)]
     pub errors: Vec<String>,
     /// For the next page; `None`: this is the last one.
     #[serde(default)]
-    pub next: Option<String>,
+    pub next_token: Option<String>,
 }
 
 /// Objects without a record that are listed at most.
 pub const MAX_UNMANAGED: usize = 500;
 
-/// A work as its record has it.
+/// A task as its record has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskSummary {
-    pub name: TaskId,
-    /// `starting`, `running`, `ending`, `ended`, `taken` or `tombstone`.
+    pub task: TaskId,
+    /// `starting`, `running`, `terminating`, `ended`, `acknowledged` or `tombstone`.
     pub phase: String,
-    /// As in [`ObjectTask::life`](crate::relay::Objects::life).
+    /// As in [`ObjectTask::instance`](crate::relay::ObjectTask::instance).
     pub instance: String,
-    /// Where its result goes: which control plane has asked for it.
+    /// The URL that takes its result: it tells which control plane requested the task.
     pub callback: String,
-    /// As in [`CallbackEndpoint::installation`](crate::relay::Destination::installation).
+    /// As in [`CallbackEndpoint::installation`](crate::relay::CallbackEndpoint::installation).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub installation: String,
-    /// Milliseconds since it was asked for.
+    /// Milliseconds since it was requested.
     pub age_ms: u64,
-    /// What was applied for it and is still there: by the recorded uid.
+    /// The objects that were applied for it and still exist, by the recorded uid.
     pub objects: Vec<ObjectSummary>,
 }
 
@@ -62,7 +62,7 @@ pub struct TaskSummary {
 pub struct UnmanagedObject {
     /// The unit that its label names.
     pub unit: String,
-    /// Milliseconds since it was made.
+    /// Milliseconds since it was created.
     pub age_ms: u64,
     pub object: ObjectSummary,
 }
@@ -79,6 +79,6 @@ pub struct ObjectSummary {
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
-    /// Whether its labels name the work.
+    /// Whether its labels name the task.
     pub labelled: bool,
 }

@@ -1,8 +1,8 @@
-//! What the control plane asks of a relay. Durations, never points in time: clocks differ.
+//! The requests of the control plane to a relay. They hold durations, never times: clocks differ.
 //!
-//! A relay knows works by their names and does with them what their data says: apply these objects, wait by these rules,
-//! collect these outputs, call back there. It has no part in unit kinds, retries or plugins. A cluster's relay takes
-//! [`ObjectTask`]; what runs scripts without a cluster takes [`ScriptTask`].
+//! A relay knows tasks by their ids and does what their bodies say: apply these objects, wait by these rules, collect these
+//! outputs, call back there. It knows no unit kinds, retries or plugins. A cluster's relay takes [`ObjectTask`]; a relay
+//! that runs scripts without a cluster takes [`ScriptTask`].
 //!
 //! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are, and gets [`BatchResponse`].
 
@@ -21,36 +21,36 @@ pub const VERSION: u32 = 1;
 /// Requests that one batch may have.
 pub const BATCH: usize = 100;
 
-/// How long the control plane waits for the answer to a batch of starts, kills, removals and lists.
+/// Time that the control plane waits for the response to a batch of starts, cancellations, removals and lists.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long the control plane waits for the answer to a batch of short requests: nothing depends on them, and an invocation
-/// that kills a script asks for its log first.
+/// Time that the control plane waits for the response to a batch of short requests: nothing depends on them, and an
+/// invocation that cancels a script asks for its log first.
 pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much earlier than the timeout of its caller a relay answers "not now": the request and the answer need time on
-/// their way.
+/// Time before the timeout of its caller at which a relay responds "not now": the request and the response take time in
+/// transit.
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
-/// Requests that are answered in their order, each by itself: one that fails says nothing of the others.
+/// Requests with one response each, in their order. A request that fails says nothing of the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Batch {
     /// Version of this message; 1.
     pub v: u32,
     /// The uid of the namespace `kube-system` that the control plane has pinned for this relay's cluster. A relay of
-    /// another cluster does nothing and answers 409: a restored or cloned relay must not act for the original.
+    /// another cluster does nothing and responds with 409: a restored or cloned relay must not act for the original.
     pub cluster: String,
     /// At most [`BATCH`].
     pub requests: Vec<RelayRequest>,
 }
 
 impl Batch {
-    /// The batch for whoever gets it that much later than it was written: its durations are shorter.
+    /// Returns the batch as it is `time` after it was written: with shorter durations.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         for request in &mut self.requests {
             if let RelayRequest::Ensure(request) = request {
-                request.not_after_ms = request.not_after_ms.saturating_sub(millis);
+                request.valid_for_ms = request.valid_for_ms.saturating_sub(millis);
                 request.timeout_ms = request.timeout_ms.saturating_sub(millis);
             }
         }
@@ -58,51 +58,56 @@ impl Batch {
     }
 }
 
-/// One verb.
+/// One request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum RelayRequest {
-    /// Starts work under its name or finds it there; first kills or tombstones all lower tries. Answered by a state;
-    /// ended work calls back again.
+    /// Starts a task or finds it; first cancels all lower attempts. The response is a state; an ended task calls back
+    /// again.
     Ensure(Box<EnsureTask<ObjectTask>>),
-    /// Where the work stands. Answered by a state.
+    /// Reads the state of a task.
     Get(TaskId),
-    /// Kills the work, leaves a tombstone under its name, known or not. Answered by a state: ended if it had ended by
-    /// itself, running while it dies (ask again), tombstoned once nothing of it runs.
+    /// Cancels a task and leaves a tombstone under its id, known or not. The response is a state: ended if it had ended
+    /// by itself, running while it terminates (send the request again), tombstoned once nothing of it runs.
     #[serde(rename_all = "camelCase")]
     Cancel {
-        name: TaskId,
+        task: TaskId,
         /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
         grace_ms: u64,
     },
-    /// Removes work that waits for its turn, and leaves a tombstone under its name, known or not. Work that runs or has
-    /// ended stays as it is. Answered by a state.
+    /// Removes a task that waits for a slot, and leaves a tombstone under its id, known or not. A task that runs or has
+    /// ended stays as it is. The response is a state.
     Dequeue(TaskId),
-    /// The result was taken by asking; the answer to a callback says so by itself. What is left of ended work may go, but for what it was to [`keep`](Objects::keep).
+    /// The control plane has read the result with [`Get`](Self::Get); the response to a callback acknowledges by itself.
+    /// The relay may delete the objects of the ended task, unless it has to [`keep`](ObjectTask::keep) them.
     Acknowledge(TaskId),
-    /// Nothing of a life is read any more: the Secrets that hold its sensitive outputs may go.
+    /// The control plane reads nothing of an instance any more: the relay may delete the Secrets with its sensitive
+    /// outputs.
     #[serde(rename_all = "camelCase")]
     Release {
-        /// As in [`ObjectTask::life`].
+        /// As in [`ObjectTask::instance`].
         instance: String,
     },
-    Info,
-    /// What there is of works, and what carries their labels and is none of them; a page. Answered by a listing.
+    /// Which relay responds.
+    About,
+    /// Lists a page of the tasks, and of the objects that have their labels and belong to none. The response is a listing.
     List {
-        /// [`ClusterListing::next`](crate::listing::Listing::next) of the page before.
+        /// [`ClusterListing::next_token`] of the page before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     },
-    /// Nobody will ever ask for the work again: it is ended if it runs, and what was applied for it is deleted, by the uids
-    /// that were recorded. A result that nobody has taken stays. Done once all of it is gone.
+    /// Ends a task for which no further request comes, and deletes the objects that were applied for it, by the uids that
+    /// were recorded. A result that was not acknowledged stays. The response is `done` once all objects are gone.
     Delete(TaskId),
 }
 
 impl RelayRequest {
-    /// Returns how long the control plane waits for the answer.
+    /// Returns the time that the control plane waits for the response.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::Info => SHORT_RESPONSE_TIMEOUT,
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => {
+                SHORT_RESPONSE_TIMEOUT
+            }
             Self::Ensure(_)
             | Self::Cancel { .. }
             | Self::Dequeue(_)
@@ -112,7 +117,7 @@ impl RelayRequest {
     }
 }
 
-/// What a relay answers to a batch.
+/// The response of a relay to a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
@@ -124,41 +129,40 @@ pub struct BatchResponse {
     pub responses: Vec<RelayResponse>,
 }
 
-/// What a relay answers to one request.
+/// The response of a relay to one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RelayResponse {
     State(TaskState),
     Done,
-    Info(RelayInfo),
-    /// A page of what there is.
+    About(RelayInfo),
     Listing(ClusterListing),
-    /// It will never be done as it is written: not allowed, or not what the cluster takes. For people.
+    /// The relay will never do it as it is written: its policy or the cluster forbids it. For people.
     Refused(String),
-    /// Not now: ask again. For people.
-    Failed(String),
-    /// The answers to the batch are larger than what its sender reads: ask for this one in a batch by itself.
+    /// Not now: send the request again. For people.
+    Unavailable(String),
+    /// The responses to the batch are larger than its sender reads: send this request in a batch by itself.
     TooLarge,
 }
 
-/// Starts work under a name, or finds it there. Idempotent: the name decides, and a second request changes nothing.
+/// Starts a task or finds it. Idempotent: the id decides, and a second request changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnsureTask<W = TaskBody> {
     /// Version of this message; 1.
     pub v: u32,
-    pub name: TaskId,
-    /// Milliseconds after which this request must not be taken any more. What a relay knows by then it may begin later, when
+    pub task: TaskId,
+    /// Milliseconds after which a relay must not accept this request any more. It may begin an accepted task later, when
     /// others have ended: a cancellation finds it.
-    pub not_after_ms: u64,
-    /// Milliseconds that the work may take from when it may begin.
+    pub valid_for_ms: u64,
+    /// Milliseconds that the task may take once it has a slot.
     pub timeout_ms: u64,
     pub callback: CallbackEndpoint,
     pub body: W,
 }
 
 impl EnsureTask {
-    /// The script that is asked for, if it is one.
+    /// Returns the script, if the task is one.
     pub fn script(&self) -> Option<&ScriptTask> {
         match &self.body {
             TaskBody::Script(script) => Some(script),
@@ -166,22 +170,22 @@ impl EnsureTask {
         }
     }
 
-    /// The request if it is for a script, for whoever runs scripts without a cluster.
+    /// Returns the request if the task is a script.
     pub fn into_script(self) -> Option<EnsureTask<ScriptTask>> {
-        let Self { v, name, not_after_ms, timeout_ms, callback, body: work } = self;
-        let TaskBody::Script(work) = work else { return None };
-        Some(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work })
+        let Self { v, task, valid_for_ms, timeout_ms, callback, body } = self;
+        let TaskBody::Script(body) = body else { return None };
+        Some(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body })
     }
 }
 
 impl From<EnsureTask<ScriptTask>> for EnsureTask {
     fn from(request: EnsureTask<ScriptTask>) -> Self {
-        let EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work } = request;
-        Self { v, name, not_after_ms, timeout_ms, callback, body: TaskBody::Script(work) }
+        let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body } = request;
+        Self { v, task, valid_for_ms, timeout_ms, callback, body: TaskBody::Script(body) }
     }
 }
 
-/// What a unit asks of whatever runs it.
+/// The contents of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskBody {
@@ -189,44 +193,44 @@ pub enum TaskBody {
     Objects(ObjectTask),
 }
 
-/// Objects of a cluster: some to apply, some to remove, what to wait for, and what to collect.
+/// Objects of a cluster to apply and to remove, what to wait for, and what to collect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectTask {
-    /// Whose they are: the key of the target's life; a label value.
+    /// The key of the instance that the objects belong to; a label value.
     pub instance: String,
-    /// The namespace of what names none; `None`: the relay's default for units.
+    /// The namespace of objects that name none; `None`: the relay's default for units.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Manifests, applied in this order by server-side apply, each labelled with the work's name.
+    /// Manifests, applied in this order by server-side apply, each labelled with the task's id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apply: Vec<serde_json::Value>,
     /// Secrets with values that only the cluster knows. They are there before the first object is applied, and go with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretDocument>,
-    /// Units whose applied objects are removed, all tries of them: deleted by the uids that were recorded when they were
-    /// applied, and waited for, finalizers and all. As [`TaskId::unit`].
+    /// Units whose applied objects are removed, of all attempts: deleted by the uids that were recorded when they were
+    /// applied, and waited for, finalizers included. As [`TaskId::unit`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// What ends the work, beside the removal of all that is to be removed.
+    /// What ends the task, beside the removal of all that is to be removed.
     pub until: TaskCompletion,
-    /// What is collected when it has succeeded.
+    /// What is collected when the task has succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ObjectOutput>,
-    /// Whether the objects stay after the result was acknowledged, until another work removes them. Those of failed or
-    /// cancelled work stay as well: what takes them away is another work too.
+    /// Whether the objects stay after the result was acknowledged, until another task removes them. Those of a failed or
+    /// cancelled task stay as well, until another task removes them.
     #[serde(default)]
     pub keep: bool,
 }
 
-/// What ends a work with objects.
+/// What ends a task with objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskCompletion {
     /// All applied objects are ready, each by its rules: they stand in the order of the manifests. With none: at once.
     Ready(Vec<ReadyRules>),
-    /// The container of this name, in the pod of the first applied object (a Job), has ended. The runner in it says how
-    /// (see [`crate::runner`]).
+    /// The container of this name, in the pod of the first applied object (a Job), has ended. The entrypoint in it reports
+    /// the result (see [`crate::entrypoint`]).
     #[serde(rename_all = "camelCase")]
     Ended { container: String },
 }
@@ -279,7 +283,7 @@ pub enum ObjectOutputFrom {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretDocument {
-    /// Name of the Secret, in the namespace of the work.
+    /// Name of the Secret, in the namespace of the task.
     pub name: String,
     /// The key that holds the document.
     pub key: String,
@@ -304,12 +308,12 @@ pub struct DocumentFill {
 pub enum FillWith {
     /// The value of a Secret's key, written as a [`UnitValue`].
     Secret(SecretRef),
-    /// The [`RelayAddress`](crate::runner::RelayAddress) at which this relay takes the reports of this work alone.
+    /// The [`RelayAddress`](crate::entrypoint::RelayAddress) at which this relay takes the reports of this task alone.
     Report,
 }
 
-/// Names a try of a unit. Tries of one unit share `unit`; a higher try replaces the lower ones: they are killed or
-/// tombstoned before it starts.
+/// Identifies an attempt of a unit. Attempts of one unit share `unit`. A higher attempt replaces the lower ones: they are
+/// cancelled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskId {
@@ -319,18 +323,18 @@ pub struct TaskId {
 }
 
 impl TaskId {
-    /// The name of a unit of a run, which all its tries share.
+    /// Returns the name of a unit of a run, which all its attempts share.
     pub fn unit_of(run: &RunId, unit: Unit) -> String {
         format!("{run}-{}", unit.0)
     }
 
-    /// The key of the target's life that the run belongs to: what its name begins with.
+    /// Returns the key of the instance that the run belongs to: its name begins with it.
     pub fn instance(&self) -> &str {
-        self.unit.split_once('-').map_or(self.unit.as_str(), |(life, _)| life)
+        self.unit.split_once('-').map_or(self.unit.as_str(), |(instance, _)| instance)
     }
 }
 
-/// Where a result goes.
+/// The endpoint that takes a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackEndpoint {
@@ -342,7 +346,7 @@ pub struct CallbackEndpoint {
     pub installation: String,
 }
 
-/// A script with its surroundings.
+/// A script with its environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptTask {
@@ -388,7 +392,7 @@ pub struct ScriptOutput {
     pub sensitive: bool,
 }
 
-/// Where work stands.
+/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskState {
@@ -397,26 +401,26 @@ pub enum TaskState {
     Running {
         /// The tail of its log so far.
         log: String,
-        /// The last known reason why it waits: a node, an image, a condition of an object. For people.
+        /// The last known reason why the task waits: a node, an image, a condition of an object. For people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pending: Option<String>,
-        /// Milliseconds since the last heartbeat of its runner.
+        /// Milliseconds since the last heartbeat of its entrypoint.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         heartbeat_ms: Option<u64>,
     },
-    /// It waits for its turn, because no more may run at one time. Its time begins with its turn.
+    /// The task waits for a slot, because no more may run at one time. Its timeout begins when it has one.
     #[serde(rename_all = "camelCase")]
-    Waiting {
-        /// How many of those that wait come before it.
-        before: usize,
+    Queued {
+        /// The number of queued tasks before it.
+        ahead: usize,
     },
     Ended(Box<Callback>),
-    /// It does not run and never will: killed, or named by a cancellation before it came.
+    /// The task does not run and never will: it was cancelled, perhaps before it came.
     Tombstoned,
 }
 
 impl TaskState {
-    /// Work that runs and has printed `log`.
+    /// Returns the state of a task that runs and has printed `log`.
     pub fn running(log: impl Into<String>) -> Self {
         Self::Running { log: log.into(), pending: None, heartbeat_ms: None }
     }

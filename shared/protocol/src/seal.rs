@@ -1,5 +1,5 @@
-//! What waits for a relay in the table, sealed: whoever reads the table, or repeats a relay's poll, learns nothing of it and
-//! can change nothing in it. XChaCha20-Poly1305 under a key made from the secret that the control plane and the relay share.
+//! Encryption of the batches that are queued for a relay: a reader of the table, or a replay of a relay's poll, learns
+//! nothing of them and can change nothing in them. XChaCha20-Poly1305 under a key made from the secret that the control plane and the relay share.
 
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
@@ -9,8 +9,8 @@ use crate::sign::{WebhookKeys, WebhookSecret};
 /// Random bytes that each sealing needs; never the same ones twice.
 pub const NONCE: usize = 24;
 
-/// Seals `plain` for whoever has `secret`. `about` is not in it, and has to be the same when it is opened: what was sealed
-/// for one cluster and id is nothing anywhere else. 40 bytes longer than `plain`.
+/// Seals `plain` for a holder of `secret`. `about` is the associated data: it is not in the ciphertext, and has to be the
+/// same when it is opened, so that a ciphertext for one cluster and id opens nowhere else. 40 bytes longer than `plain`.
 pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8]) -> Vec<u8> {
     let payload = Payload { msg: plain, aad: about.as_bytes() };
     let sealed = cipher(secret).encrypt(&XNonce::from(nonce), payload);
@@ -19,7 +19,7 @@ pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8
     all
 }
 
-/// What was sealed with one of `keys`; `None`: it was not, or not about this, or it was changed.
+/// Returns the plaintext that was sealed with one of `keys`; `None`: it was not, or not about this, or it was changed.
 pub fn open(keys: &WebhookKeys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE>()?;
     let nonce = XNonce::from(*nonce);
@@ -28,7 +28,7 @@ pub fn open(keys: &WebhookKeys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn cipher(secret: &WebhookSecret) -> XChaCha20Poly1305 {
-    XChaCha20Poly1305::new(&Key::from(*secret.derive(b"ebb mail 1")))
+    XChaCha20Poly1305::new(&Key::from(*secret.derive(b"ebb batch 1")))
 }
 
 #[cfg(test)]

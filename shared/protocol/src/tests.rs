@@ -4,5 +4,5 @@
 mod golden;
 
 mod api;
+mod entrypoint;
 mod messages;
-mod runner;

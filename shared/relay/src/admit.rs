@@ -42,7 +42,7 @@ impl Reconciler {
         if request.v != VERSION {
             return refuse(format!("version {} of the request is not known here", request.v));
         }
-        names::check_task(&request.name).map_err(RequestError::Refused)?;
+        names::check_task(&request.task).map_err(RequestError::Refused)?;
         names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
         self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
         let namespace = self.namespace(&request.body);
@@ -52,7 +52,7 @@ impl Reconciler {
         }
         check_expressions(&request.body).map_err(RequestError::Refused)?;
         let allowed = self.effective_policy(&request.body).await?;
-        let labels = json!(names::task_labels(&request.name, &request.body.instance));
+        let labels = json!(names::task_labels(&request.task, &request.body.instance));
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
@@ -70,26 +70,27 @@ impl Reconciler {
         let places: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
         for place in &places {
             if let Some(object) = self.read(place).await.map_err(|error| read_error(place, error))?
-                && objects::ownership(&object, &request.name) == ObjectOwnership::Foreign
+                && objects::ownership(&object, &request.task) == ObjectOwnership::Foreign
             {
-                return refuse(format!("{place} is there already, and was not made for this work"));
+                return refuse(format!("{place} is there already, and was not made for this task"));
             }
         }
         Ok(())
     }
 
     /// The namespace of a unit.
-    pub(crate) fn namespace(&self, work: &ObjectTask) -> String {
-        work.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
+    pub(crate) fn namespace(&self, objects: &ObjectTask) -> String {
+        objects.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
     }
 
-    /// What the operator allows, the Secrets that come with the work, and those that hold outputs of its life.
-    async fn effective_policy(&self, work: &ObjectTask) -> Result<ClusterPolicy, ClusterError> {
+    /// What the operator allows, the Secrets that come with the task, and those that hold outputs of its instance.
+    async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ClusterError> {
         let mut allowed = self.settings.policy.clone();
-        allowed.secrets.extend(work.secrets.iter().map(|document| document.name.clone()));
-        let reads_outputs = work.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
+        allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
+        let reads_outputs =
+            objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
-            let (found, unread) = self.output_secrets(&work.instance).await;
+            let (found, unread) = self.output_secrets(&objects.instance).await;
             if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
                 return Err(error.into());
             }
@@ -163,28 +164,29 @@ fn read_error(place: &ObjectRef, error: kube::Error) -> RequestError {
 }
 
 /// That what has to be evaluated can be, and that what has to be collected can be found.
-fn check_expressions(work: &ObjectTask) -> Result<(), String> {
+fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
     let mut texts = Vec::new();
-    match &work.until {
+    match &objects.until {
         TaskCompletion::Ready(rules) => {
-            if rules.len() > work.apply.len() {
+            if rules.len() > objects.apply.len() {
                 return Err("there are more rules than manifests".to_owned());
             }
             texts.extend(rules.iter().flat_map(|it| [&it.ready, &it.fail]).flatten());
         }
-        TaskCompletion::Ended { .. } if work.apply.is_empty() => {
+        TaskCompletion::Ended { .. } if objects.apply.is_empty() => {
             return Err("a container's end is awaited, and nothing is applied".to_owned());
         }
-        TaskCompletion::Ended { .. } if !work.outputs.is_empty() => {
+        TaskCompletion::Ended { .. } if !objects.outputs.is_empty() => {
             return Err(
-                "outputs of objects are collected once these are ready; a runner has its own".to_owned()
+                "outputs of objects are collected once these are ready; an entrypoint reports its own"
+                    .to_owned(),
             );
         }
         TaskCompletion::Ended { .. } => {}
     }
     let mut seen = BTreeSet::new();
-    for output in &work.outputs {
-        if work.apply.is_empty() || !seen.insert(&output.name) {
+    for output in &objects.outputs {
+        if objects.apply.is_empty() || !seen.insert(&output.name) {
             return Err(format!("output {:?} is of no object, or there twice", output.name));
         }
         match &output.from {
@@ -194,7 +196,7 @@ fn check_expressions(work: &ObjectTask) -> Result<(), String> {
     texts.into_iter().try_for_each(|text| rules::check(text).map_err(|why| format!("`{text}`: {why}")))
 }
 
-/// That the Job whose container is awaited has one pod and never another: a work is one place among those that run.
+/// That the Job whose container is awaited has one pod and never another: a task is one place among those that run.
 fn check_single_pod(spec: &Value) -> Result<(), String> {
     let why = "a Job whose container is awaited has one pod, and is tried once";
     for (field, value) in spec.as_object().into_iter().flatten() {

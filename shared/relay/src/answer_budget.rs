@@ -39,12 +39,14 @@ mod tests {
         let room = AnswerBudget::default();
         let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
         let answers: Vec<RelayResponse> = (0..BATCH)
-            .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Failed("busy".to_owned()) }))
+            .map(|at| {
+                room.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) })
+            })
             .collect();
         let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
         assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));
         // Small answers fit all the same.
-        assert_eq!(count(&RelayResponse::Failed("busy".to_owned())), BATCH / 2);
+        assert_eq!(count(&RelayResponse::Unavailable("busy".to_owned())), BATCH / 2);
         let answers = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses: answers };
         assert!(serde_json::to_vec(&answers).unwrap().len() <= BATCH_RESPONSE_BODY);
         // A single answer is sent whatever its size.

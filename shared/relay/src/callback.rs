@@ -1,12 +1,12 @@
-//! Telling the control plane how work has ended.
+//! Delivery of a result to the control plane.
 
 use crate::error::ClusterError;
 use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 
-/// What a try to tell has come to.
+/// The outcome of one delivery.
 pub(crate) enum CallbackDelivery {
-    /// It is known, or nobody wants to know.
+    /// The control plane has it, or does not want it.
     Accepted,
     Retry(String),
 }
@@ -20,9 +20,9 @@ impl Reconciler {
         &self,
         held: &VersionedRecord,
     ) -> Result<CallbackDelivery, ClusterError> {
-        let Some(work) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
+        let Some(spec) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
-        let to = &work.callback;
+        let to = &spec.callback;
         if let Err(why) = self.may_call(&to.url) {
             return Ok(CallbackDelivery::Retry(why));
         }

@@ -24,37 +24,37 @@ const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
 const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
-    /// Removes what is left of a work whose result was taken. A tombstone stays: a request that was sent twice may
+    /// Removes what is left of a task whose result was taken. A tombstone stays: a request that was sent twice may
     /// still arrive.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
     pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
-        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
-        if work.objects.keep && !work.applied.is_empty() {
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        if spec.objects.keep && !spec.applied.is_empty() {
             return Ok(ReconcileAction::Done);
         }
         let mut is_gone = true;
-        for applied in work.applied.iter().rev() {
+        for applied in spec.applied.iter().rev() {
             is_gone &= self.delete(&held.record.name, applied).await? == DeleteOutcome::Gone;
         }
         if !is_gone {
             return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
         }
-        if let Some(work) = &mut held.record.spec {
-            work.applied.clear();
+        if let Some(spec) = &mut held.record.spec {
+            spec.applied.clear();
         }
         held.make_tombstone();
         self.store.save(held).await?;
         Ok(ReconcileAction::Done)
     }
 
-    /// The Secrets that hold sensitive outputs of a life, with their namespaces, and why some could not be listed.
+    /// The Secrets that hold sensitive outputs of an instance, with their namespaces, and why some could not be listed.
     pub(crate) async fn output_secrets(
         &self,
-        life: &str,
+        instance: &str,
     ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
-        let selector = format!("{INSTANCE}={life},{PART}={OUTPUT}");
+        let selector = format!("{INSTANCE}={instance},{PART}={OUTPUT}");
         let default = std::iter::once(&self.settings.default_namespace);
         let namespaces: BTreeSet<_> = self.settings.policy.namespaces.keys().chain(default).collect();
         let (mut all, mut errors) = (Vec::new(), Vec::new());
@@ -68,12 +68,12 @@ impl Reconciler {
         (all, errors)
     }
 
-    /// Removes the Secrets that hold sensitive outputs of a life, as many as it can.
+    /// Removes the Secrets that hold sensitive outputs of an instance, as many as it can.
     ///
     /// # Errors
     /// When one cannot be removed; says of each namespace why.
-    pub(crate) async fn release(&self, life: &str) -> Result<(), ClusterError> {
-        let (all, mut errors) = self.output_secrets(life).await;
+    pub(crate) async fn release(&self, instance: &str) -> Result<(), ClusterError> {
+        let (all, mut errors) = self.output_secrets(instance).await;
         for (api, secret) in all {
             let same = Preconditions { uid: secret.uid(), resource_version: None };
             let how = DeleteParams::default().preconditions(same);
@@ -92,7 +92,7 @@ impl Reconciler {
     async fn remove_old_tombstones(&self) -> Result<(), ClusterError> {
         let keep = self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION);
         let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
-        // Without a work nothing is left that somebody could have to remove.
+        // Without a task nothing is left that somebody could have to remove.
         let is_old = |record: &TaskRecord| {
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest)
                 && record.spec.is_none()

@@ -6,7 +6,7 @@ use kube::{Client, Config};
 use tokio::sync::Semaphore;
 
 /// Requests that wait for an answer at one time. Each has a connection, which is kept for the next: without a limit a
-/// relay that is started again opens one for every work. What streams, as a watch does, counts until it begins.
+/// relay that is started again opens one for every task. What streams, as a watch does, counts until it begins.
 const REQUESTS: usize = 64;
 
 /// A client for a relay; further requests wait until one is answered.

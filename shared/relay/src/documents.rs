@@ -21,11 +21,11 @@ const MAX_DOCUMENT: usize = 1 << 20;
 /// Names that begin so are ours.
 const OURS: &str = ebb_podspec::RESERVED_PREFIX;
 
-/// Whether a life may have what is in a Secret: nobody else's scripts, inputs and outputs.
-pub(crate) fn is_readable(secret: &Value, life: &str) -> bool {
+/// Whether an instance may have what is in a Secret: nobody else's scripts, inputs and outputs.
+pub(crate) fn is_readable(secret: &Value, instance: &str) -> bool {
     let label = |key: &str| secret["metadata"]["labels"][key].as_str();
     let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
-    !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(life))
+    !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(instance))
 }
 
 /// Names of the sensitive outputs of a script, whose document is told where to report.
@@ -44,14 +44,14 @@ impl Reconciler {
     pub(crate) async fn render_document(
         &self,
         name: &TaskId,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         document: &SecretDocument,
     ) -> Result<(ObjectRef, Value), RequestError> {
         let mut filled = document.document.clone();
         for fill in &document.fill {
             let value = match &fill.with {
-                FillWith::Report => json!(self.report_address(name, work)),
-                FillWith::Secret(from) => json!(self.secret_value(work, from).await?),
+                FillWith::Report => json!(self.report_address(name, spec)),
+                FillWith::Secret(from) => json!(self.secret_value(spec, from).await?),
             };
             let Some(there) = filled.pointer_mut(&fill.pointer) else {
                 return Err(RequestError::Refused(format!("the document has nothing at {:?}", fill.pointer)));
@@ -64,8 +64,8 @@ impl Reconciler {
                 format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
             return Err(RequestError::Refused(why));
         }
-        let place = ObjectRef::secret(&work.namespace, &document.name);
-        let labels = names::task_labels(name, &work.objects.instance);
+        let place = ObjectRef::secret(&spec.namespace, &document.name);
+        let labels = names::task_labels(name, &spec.objects.instance);
         let manifest = json!({
             "apiVersion": place.api_version,
             "kind": place.kind,
@@ -75,19 +75,19 @@ impl Reconciler {
         Ok((place, manifest))
     }
 
-    /// Where the runner of a work reports to.
-    fn report_address(&self, name: &TaskId, work: &TaskSpec) -> RelayAddress {
+    /// Where the entrypoint of a task reports to.
+    fn report_address(&self, name: &TaskId, spec: &TaskSpec) -> RelayAddress {
         RelayAddress {
-            url: format!("{}/v1/reports/{}/{}", self.settings.advertise_address, name.unit, name.attempt),
-            token: work.token.clone(),
+            url: format!("{}/v1/reports/{}/{}", self.settings.advertise_url, name.unit, name.attempt),
+            token: spec.token.clone(),
             heartbeat_ms: millis(self.settings.heartbeat),
             report_retry_ms: millis(self.settings.report_retry),
         }
     }
 
-    /// The value of a Secret's key. Secrets with our names are read for the life that they belong to alone.
-    async fn secret_value(&self, work: &TaskSpec, from: &SecretRef) -> Result<OutputValue, RequestError> {
-        let namespace = from.namespace.as_deref().unwrap_or(&work.namespace);
+    /// The value of a Secret's key. Secrets with our names are read for the instance that they belong to alone.
+    async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> Result<OutputValue, RequestError> {
+        let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
         let place = ObjectRef::secret(namespace, &from.name);
         let never = |why: &str| Err(RequestError::Refused(format!("{place}: {why}")));
         let is_own = namespace == self.settings.own_namespace;
@@ -95,8 +95,8 @@ impl Reconciler {
             return never("the namespace is not allowed");
         }
         let Some(secret) = self.read(&place).await? else { return never("there is no such Secret") };
-        if !is_readable(&secret, &work.objects.instance) {
-            return never("it is not this life's");
+        if !is_readable(&secret, &spec.objects.instance) {
+            return never("it belongs to another instance");
         }
         let value = secret["data"][&from.key].as_str().and_then(|text| STANDARD.decode(text).ok());
         match value {

@@ -1,6 +1,6 @@
-//! Whose turn it is: at most so many works run containers at one time, and the lives among those that wait take turns.
+//! Slots: a limited number of tasks run containers at one time; the others are queued, and instances get slots in turn.
 //!
-//! What is here can be forgotten: which works have a place follows from their records, and so does who waits, since when.
+//! The state need not survive the relay: records say which tasks have a slot, and which are queued since when.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -14,7 +14,7 @@ use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container::is_stuck;
 
-/// Who has a place and who waits for one.
+/// The tasks with a slot and those that wait for one.
 pub(crate) struct FairQueue {
     max_slots: NonZeroUsize,
     known: Mutex<QueueState>,
@@ -23,11 +23,11 @@ pub(crate) struct FairQueue {
 #[derive(Default)]
 struct QueueState {
     holders: HashSet<TaskId>,
-    /// These wait, in their order within each life. The first life has the next turn.
+    /// The queued tasks, in their order within each instance. The first instance gets the next slot.
     instances: VecDeque<(String, VecDeque<TaskId>)>,
 }
 
-/// Whether a work may begin.
+/// Whether a task may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotGrant {
     Granted,
@@ -35,31 +35,32 @@ pub(crate) enum SlotGrant {
 }
 
 impl FairQueue {
-    /// With `placed` those that may run, however many, and `waiting` those that wait, each with its life, in their order.
+    /// Makes a queue: tasks in `holders` have a slot, however many; those in `queued`, each with its instance, wait in their
+    /// order.
     pub(crate) fn new(
         max_slots: NonZeroUsize,
-        placed: impl IntoIterator<Item = TaskId>,
-        waiting: impl IntoIterator<Item = (TaskId, String)>,
+        holders: impl IntoIterator<Item = TaskId>,
+        queued: impl IntoIterator<Item = (TaskId, String)>,
     ) -> Self {
-        let mut known = QueueState { holders: placed.into_iter().collect(), instances: VecDeque::new() };
-        for (name, life) in waiting {
-            known.enqueue(&name, &life);
+        let mut known = QueueState { holders: holders.into_iter().collect(), instances: VecDeque::new() };
+        for (name, instance) in queued {
+            known.enqueue(&name, &instance);
         }
         known.assign_slots(max_slots);
         Self { max_slots, known: Mutex::new(known) }
     }
 
-    /// A work that would begin gets a place, or waits from now on unless it does already.
-    pub(crate) fn acquire(&self, name: &TaskId, life: &str) -> SlotGrant {
+    /// Gives a slot to a task that would begin, or queues it unless it is queued already.
+    pub(crate) fn acquire(&self, name: &TaskId, instance: &str) -> SlotGrant {
         let mut known = self.known();
         if !known.holders.contains(name) {
-            known.enqueue(name, life);
+            known.enqueue(name, instance);
             known.assign_slots(self.max_slots);
         }
         if known.holders.contains(name) { SlotGrant::Granted } else { SlotGrant::Queued }
     }
 
-    /// A work has a place, whatever the limit: its record says so.
+    /// Gives a slot to a task, whatever the limit: its record says that it has one.
     pub(crate) fn force_acquire(&self, name: &TaskId) {
         let mut known = self.known();
         if known.holders.insert(name.clone()) {
@@ -67,12 +68,12 @@ impl FairQueue {
         }
     }
 
-    /// Whether a work has a place.
+    /// Returns whether a task has a slot.
     pub(crate) fn has_slot(&self, name: &TaskId) -> bool {
         self.known().holders.contains(name)
     }
 
-    /// A work needs no place any more. Gives those whose turn it is now.
+    /// Takes the slot of a task that needs none any more. Returns the tasks that get one now.
     pub(crate) fn release(&self, name: &TaskId) -> Vec<TaskId> {
         let mut known = self.known();
         if !known.holders.remove(name) {
@@ -81,25 +82,28 @@ impl FairQueue {
         known.assign_slots(self.max_slots)
     }
 
-    /// A work leaves the queue, if it is in it.
+    /// Removes a task from the queue, if it is in it.
     pub(crate) fn dequeue(&self, name: &TaskId) {
         self.known().dequeue(name);
     }
 
-    /// How many get their turn before this one; `None`: it does not wait.
+    /// Returns the number of tasks that get a slot before this one; `None`: it is not queued.
     pub(crate) fn position(&self, name: &TaskId) -> Option<usize> {
         let known = self.known();
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
-        let (own, position) =
-            known.instances.iter().enumerate().find_map(|(life, (_, names))| Some((life, of(names)?)))?;
-        // In each round that comes before its own one of each life; in its own, those of the lives in front.
-        let of_life = |(life, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
-            names.len().min(position + usize::from(life < own))
+        let (own, position) = known
+            .instances
+            .iter()
+            .enumerate()
+            .find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
+        // In each round before its own one task of each instance; in its own, those of the instances in front.
+        let of_instance = |(instance, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
+            names.len().min(position + usize::from(instance < own))
         };
-        Some(known.instances.iter().enumerate().map(of_life).sum())
+        Some(known.instances.iter().enumerate().map(of_instance).sum())
     }
 
-    /// How many have a place, and how many wait.
+    /// Returns the number of tasks with a slot, and of queued ones.
     pub(crate) fn count(&self) -> (usize, usize) {
         let known = self.known();
         (known.holders.len(), known.instances.iter().map(|(_, names)| names.len()).sum())
@@ -111,11 +115,11 @@ impl FairQueue {
 }
 
 impl QueueState {
-    fn enqueue(&mut self, name: &TaskId, life: &str) {
-        match self.instances.iter_mut().find(|(of, _)| of == life) {
+    fn enqueue(&mut self, name: &TaskId, instance: &str) {
+        match self.instances.iter_mut().find(|(of, _)| of == instance) {
             Some((_, names)) if names.contains(name) => {}
             Some((_, names)) => names.push_back(name.clone()),
-            None => self.instances.push_back((life.to_owned(), VecDeque::from([name.clone()]))),
+            None => self.instances.push_back((instance.to_owned(), VecDeque::from([name.clone()]))),
         }
     }
 
@@ -126,18 +130,18 @@ impl QueueState {
         self.instances.retain(|(_, names)| !names.is_empty());
     }
 
-    /// Gives places as long as there are any; each life gets one, and then comes last.
+    /// Assigns slots while there are any; each instance gets one, and then comes last.
     fn assign_slots(&mut self, most: NonZeroUsize) -> Vec<TaskId> {
         let mut next = Vec::new();
         while self.holders.len() < most.get()
-            && let Some((life, mut names)) = self.instances.pop_front()
+            && let Some((instance, mut names)) = self.instances.pop_front()
         {
             if let Some(name) = names.pop_front() {
                 self.holders.insert(name.clone());
                 next.push(name);
             }
             if !names.is_empty() {
-                self.instances.push_back((life, names));
+                self.instances.push_back((instance, names));
             }
         }
         next
@@ -145,8 +149,8 @@ impl QueueState {
 }
 
 impl Reconciler {
-    /// Whether a work that starts may apply something. If not, what it was given is written down until it may: nobody
-    /// sends it again. Its time runs from its turn on.
+    /// Returns whether a task that starts may apply objects. If not, its documents are stored until it may: they are not
+    /// sent again. Its timeout begins when it gets a slot.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -158,17 +162,17 @@ impl Reconciler {
         if !held.record.is_queued() {
             return Ok(true);
         }
-        let Some(work) = &mut held.record.spec else { return Ok(true) };
-        if self.queue.acquire(&held.record.name, &work.objects.instance) == SlotGrant::Queued {
+        let Some(spec) = &mut held.record.spec else { return Ok(true) };
+        if self.queue.acquire(&held.record.name, &spec.objects.instance) == SlotGrant::Queued {
             self.save_queued_documents(held, documents).await?;
             return Ok(false);
         }
-        work.start_clock(now_ms());
+        spec.start_clock(now_ms());
         self.store.save(held).await?;
         Ok(true)
     }
 
-    /// Writes down the documents of a work that cannot begin yet, unless they are.
+    /// Stores the documents of a task that cannot begin yet, unless they are stored.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -183,14 +187,14 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Gives away the place of a work that needs none any more, or takes it out of those that wait.
+    /// Releases the slot of a task that needs none any more, or removes it from the queue.
     pub(crate) fn release_slot(self: &Arc<Self>, name: &TaskId) {
         for next in self.queue.release(name) {
             self.reconcile(&next);
         }
     }
 
-    /// Gives away the place of a work that has a result, once none of its containers runs.
+    /// Releases the slot of a task that has a result, once none of its containers runs.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -199,14 +203,14 @@ impl Reconciler {
         held: &VersionedRecord,
     ) -> Result<(), ClusterError> {
         let name = &held.record.name;
-        let Some(work) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
+        let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
             return Ok(());
         };
-        let namespace = work.manifests().next().and_then(|job| job.object_ref.namespace.as_deref());
+        let namespace = spec.manifests().next().and_then(|job| job.object_ref.namespace.as_deref());
         if let Some(kind) = self.discovery.find(&self.client, "v1", "Pod").await? {
-            self.watch(&kind, Some(namespace.unwrap_or(&work.namespace)));
+            self.watch(&kind, Some(namespace.unwrap_or(&spec.namespace)));
         }
-        let pods = match self.pods(work).await {
+        let pods = match self.pods(spec).await {
             // The namespace is gone, and the rights in it: the relay neither sees nor starts anything there.
             Err(ClusterError::Api(error)) if matches!(status(&error), Some(403 | 404)) => Vec::new(),
             pods => pods?,
@@ -231,10 +235,10 @@ mod tests {
         TaskId { unit: text.to_owned(), attempt: 1 }
     }
 
-    /// The first letter of a name is its life.
-    fn turns(most: usize, placed: &[&str], waiting: &[&str]) -> FairQueue {
-        let waiting = waiting.iter().map(|text| (name(text), text[..1].to_owned()));
-        FairQueue::new(NonZeroUsize::new(most).unwrap(), placed.iter().map(|text| name(text)), waiting)
+    /// The first letter of a name is its instance.
+    fn queue(most: usize, holders: &[&str], queued: &[&str]) -> FairQueue {
+        let queued = queued.iter().map(|text| (name(text), text[..1].to_owned()));
+        FairQueue::new(NonZeroUsize::new(most).unwrap(), holders.iter().map(|text| name(text)), queued)
     }
 
     fn units(names: Vec<TaskId>) -> Vec<String> {
@@ -242,18 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn lives_take_turns_and_each_keeps_its_order() {
-        for (waiting, expected) in [
+    fn instances_get_slots_in_turn_and_each_keeps_its_order() {
+        for (queued, expected) in [
             (&["a1", "a2", "a3", "a4"][..], &["a1", "a2", "a3", "a4"][..]),
             (&["a1", "a2", "a3", "a4", "b1", "b2"], &["a1", "b1", "a2", "b2", "a3", "a4"]),
             (&["a1", "b1", "c1", "c2", "b2", "b3"], &["a1", "b1", "c1", "b2", "c2", "b3"]),
         ] {
-            let turns = turns(1, &["x1"], waiting);
-            let before: Vec<_> = expected.iter().map(|text| turns.position(&name(text))).collect();
-            assert_eq!(before, (0..expected.len()).map(Some).collect::<Vec<_>>(), "{waiting:?}");
+            let queue = queue(1, &["x1"], queued);
+            let before: Vec<_> = expected.iter().map(|text| queue.position(&name(text))).collect();
+            assert_eq!(before, (0..expected.len()).map(Some).collect::<Vec<_>>(), "{queued:?}");
             let (mut runs, mut order) = (name("x1"), Vec::new());
-            while let [next] = &turns.release(&runs)[..] {
-                assert_eq!(turns.count(), (1, waiting.len() - order.len() - 1));
+            while let [next] = &queue.release(&runs)[..] {
+                assert_eq!(queue.count(), (1, queued.len() - order.len() - 1));
                 runs = next.clone();
                 order.push(runs.unit.clone());
             }
@@ -262,29 +266,29 @@ mod tests {
     }
 
     #[test]
-    fn places_are_as_many_as_may_be() {
-        let turns = turns(2, &[], &["a1", "a2", "a3", "b1"]);
-        assert!(turns.has_slot(&name("a1")) && turns.has_slot(&name("b1")) && turns.count() == (2, 2));
-        assert_eq!(turns.acquire(&name("b1"), "b"), SlotGrant::Granted);
-        // Whoever comes again keeps its place among those that wait.
+    fn slots_are_limited() {
+        let queue = queue(2, &[], &["a1", "a2", "a3", "b1"]);
+        assert!(queue.has_slot(&name("a1")) && queue.has_slot(&name("b1")) && queue.count() == (2, 2));
+        assert_eq!(queue.acquire(&name("b1"), "b"), SlotGrant::Granted);
+        // A repeated request keeps its position in the queue.
         for _ in 0..2 {
-            assert_eq!(turns.acquire(&name("b2"), "b"), SlotGrant::Queued);
+            assert_eq!(queue.acquire(&name("b2"), "b"), SlotGrant::Queued);
         }
-        assert_eq!((turns.position(&name("b2")), turns.count()), (Some(1), (2, 3)));
-        // One that was cancelled, and one that runs although nobody here has let it.
-        assert_eq!(units(turns.release(&name("a2"))), [""; 0]);
-        turns.force_acquire(&name("b2"));
-        assert_eq!((turns.count(), turns.position(&name("b2"))), ((3, 1), None));
-        assert_eq!(units(turns.release(&name("a1"))), [""; 0]);
-        assert_eq!(units(turns.release(&name("b2"))), ["a3"]);
-        assert_eq!(units(turns.release(&name("nobody"))), [""; 0]);
-        assert_eq!(turns.acquire(&name("c1"), "c"), SlotGrant::Queued);
+        assert_eq!((queue.position(&name("b2")), queue.count()), (Some(1), (2, 3)));
+        // A cancelled one, and one that runs although it was queued.
+        assert_eq!(units(queue.release(&name("a2"))), [""; 0]);
+        queue.force_acquire(&name("b2"));
+        assert_eq!((queue.count(), queue.position(&name("b2"))), ((3, 1), None));
+        assert_eq!(units(queue.release(&name("a1"))), [""; 0]);
+        assert_eq!(units(queue.release(&name("b2"))), ["a3"]);
+        assert_eq!(units(queue.release(&name("nobody"))), [""; 0]);
+        assert_eq!(queue.acquire(&name("c1"), "c"), SlotGrant::Queued);
     }
 
     #[test]
     fn more_than_may_be_run_before_the_limit_was_lowered() {
-        let turns = turns(1, &["a1", "a2", "a3"], &["b1"]);
-        let left = ["a1", "a2", "a3"].map(|text| units(turns.release(&name(text))));
+        let queue = queue(1, &["a1", "a2", "a3"], &["b1"]);
+        let left = ["a1", "a2", "a3"].map(|text| units(queue.release(&name(text))));
         assert_eq!(left, [vec![], vec![], vec!["b1".to_owned()]]);
     }
 }

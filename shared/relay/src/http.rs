@@ -42,7 +42,7 @@ struct ReportServer {
     bodies: BodyPool,
 }
 
-/// The routes of runners.
+/// The routes of entrypoints.
 pub fn reports(relay: Relay) -> Router {
     let room = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
     Router::new()
@@ -173,22 +173,22 @@ fn verb(request: &RelayRequest) -> &'static str {
         RelayRequest::Dequeue(_) => "dequeue",
         RelayRequest::Acknowledge(_) => "acknowledge",
         RelayRequest::Release { .. } => "release",
-        RelayRequest::Info => "about",
+        RelayRequest::About => "about",
         RelayRequest::List { .. } => "list",
         RelayRequest::Delete(_) => "delete",
     }
 }
 
-fn response_label(answer: &RelayResponse) -> &'static str {
-    match answer {
+fn response_label(response: &RelayResponse) -> &'static str {
+    match response {
         RelayResponse::State(TaskState::Unknown) => "unknown",
         RelayResponse::State(TaskState::Running { .. }) => "running",
-        RelayResponse::State(TaskState::Waiting { .. }) => "queued",
+        RelayResponse::State(TaskState::Queued { .. }) => "queued",
         RelayResponse::State(TaskState::Ended(_)) => "ended",
         RelayResponse::State(TaskState::Tombstoned) => "tombstoned",
-        RelayResponse::Done | RelayResponse::Info(_) | RelayResponse::Listing(_) => "done",
+        RelayResponse::Done | RelayResponse::About(_) | RelayResponse::Listing(_) => "done",
         RelayResponse::Refused(_) => "refused",
-        RelayResponse::Failed(_) => "unavailable",
+        RelayResponse::Unavailable(_) => "unavailable",
         RelayResponse::TooLarge => "too_large",
     }
 }

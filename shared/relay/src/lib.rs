@@ -1,16 +1,16 @@
 //! The relay of a cluster: it applies objects, watches them, collects what they made, and reports.
 //!
-//! It speaks a few verbs ([`ebb_protocol::relay`]) and knows work by their names alone: no unit kinds, retries or plugins.
+//! It serves a few requests ([`ebb_protocol::relay`]) and knows tasks by their ids alone: no unit kinds, retries or plugins.
 //!
-//! Flow of one work: [`Relay::batch`] checks what is asked for (`admit`) and makes its record, a Secret in the relay's own
-//! namespace (`record`). From then on one task looks after it (`attend`) and takes one step at a time: when it is its
-//! turn (`turns`) it applies (`start`), waits for a container (`ended`, judged by `pod`) or for objects (`ready`), ends
-//! what has to die (`ending`), calls back (`callback`) and tidies up (`tidy`). What a step does follows from the record
-//! and from what the API server says at that time; watches (`watches`) only wake. So a relay that was killed goes on by
-//! listing its records.
+//! Flow of one task: [`Relay::batch`] checks the request (`admit`) and makes its record, a Secret in the relay's own
+//! namespace (`record`). From then on one loop reconciles it (`reconcile`), one step at a time: once it has a slot
+//! (`fair_queue`) it applies (`start`), waits for a container (`wait_container`, judged by `pod`) or for objects (`ready`),
+//! terminates what still runs (`terminate`), calls back (`callback`) and cleans up (`cleanup`). What a step does follows from
+//! the record and from the state of the API server at that time; watches (`watches`) only wake. So a relay that was killed
+//! continues from the list of its records.
 //!
-//! Guarantees: a name starts at most once; what is applied has its uid in the record before the next thing happens;
-//! nothing is deleted but what carries the work's labels and the recorded uid.
+//! Guarantees: a task starts at most once; what is applied has its uid in the record before the next thing happens;
+//! nothing is deleted but what carries the task's labels and the recorded uid.
 mod admit;
 mod answer_budget;
 mod batch_context;

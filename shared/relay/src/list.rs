@@ -1,4 +1,4 @@
-//! What there is: works by their records with what is left of them, and objects with our labels that no record knows.
+//! What there is: tasks by their records with what is left of them, and objects with our labels that no record knows.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,7 +17,7 @@ use crate::relay::Reconciler;
 use crate::store::now_ms;
 
 /// The page after the last one of records.
-const UNMANAGED_PAGE: &str = "strangers";
+const UNMANAGED_PAGE: &str = "unmanaged";
 /// What begins the place of a page of records.
 const PAGE: &str = "records:";
 /// Records of one page whose objects are looked at at once.
@@ -40,11 +40,12 @@ impl Reconciler {
         let looks: Vec<_> = futures::stream::iter(looks).buffered(AT_ONCE).collect().await;
         let mut listing = ClusterListing::default();
         for look in looks {
-            let (work, unseen) = look?;
-            listing.tasks.extend(work);
+            let (summary, unseen) = look?;
+            listing.tasks.extend(summary);
             listing.errors.extend(unseen);
         }
-        listing.next = Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
+        listing.next_token =
+            Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
         Ok(listing)
     }
 
@@ -53,9 +54,9 @@ impl Reconciler {
         record: TaskRecord,
     ) -> Result<(Option<TaskSummary>, Vec<String>), ClusterError> {
         let mut unseen = Vec::new();
-        let Some(work) = record.spec else { return Ok((None, unseen)) };
+        let Some(spec) = record.spec else { return Ok((None, unseen)) };
         let mut objects = Vec::new();
-        for applied in &work.applied {
+        for applied in &spec.applied {
             let object = match self.read(&applied.object_ref).await {
                 Ok(Some(object)) if objects::uid(&object) == applied.uid => object,
                 Ok(_) => continue,
@@ -76,11 +77,11 @@ impl Reconciler {
         }
         let listed = TaskSummary {
             phase: record.phase.label().to_owned(),
-            instance: work.objects.instance,
-            callback: work.callback.url,
-            installation: work.callback.installation,
-            age_ms: now_ms().saturating_sub(work.received_ms),
-            name: record.name,
+            instance: spec.objects.instance,
+            callback: spec.callback.url,
+            installation: spec.callback.installation,
+            age_ms: now_ms().saturating_sub(spec.received_ms),
+            task: record.name,
             objects,
         };
         Ok((Some(listed), unseen))
@@ -107,7 +108,7 @@ impl Reconciler {
             }
         }
         // After the objects: whatever was recorded before them is known, and what is being started is young.
-        let applied = self.store.collect(|record| record.spec.map(|work| work.applied)).await?;
+        let applied = self.store.collect(|record| record.spec.map(|spec| spec.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
         let strangers = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
         listing.unmanaged =
@@ -125,7 +126,7 @@ impl Reconciler {
         all.map(|name| Some(name.as_str())).collect()
     }
 
-    /// The kinds of which works may have objects, as the cluster has them now.
+    /// The kinds of which tasks may have objects, as the cluster has them now.
     async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ClusterError> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);

@@ -14,19 +14,19 @@ use crate::names;
 use crate::record::TaskSpec;
 use crate::relay::Reconciler;
 
-/// How long the log of a container may take to arrive: less than a request for the state of a work has.
+/// How long the log of a container may take to arrive: less than a request for the state of a task has.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
-/// The beginning of a line that the runner has printed, not the script.
+/// The beginning of a line that the entrypoint has printed, not the script.
 const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
-    /// The pods of a work's Job, the newest last.
+    /// The pods of a task's Job, the newest last.
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn pods(&self, work: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
-        let Some(job) = work.manifests().next() else { return Ok(Vec::new()) };
-        let namespace = job.object_ref.namespace.as_ref().unwrap_or(&work.namespace);
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
+        let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
+        let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let mut pods = api.list(&ListParams::default().labels(&names::pod_selector(&job.uid))).await?.items;
         pods.retain(|pod| is_pod_of(pod, &job.uid));
@@ -46,13 +46,13 @@ impl Reconciler {
         tail(api.log_stream(&pod.name_any(), &what)).await
     }
 
-    /// The last of what a work has printed so far, as much as fits into an answer.
+    /// The last of what a task has printed so far, as much as fits into an answer.
     ///
     /// # Errors
     /// When its pods cannot be listed.
-    pub(crate) async fn task_log(&self, work: &TaskSpec) -> Result<String, ClusterError> {
-        let Some(container) = work.container() else { return Ok(String::new()) };
-        match self.pods(work).await?.last() {
+    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, ClusterError> {
+        let Some(container) = spec.container() else { return Ok(String::new()) };
+        match self.pods(spec).await?.last() {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
@@ -101,7 +101,7 @@ fn is_pod_of(pod: &Pod, job: &str) -> bool {
     }
 }
 
-/// A log without what the runner itself has said at its end, as its report would have it.
+/// A log without what the entrypoint itself has said at its end, as its report would have it.
 pub(crate) fn script_part(log: &str) -> &str {
     let mut rest = log;
     loop {
@@ -146,13 +146,13 @@ mod tests {
         // Nor is it opened.
         let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
         assert_eq!(script_part(&tail(silent).await), "\n");
-        // The state of a work is answered before its sender gives up.
+        // The state of a task is answered before its sender gives up.
         let answer = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
         assert!(begun.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < answer);
     }
 
     #[test]
-    fn what_the_runner_says_is_left_out() {
+    fn lines_of_the_entrypoint_are_left_out() {
         for (log, expected) in [
             ("a\nb\n", "a\nb\n"),
             ("a\nebb-entrypoint: x\nebb-entrypoint: y\n", "a\n"),

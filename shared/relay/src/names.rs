@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::relay::TaskId;
 
-/// The label with the unit of a work.
+/// The label with the unit of a task.
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
-/// The label with the life that a work belongs to.
-pub(crate) const INSTANCE: &str = "ebb.dev/life";
+/// The label with the instance that a task belongs to.
+pub(crate) const INSTANCE: &str = "ebb.dev/instance";
 /// The label that says what a Secret is for.
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The label with the phase of a record, for people.
@@ -27,10 +27,10 @@ pub(crate) const OUTPUT: &str = "output";
 /// The longest label value and DNS label.
 const LONGEST: usize = 63;
 
-/// The labels of all that is made for a work.
-pub(crate) fn task_labels(name: &TaskId, life: &str) -> BTreeMap<String, String> {
+/// The labels of all that is made for a task.
+pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, String> {
     let labels =
-        [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, life.to_owned())];
+        [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, instance.to_owned())];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -42,24 +42,24 @@ pub(crate) fn pod_selector(uid: &str) -> String {
     format!("{JOB}={uid}")
 }
 
-/// The work that labels name.
+/// Returns the task that labels name.
 pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId> {
     Some(TaskId { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
 }
 
 /// The Secret that holds the record. A full stop separates, which no unit has: two names never meet.
 pub(crate) fn record_name(name: &TaskId) -> String {
-    format!("ebb-work.{}.{}", name.unit, name.attempt)
+    format!("ebb-task.{}.{}", name.unit, name.attempt)
 }
 
 /// The Secret that holds a further part of a result.
 pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
-    format!("ebb-work.{}.{}.{part}", name.unit, name.attempt)
+    format!("ebb-task.{}.{}.{part}", name.unit, name.attempt)
 }
 
-/// The Secret that holds a part of the documents of a work that waits.
+/// The Secret that holds a part of the documents of a task that waits.
 pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
-    format!("ebb-work.{}.{}.documents.{part}", name.unit, name.attempt)
+    format!("ebb-task.{}.{}.documents.{part}", name.unit, name.attempt)
 }
 
 /// What the names of sensitive outputs begin with.
@@ -82,7 +82,7 @@ pub(crate) fn check_task(name: &TaskId) -> Result<(), String> {
         return Err(format!("{:?} is no DNS label", unit.chars().take(80).collect::<String>()));
     }
     if name.attempt == 0 {
-        return Err("tries count from 1".to_owned());
+        return Err("attempts count from 1".to_owned());
     }
     Ok(())
 }
@@ -91,16 +91,19 @@ pub(crate) fn check_task(name: &TaskId) -> Result<(), String> {
 ///
 /// # Errors
 /// When it cannot; says why.
-pub(crate) fn check_instance(life: &str) -> Result<(), String> {
+pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = life.as_bytes();
+    let bytes = instance.as_bytes();
     if bytes.len() > LONGEST
         || !bytes.iter().copied().all(plain)
         || !ends(bytes.first())
         || !ends(bytes.last())
     {
-        return Err(format!("the life {:?} is no label value", life.chars().take(80).collect::<String>()));
+        return Err(format!(
+            "the instance {:?} is no label value",
+            instance.chars().take(80).collect::<String>()
+        ));
     }
     Ok(())
 }
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn names_are_labels() {
         let long = "a".repeat(64);
-        for (unit, attempt, life, good) in [
+        for (unit, attempt, instance, good) in [
             ("run-1", 1, "kind.Name_1", true),
             ("run-1", 0, "l", false),
             ("-run", 1, "l", false),
@@ -128,13 +131,13 @@ mod tests {
         ] {
             let name = TaskId { unit: unit.to_owned(), attempt };
             assert_eq!(
-                check_task(&name).and_then(|()| check_instance(life)).is_ok(),
+                check_task(&name).and_then(|()| check_instance(instance)).is_ok(),
                 good,
-                "{unit:?} {attempt} {life:?}"
+                "{unit:?} {attempt} {instance:?}"
             );
         }
         let name = TaskId { unit: "run-1".to_owned(), attempt: 2 };
         assert_eq!(task_of_labels(&task_labels(&name, "l")), Some(name.clone()));
-        assert_eq!(record_name(&name), "ebb-work.run-1.2");
+        assert_eq!(record_name(&name), "ebb-task.run-1.2");
     }
 }

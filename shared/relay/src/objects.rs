@@ -72,7 +72,7 @@ impl Reconciler {
         Ok(self.client.request::<DynamicObject>(request).await?.uid().unwrap_or_default())
     }
 
-    /// Applies a manifest onto this very object, as it was read, which a lower try has made; gives its uid. What that try
+    /// Applies a manifest onto this very object, as it was read, which a lower attempt has made; gives its uid. What that attempt
     /// gave and this one does not goes. If it was changed meanwhile, or is another: 409.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Reconciler {
         self.apply(place, &manifest).await
     }
 
-    /// Deletes what was applied for a work, if it is still that object, and whatever it owns. Gives whether it is gone.
+    /// Deletes what was applied for a task, if it is still that object, and whatever it owns. Gives whether it is gone.
     ///
     /// # Errors
     /// When the API server does not answer, or refuses.
@@ -168,12 +168,12 @@ pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Whose an object is, as a work sees it that would apply it.
+/// Whose an object is, as a task sees it that would apply it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectOwnership {
-    /// It was applied for this very work.
+    /// It was applied for this very task.
     Own,
-    /// It was applied for a lower try of the unit, which a higher one replaces.
+    /// It was applied for a lower attempt of the unit, which a higher one replaces.
     LowerAttempt,
     Foreign,
 }
@@ -189,7 +189,7 @@ pub(crate) fn ownership(object: &Value, name: &TaskId) -> ObjectOwnership {
     }
 }
 
-/// The work that an object was applied for.
+/// The task that an object was applied for.
 pub(crate) fn owner(object: &Value) -> Option<TaskId> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();
     Some(TaskId { unit: label(names::UNIT)?.to_owned(), attempt: label(names::ATTEMPT)?.parse().ok()? })

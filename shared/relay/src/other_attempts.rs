@@ -1,5 +1,5 @@
-//! Other tries of a unit, and another relay. The locks of one relay keep its own tasks apart; what they do not see is held by
-//! the records: somebody who starts by mistake a second relay on one namespace gets neither two tries at once nor objects
+//! Other attempts of a unit, and another relay. The locks of one relay keep its own tasks apart; what they do not see is held by
+//! the records: somebody who starts by mistake a second relay on one namespace gets neither two attempts at once nor objects
 //! that nobody knows.
 
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::record::TaskPhase;
 use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 
-/// What stands against a work that would begin.
+/// What stands against a task that would begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptConflict {
     None,
-    /// A higher try of its unit: it is too late for this one.
+    /// A higher attempt of its unit: it is too late for this one.
     Higher,
     Lower,
 }
 
 impl Reconciler {
-    /// What stands against a work whose record is there: of two tries that were asked for at the same time one at least
+    /// What stands against a task whose record is there: of two attempts that were asked for at the same time one at least
     /// sees the other. Ends lower ones.
     ///
     /// # Errors
@@ -43,20 +43,20 @@ impl Reconciler {
         Ok(rival)
     }
 
-    /// Removes what was applied while somebody else ended the work: what its record does not have nobody would remove.
+    /// Removes what was applied while somebody else ended the task: what its record does not have nobody would remove.
     ///
     /// # Errors
     /// When the API server does not answer.
     pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ClusterError> {
         let name = &seen.record.name;
         let now = self.store.get(name).await?;
-        let (phase, work) = now.map_or((None, None), |held| (Some(held.record.phase), held.record.spec));
+        let (phase, spec) = now.map_or((None, None), |held| (Some(held.record.phase), held.record.spec));
         // Whoever goes on finds it by its labels.
         if phase == Some(TaskPhase::Starting) {
             return Ok(());
         }
-        let known = work.map(|work| work.applied).unwrap_or_default();
-        let applied = seen.record.spec.iter().flat_map(|work| &work.applied);
+        let known = spec.map(|spec| spec.applied).unwrap_or_default();
+        let applied = seen.record.spec.iter().flat_map(|spec| &spec.applied);
         for unknown in applied.filter(|applied| !known.contains(applied)) {
             tracing::warn!(unit = name.unit, attempt = name.attempt, object = %unknown.object_ref, "ended meanwhile");
             self.delete(name, unknown).await?;

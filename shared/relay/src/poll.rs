@@ -1,7 +1,7 @@
-//! A relay that nobody reaches: it asks the control plane for its batches, and brings the answers.
+//! The pull transport: the relay polls the control plane for its batches, and delivers the replies.
 //!
-//! One poll waits for mail at a time; answers go by requests of their own, at once. What is under way is remembered here
-//! alone: mail that a relay was killed over is handed out again, for as long as somebody waits for its answer.
+//! One poll waits for batches at a time; replies go by requests of their own, at once. The batches in progress are known
+//! here alone: if the relay is killed, the control plane delivers them again until they expire.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,15 +24,15 @@ use tokio::sync::Notify;
 use crate::store::now_ms;
 use crate::{ClusterError, Relay, http};
 
-/// What a request may take beside the time that it waits for mail.
+/// The timeout of a request, beside the time that it waits for batches.
 const TRANSPORT: Duration = Duration::from_secs(10);
-/// Bytes of answers that go together; one alone may have more.
+/// Bytes of replies that go together; one alone may have more.
 const MAX_REPLY_BYTES: usize = 1 << 20;
 
-/// Where a relay asks, and as whom.
+/// The control plane that a relay polls, and its identity there.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneEndpoint {
-    /// The URL of the control plane's api, without `/v1`.
+    /// The URL of the control plane's API, without `/v1`.
     pub url: String,
     /// The name that the control plane has for the cluster.
     pub cluster: String,
@@ -40,28 +40,28 @@ pub struct ControlPlaneEndpoint {
     pub keys: WebhookKeys,
 }
 
-/// Asks for batches and answers them, for as long as it is awaited. Nothing ends it: what fails is tried again, less and less
-/// often.
+/// Polls for batches and answers them, for as long as it is awaited. Nothing ends it: a failed request is repeated, with
+/// growing pauses.
 ///
 /// # Errors
 /// At once, when no client of HTTP can be made.
-pub async fn poll(relay: Relay, office: ControlPlaneEndpoint) -> Result<(), ClusterError> {
+pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), ClusterError> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(TRANSPORT)
         .build()
         .map_err(|error| ClusterError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
-    let url = format!("{}/v1/clusters/{}/poll", office.url.trim_end_matches('/'), office.cluster);
-    let line = Arc::new(PollClient {
+    let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
+    let client = Arc::new(PollClient {
         relay,
-        endpoint: office,
+        endpoint,
         http,
         url,
         state: Mutex::default(),
         reply_ready: Notify::new(),
     });
-    tokio::join!(line.fetch_batches(), line.send_replies());
+    tokio::join!(client.fetch_batches(), client.send_replies());
     Ok(())
 }
 
@@ -76,7 +76,7 @@ struct PollClient {
 
 #[derive(Default)]
 struct PollState {
-    /// Mail that is under way here, until its answer was taken.
+    /// The batches in progress, until their replies were delivered.
     in_flight: BTreeSet<String>,
     replies: Vec<QueuedReply>,
 }
@@ -87,22 +87,22 @@ impl PollClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for mail again and again.
+    /// Polls for batches in a loop.
     async fn fetch_batches(self: &Arc<Self>) {
         let mut pauses = pauses().build();
         loop {
-            let held: Vec<String> = self.state().in_flight.iter().cloned().collect();
-            if held.len() >= MAX_CONCURRENT_BATCHES {
+            let in_progress: Vec<String> = self.state().in_flight.iter().cloned().collect();
+            if in_progress.len() >= MAX_CONCURRENT_BATCHES {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
-            let poll = PollRequest { wait_ms: Some(LONGEST_WAIT_MS), held, ..self.empty_poll() };
+            let poll = PollRequest { wait_ms: Some(LONGEST_WAIT_MS), in_progress, ..self.empty_poll() };
             let sent = Instant::now();
             match self.send(&poll).await {
-                Ok(post) => {
-                    // Before the answer was on its way and after.
-                    let transit = sent.elapsed().saturating_sub(Duration::from_millis(post.waited_ms));
-                    post.batches.into_iter().for_each(|mail| self.handle_batch(mail, transit));
+                Ok(response) => {
+                    // The time before the wait and after it.
+                    let transit = sent.elapsed().saturating_sub(Duration::from_millis(response.waited_ms));
+                    response.batches.into_iter().for_each(|batch| self.handle_batch(batch, transit));
                     pauses = self::pauses().build();
                 }
                 Err(reason) => {
@@ -113,16 +113,18 @@ impl PollClient {
         }
     }
 
-    /// Acts on mail, unless it is under way here already or nobody waits for it any more.
-    fn handle_batch(self: &Arc<Self>, mail: SealedBatch, transit: Duration) {
-        if transit >= Duration::from_millis(mail.left_ms) || !self.state().in_flight.insert(mail.id.clone()) {
+    /// Acts on a batch, unless it is in progress already or has expired.
+    fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
+        if transit >= Duration::from_millis(sealed.expires_in_ms)
+            || !self.state().in_flight.insert(sealed.id.clone())
+        {
             return;
         }
-        let line = Arc::clone(self);
+        let client = Arc::clone(self);
         tokio::spawn(async move {
-            let late = transit + Duration::from_millis(mail.age_ms);
-            let outcome = match line.unseal(&mail) {
-                Some(batch) => http::answer_batch(&line.relay, batch, late).await,
+            let late = transit + Duration::from_millis(sealed.age_ms);
+            let outcome = match client.unseal(&sealed) {
+                Some(batch) => http::answer_batch(&client.relay, batch, late).await,
                 None => {
                     metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
                     ReplyOutcome::Status {
@@ -131,21 +133,21 @@ impl PollClient {
                     }
                 }
             };
-            line.state().replies.push(fit_event(QueuedReply { id: mail.id, outcome }));
-            line.reply_ready.notify_one();
+            client.state().replies.push(fit_event(QueuedReply { id: sealed.id, outcome }));
+            client.reply_ready.notify_one();
         });
     }
 
-    fn unseal(&self, mail: &SealedBatch) -> Option<Vec<u8>> {
-        let sealed = STANDARD.decode(&mail.sealed).ok()?;
+    fn unseal(&self, batch: &SealedBatch) -> Option<Vec<u8>> {
+        let ciphertext = STANDARD.decode(&batch.ciphertext).ok()?;
         seal::open(
             &self.endpoint.keys,
-            &SealedBatch::associated_data(&self.endpoint.cluster, &mail.id),
-            &sealed,
+            &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id),
+            &ciphertext,
         )
     }
 
-    /// Brings answers as they come. What cannot be brought is forgotten: the mail comes again if somebody waits.
+    /// Delivers replies as they come. One that cannot be delivered is dropped: its batch comes again unless it has expired.
     async fn send_replies(&self) {
         loop {
             self.reply_ready.notified().await;
@@ -156,8 +158,8 @@ impl PollClient {
                 }
                 let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
                 let poll = PollRequest { replies: answers, ..self.empty_poll() };
-                let told = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
-                if let Err(reason) = told {
+                let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
+                if let Err(reason) = sent {
                     tracing::warn!(reason, "replies were not accepted");
                 }
                 let mut under = self.state();
@@ -170,7 +172,7 @@ impl PollClient {
 
     fn empty_poll(&self) -> PollRequest {
         let cluster = self.relay.cluster_uid().to_owned();
-        PollRequest { v: VERSION, cluster, wait_ms: None, held: Vec::new(), replies: Vec::new() }
+        PollRequest { v: VERSION, cluster, wait_ms: None, in_progress: Vec::new(), replies: Vec::new() }
     }
 
     async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
@@ -207,27 +209,27 @@ fn pauses() -> ExponentialBuilder {
     ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
 }
 
-/// Bytes of an answer, as the function gets it that it is for.
+/// Returns the bytes of a reply, as the function gets it.
 fn reply_bytes(reply: &QueuedReply) -> usize {
-    // An answer that was made can be written.
+    // A reply can always be written.
     serde_json::to_vec(reply).map_or(0, |json| lambda_event_size(&json))
 }
 
-/// What is around the answers of a poll: of these there may be as many as are asked for at one time.
+/// Bytes around the replies of a poll, which may be as many as there are batches in progress.
 const ENVELOPE: usize = 32 << 10;
 
-/// The answer, if the control plane can take it.
+/// Returns the reply, or an error if it is too large for the control plane.
 fn fit_event(reply: QueuedReply) -> QueuedReply {
     match reply_bytes(&reply) {
         bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
-            let said = format!("the answer has {bytes} bytes, which is more than one message holds");
+            let said = format!("the response has {bytes} bytes, which is more than one message holds");
             QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: said }, ..reply }
         }
         _ => reply,
     }
 }
 
-/// Takes as many as go together, or one.
+/// Takes as many replies as go together, or one.
 fn next_replies(done: &mut Vec<QueuedReply>) -> Vec<QueuedReply> {
     let mut room = MAX_REPLY_BYTES;
     let fits = |reply: &&QueuedReply| {

@@ -20,7 +20,7 @@ use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container;
 
 impl Reconciler {
-    /// One look at what the work waits for. What the API server has against looking ends the work with its time.
+    /// One look at what the task waits for. What the API server has against looking ends the task with its time.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
@@ -33,7 +33,7 @@ impl Reconciler {
             Err(ClusterError::Api(error)) => error,
             done => return done,
         };
-        let deadline = before.record.spec.as_ref().map_or(u64::MAX, |work| work.deadline_ms);
+        let deadline = before.record.spec.as_ref().map_or(u64::MAX, |spec| spec.deadline_ms);
         if !is_final(&error, deadline) {
             return Err(error.into());
         }
@@ -44,30 +44,30 @@ impl Reconciler {
     }
 
     async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
-        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
-        let removing = match self.remove_units(&name, &work.objects.remove).await {
+        let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be given until the deadline.
             Err(ClusterError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
             left => left?,
         };
-        if work.container().is_some() {
+        if spec.container().is_some() {
             return self.wait_for_container(held, removing).await;
         }
-        let (objects, mut pending) = match self.judge(&work).await? {
+        let (objects, mut pending) = match self.judge(&spec).await? {
             Ok(seen) => seen,
             Err(result) => return self.terminate_with_result(held, result).await,
         };
         pending = pending.or(removing);
         self.registry.record_pending(&name, pending.as_deref());
         let Some(why) = pending else {
-            let result = self.collect(&name, &work, &objects).await?;
+            let result = self.collect(&name, &spec, &objects).await?;
             return self.finish(held, result).await;
         };
-        if now_ms() < work.deadline_ms {
-            return Ok(match ReconcileAction::requeue_at(work.deadline_ms) {
+        if now_ms() < spec.deadline_ms {
+            return Ok(match ReconcileAction::requeue_at(spec.deadline_ms) {
                 // Somebody else's objects are watched by their kinds, but their records are not.
-                ReconcileAction::Requeue(rest) if !work.objects.remove.is_empty() => {
+                ReconcileAction::Requeue(rest) if !spec.objects.remove.is_empty() => {
                     ReconcileAction::Requeue(rest.min(std::time::Duration::from_secs(1)))
                 }
                 next => next,
@@ -77,17 +77,17 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    /// The objects as they are and what is pending, or how the work has failed.
+    /// The objects as they are and what is pending, or how the task has failed.
     async fn judge(
         self: &Arc<Self>,
-        work: &TaskSpec,
+        spec: &TaskSpec,
     ) -> Result<Result<(Vec<Value>, Option<String>), Callback>, ClusterError> {
-        let own = match &work.objects.until {
+        let own = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
         let (mut objects, mut pending) = (Vec::new(), None);
-        for (number, applied) in work.manifests().enumerate() {
+        for (number, applied) in spec.manifests().enumerate() {
             let place = &applied.object_ref;
             if let Some(kind) = self.discovery.find(&self.client, &place.api_version, &place.kind).await? {
                 self.watch(&kind, place.namespace.as_deref());
@@ -126,13 +126,13 @@ impl Reconciler {
     async fn collect(
         &self,
         name: &TaskId,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         objects: &[Value],
     ) -> Result<Callback, ClusterError> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
-        for (number, output) in work.objects.outputs.iter().enumerate() {
-            let bytes = match self.read_output(work, output, objects).await? {
+        for (number, output) in spec.objects.outputs.iter().enumerate() {
+            let bytes = match self.read_output(spec, output, objects).await? {
                 Ok(found) => found,
                 Err((code, why)) => {
                     return Ok(Callback::failed(code, &format!("output {:?}: {why}", output.name)));
@@ -146,7 +146,7 @@ impl Reconciler {
             }
             match (output.sensitive, bytes) {
                 (true, found) => {
-                    let kept = self.store_output(name, work, number, found.bytes()).await?;
+                    let kept = self.store_output(name, spec, number, found.bytes()).await?;
                     result.secrets.insert(output.name.clone(), kept);
                 }
                 (false, CollectedOutput::Json(value)) => {
@@ -160,7 +160,7 @@ impl Reconciler {
 
     async fn read_output(
         &self,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         output: &ObjectOutput,
         objects: &[Value],
     ) -> Result<Result<CollectedOutput, (ReasonCode, String)>, ClusterError> {
@@ -176,11 +176,11 @@ impl Reconciler {
         let Some(name) = value.as_str() else {
             return Ok(Err((ReasonCode::OutputInvalid, "the Secret's name is no text".to_owned())));
         };
-        let first = work.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
-        let place = ObjectRef::secret(first.unwrap_or(&work.namespace), name);
+        let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
+        let place = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
         let secret = self.read(&place).await?.unwrap_or_default();
-        if !documents::is_readable(&secret, &work.objects.instance) {
-            return Ok(Err((ReasonCode::Denied, format!("{place}: it is not this life's"))));
+        if !documents::is_readable(&secret, &spec.objects.instance) {
+            return Ok(Err((ReasonCode::Denied, format!("{place}: it belongs to another instance"))));
         }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
         Ok(found

@@ -1,4 +1,4 @@
-//! Looking after work: one task for each, one step at a time, until there is nothing left to do.
+//! Reconciliation of tasks: one loop for each, one step at a time, until there is nothing left to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::relay::Reconciler;
 use crate::requests::CONFLICT_PAUSE;
 use crate::store::now_ms;
 
-/// Between two looks at work that nothing was heard of: what watches have missed is found then.
+/// The pause between two reconciliations of a task without events: they find what watches have missed.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
-/// Between two tries of what failed: the first pause, and the longest.
+/// The pause before a failed step is repeated: the first and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
 /// What is to be done after a step.
@@ -40,26 +40,26 @@ impl ReconcileAction {
     }
 }
 
-/// Whether somebody has to look after a work.
+/// Returns whether a task needs a loop that reconciles it.
 pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
     match record.phase {
         TaskPhase::Starting | TaskPhase::Running | TaskPhase::Terminating { .. } | TaskPhase::Ended => true,
         TaskPhase::Acknowledged => {
-            record.spec.as_ref().is_some_and(|work| !work.objects.keep || work.applied.is_empty())
+            record.spec.as_ref().is_some_and(|spec| !spec.objects.keep || spec.applied.is_empty())
         }
         TaskPhase::Tombstone { .. } => false,
     }
 }
 
 impl Reconciler {
-    /// Sees to it that a task looks after the work, and that it looks now.
+    /// Makes sure that a loop reconciles the task, and wakes it.
     pub(crate) fn reconcile(self: &Arc<Self>, name: &TaskId) {
         if let Some(wake) = self.registry.wake_or_register(name) {
             tokio::spawn(run_until_shutdown(self.clone(), name.clone(), wake));
         }
     }
 
-    /// Does the next thing that has to be done for a work.
+    /// Takes the next step for a task.
     async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ClusterError> {
         match self.within_step_timeout(Box::pin(self.step_unless_ended(name))).await? {
             Some(next) => Ok(next),

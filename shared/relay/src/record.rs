@@ -1,4 +1,4 @@
-//! What the relay remembers of a work: a Secret, because requests carry tokens and results carry values.
+//! The record of a task: a Secret, because requests carry tokens and results carry values.
 
 use std::collections::BTreeSet;
 
@@ -18,32 +18,32 @@ pub(crate) struct TaskRecord {
 }
 
 impl TaskRecord {
-    /// Whether it waits for its turn: nothing of it was applied.
+    /// Returns whether it waits for a slot: nothing of it was applied.
     pub(crate) fn is_queued(&self) -> bool {
-        let waits = |work: &TaskSpec| work.container().is_some() && !work.has_slot && work.applied.is_empty();
+        let waits = |spec: &TaskSpec| spec.container().is_some() && !spec.has_slot && spec.applied.is_empty();
         self.phase == TaskPhase::Starting && self.spec.as_ref().is_some_and(waits)
     }
 
-    /// Whether anybody may remove the record: nobody waits for its result, and it names nothing that is to be removed.
+    /// Returns whether the record may be removed: its result was acknowledged, and it names no objects to remove.
     pub(crate) fn is_removable(&self) -> bool {
-        self.phase.is_over() && self.spec.as_ref().is_none_or(|work| work.applied.is_empty())
+        self.phase.is_over() && self.spec.as_ref().is_none_or(|spec| spec.applied.is_empty())
     }
 
     /// Whether something of it may run in a container now.
     pub(crate) fn may_run(&self) -> bool {
-        let container = self.spec.as_ref().is_some_and(|work| work.container().is_some());
+        let container = self.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         container && self.phase.is_open() && !self.is_queued()
     }
 }
 
-/// How far a work is.
+/// The phase of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum TaskPhase {
     Starting,
     /// All is applied; its end is waited for.
     Running,
-    /// What runs is being ended. Times are milliseconds since 1970 by the relay's clock.
+    /// Its containers are being terminated. Times are milliseconds since 1970 by the relay's clock.
     #[serde(rename_all = "camelCase")]
     Terminating {
         grace_ms: u64,
@@ -54,9 +54,9 @@ pub(crate) enum TaskPhase {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unconfirmed: Option<UnconfirmedObject>,
     },
-    /// There is a result, which nobody has taken yet.
+    /// There is a result, which was not acknowledged yet.
     Ended,
-    /// The result was taken. What may go goes.
+    /// The result was acknowledged. Its objects are deleted, unless they are to be kept.
     Acknowledged,
     /// It does not run and never will. Times as before.
     #[serde(rename_all = "camelCase")]
@@ -71,9 +71,9 @@ impl TaskPhase {
         match self {
             Self::Starting => "starting",
             Self::Running => "running",
-            Self::Terminating { .. } => "ending",
+            Self::Terminating { .. } => "terminating",
             Self::Ended => "ended",
-            Self::Acknowledged => "taken",
+            Self::Acknowledged => "acknowledged",
             Self::Tombstone { .. } => "tombstone",
         }
     }
@@ -100,17 +100,17 @@ pub(crate) struct TaskSpec {
     /// What was applied, documents first, then the manifests in their order.
     pub(crate) applied: Vec<AppliedObject>,
     pub(crate) token: String,
-    /// From when on its time runs: when it was asked for, or when it got its turn.
+    /// The time at which its timeout began: when it was requested, or when it got its slot.
     pub(crate) received_ms: u64,
     pub(crate) not_after_ms: u64,
     pub(crate) deadline_ms: u64,
-    /// Whether it has, or had, its turn. Asked of works with a container alone.
+    /// Whether it has, or had, a slot. Only tasks with a container need one.
     #[serde(default)]
     pub(crate) has_slot: bool,
-    /// Names of the sensitive outputs that its runner may report.
+    /// Names of the sensitive outputs that its entrypoint may report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
-    /// Whether the result that is held was reported by the runner and waits for the container's end.
+    /// Whether the stored result was reported by the entrypoint and waits for the container's end.
     #[serde(default)]
     pub(crate) reported: bool,
     /// What was seen of a pod that is about to end, should nobody see it again.
@@ -119,7 +119,7 @@ pub(crate) struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// It gets its turn. Since it was asked for in time, it has from now on what it had then.
+    /// Starts its timeout when it gets its slot: it has the time from now on that it had when it was requested.
     pub(crate) fn start_clock(&mut self, now_ms: u64) {
         let waited = now_ms.saturating_sub(self.received_ms);
         for time in [&mut self.received_ms, &mut self.not_after_ms, &mut self.deadline_ms] {

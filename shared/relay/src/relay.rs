@@ -27,15 +27,15 @@ const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Results that are sent, and so held in memory, at one time: each may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
 
-/// The relay of a cluster. Clones are the same relay; when the last one is dropped, work goes on without being looked
-/// after, until a relay is opened again.
+/// The relay of a cluster. Clones are the same relay; when the last one is dropped, tasks continue without reconciliation
+/// until a relay is opened again.
 #[derive(Clone)]
 pub struct Relay {
     pub(crate) inner: Arc<Reconciler>,
     _tasks: Arc<ShutdownGuard>,
 }
 
-/// What the tasks of a relay share.
+/// The state that the loops of a relay share.
 pub(crate) struct Reconciler {
     pub(crate) client: Client,
     pub(crate) settings: RelaySettings,
@@ -53,13 +53,13 @@ pub(crate) struct Reconciler {
     pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
 }
 
-/// Dropped with the last clone, which ends the tasks.
+/// Dropped with the last clone, which ends the loops.
 struct ShutdownGuard(#[allow(dead_code)] tokio::sync::watch::Sender<()>);
 
 impl Relay {
-    /// Opens the relay whose records are in `settings.own_namespace`, goes on with what runs, and sends results that
-    /// nobody has taken yet. Needs a tokio runtime. One at a time is to be open on one namespace; a second one does no
-    /// harm, but calls back twice and has places of its own.
+    /// Opens the relay whose records are in `settings.own_namespace`, continues with its tasks, and sends results that were
+    /// not acknowledged yet. Needs a tokio runtime. One at a time is to be open on one namespace; a second one does no
+    /// harm, but calls back twice and has slots of its own.
     ///
     /// # Errors
     /// When the cluster cannot be reached, or does not let it read what it has to.
@@ -75,11 +75,11 @@ impl Relay {
             .map_err(|error| ClusterError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
-        let works = store
+        let tasks = store
             .collect(|record| reconcile::needs_reconcile(&record).then(|| RecoveredTask::of(record)))
             .await?;
-        let names: Vec<_> = works.iter().map(|work| work.name.clone()).collect();
-        let turns = recover_queue(works, settings.max_concurrent_tasks);
+        let names: Vec<_> = tasks.iter().map(|task| task.name.clone()).collect();
+        let queue = recover_queue(tasks, settings.max_concurrent_tasks);
         let inner = Arc::new(Reconciler {
             client,
             settings,
@@ -87,7 +87,7 @@ impl Relay {
             discovery: DiscoveryCache::default(),
             watches: ObjectWatches::default(),
             registry: TaskRegistry::default(),
-            queue: turns,
+            queue,
             http,
             callbacks: Semaphore::new(MAX_CALLBACKS),
             cluster_uid: cluster,
@@ -106,12 +106,12 @@ impl Relay {
         &self.inner.cluster_uid
     }
 
-    /// How many works are looked after.
+    /// Returns the number of tasks that are reconciled.
     pub fn task_count(&self) -> usize {
         self.inner.registry.count()
     }
 
-    /// How many works have containers that may run, and how many wait for that.
+    /// Returns the number of tasks with a slot, and of those in the queue.
     pub fn slot_counts(&self) -> (usize, usize) {
         self.inner.queue.count()
     }
@@ -126,45 +126,44 @@ impl Relay {
     }
 }
 
-/// What a relay that opens has to know of a work that somebody has to look after. Its manifests are read when they are
-/// needed.
+/// A task that a relay finds when it opens. Its manifests are read when they are needed.
 struct RecoveredTask {
     name: TaskId,
     received_ms: Option<u64>,
     container: SlotState,
 }
 
-/// Whether a work has a place.
+/// The slot of a task.
 enum SlotState {
-    /// It may run. What has a result still may.
+    /// It may run, even if it has a result.
     Assigned,
-    /// It waits for its turn, behind those of its life.
-    Queued { life: String },
-    /// There is none, and no place is needed.
+    /// It waits for a slot, behind those of its instance.
+    Queued { instance: String },
+    /// It has no container and needs no slot.
     NotNeeded,
 }
 
 impl RecoveredTask {
     fn of(record: TaskRecord) -> Self {
         let waits = record.is_queued();
-        let received_ms = record.spec.as_ref().map(|work| work.received_ms);
+        let received_ms = record.spec.as_ref().map(|spec| spec.received_ms);
         let container = match record.spec {
-            Some(work) if waits => SlotState::Queued { life: work.objects.instance },
-            Some(work) if work.container().is_some() => SlotState::Assigned,
+            Some(spec) if waits => SlotState::Queued { instance: spec.objects.instance },
+            Some(spec) if spec.container().is_some() => SlotState::Assigned,
             _ => SlotState::NotNeeded,
         };
         Self { name: record.name, received_ms, container }
     }
 }
 
-/// Who may run and who waits, of all works that somebody has to look after.
-fn recover_queue(mut works: Vec<RecoveredTask>, most: NonZeroUsize) -> FairQueue {
-    works.sort_by_key(|work| work.received_ms);
+/// Returns the queue as the records of tasks have it.
+fn recover_queue(mut tasks: Vec<RecoveredTask>, most: NonZeroUsize) -> FairQueue {
+    tasks.sort_by_key(|task| task.received_ms);
     let (mut placed, mut waiting) = (Vec::new(), Vec::new());
-    for work in works {
-        match work.container {
-            SlotState::Assigned => placed.push(work.name),
-            SlotState::Queued { life } => waiting.push((work.name, life)),
+    for task in tasks {
+        match task.container {
+            SlotState::Assigned => placed.push(task.name),
+            SlotState::Queued { instance } => waiting.push((task.name, instance)),
             SlotState::NotNeeded => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Removing what other works have applied.
+//! Removing what other tasks have applied.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 
 impl Reconciler {
-    /// Removes what all tries of these units have applied. `Some`: what is still there, and why.
+    /// Removes what all attempts of these units have applied. `Some`: what is still there, and why.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
@@ -30,8 +30,8 @@ impl Reconciler {
                 }
                 if record.phase.is_open() {
                     self.begin_stop(&record.name).await?;
-                    left = Some(format!("try {} of {unit} still ends", record.name.attempt));
-                } else if record.spec.is_some_and(|work| !work.applied.is_empty())
+                    left = Some(format!("attempt {} of {unit} still ends", record.name.attempt));
+                } else if record.spec.is_some_and(|spec| !spec.applied.is_empty())
                     && let Some(mut held) = self.store.get(&record.name).await?
                     && let Some(why) = self.remove_objects(&mut held).await?
                 {
@@ -42,7 +42,7 @@ impl Reconciler {
         Ok(left)
     }
 
-    /// Ends a work that nobody will ask for again, and removes what was applied for it. `Some`: what is still there, and why.
+    /// Ends a task that nobody will ask for again, and removes what was applied for it. `Some`: what is still there, and why.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
@@ -55,13 +55,13 @@ impl Reconciler {
             self.begin_stop(name).await?;
             return Ok(Some("it still ends".to_owned()));
         }
-        match held.record.spec.as_ref().is_some_and(|work| !work.applied.is_empty()) {
+        match held.record.spec.as_ref().is_some_and(|spec| !spec.applied.is_empty()) {
             true => self.remove_objects(&mut held).await,
             false => Ok(None),
         }
     }
 
-    /// Ends a work that runs. No lock is held: the record is written on condition that it is as it was read.
+    /// Ends a task that runs. No lock is held: the record is written on condition that it is as it was read.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -78,9 +78,9 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
     ) -> Result<Option<String>, ClusterError> {
-        let Some(work) = held.record.spec.clone() else { return Ok(None) };
+        let Some(spec) = held.record.spec.clone() else { return Ok(None) };
         let mut left = None;
-        for applied in work.applied.iter().rev() {
+        for applied in spec.applied.iter().rev() {
             if let Some(kind) = self
                 .discovery
                 .find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind)
@@ -99,8 +99,8 @@ impl Reconciler {
             }
         }
         if left.is_none() {
-            if let Some(work) = &mut held.record.spec {
-                work.applied.clear();
+            if let Some(spec) = &mut held.record.spec {
+                spec.applied.clear();
             }
             if held.record.phase.is_over() {
                 held.make_tombstone();

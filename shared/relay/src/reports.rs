@@ -1,4 +1,4 @@
-//! What runners report.
+//! What entrypoints report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,13 +26,13 @@ pub enum ReportOutcome {
     /// It is known now, and stays known whatever happens to the relay: 204.
     Accepted,
     Gone,
-    /// The token is not this work's: 401.
+    /// The token is not this task's: 401.
     Unauthorized,
     /// It is no report: 400, and why.
     Invalid(String),
 }
 
-/// How long it may take to write down a report: the runner tries again.
+/// How long it may take to write down a report: the entrypoint tries again.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn timed_out() -> Result<ReportOutcome, ClusterError> {
@@ -40,10 +40,10 @@ fn timed_out() -> Result<ReportOutcome, ClusterError> {
 }
 
 impl Relay {
-    /// Takes the report of a runner with its bearer token.
+    /// Takes the report of an entrypoint with its bearer token.
     ///
     /// # Errors
-    /// When it cannot be written down: the runner has to try again.
+    /// When it cannot be written down: the entrypoint has to try again.
     pub async fn report(
         &self,
         name: &TaskId,
@@ -81,7 +81,7 @@ impl Relay {
     /// What would become of a report with this token, before it is read: [`ReportOutcome::Accepted`] if it may be sent.
     ///
     /// # Errors
-    /// When that cannot be read: the runner has to try again.
+    /// When that cannot be read: the entrypoint has to try again.
     pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
@@ -92,9 +92,9 @@ impl Relay {
     }
 }
 
-/// Whether a token is that of a work. Digests are of equal length and give no hint at where they differ.
-fn token_matches(token: &str, work: &TaskSpec) -> bool {
-    Sha256::digest(token.as_bytes()) == Sha256::digest(work.token.as_bytes())
+/// Whether a token is that of a task. Digests are of equal length and give no hint at where they differ.
+fn token_matches(token: &str, spec: &TaskSpec) -> bool {
+    Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes())
 }
 
 /// Outputs with their bytes.
@@ -130,7 +130,7 @@ impl Reconciler {
         let held = self.store.head(name).await?;
         Ok(match held.and_then(|held| held.record.spec) {
             None => ReportOutcome::Gone,
-            Some(work) if token_matches(token, &work) => ReportOutcome::Accepted,
+            Some(spec) if token_matches(token, &spec) => ReportOutcome::Accepted,
             Some(_) => ReportOutcome::Unauthorized,
         })
     }
@@ -144,8 +144,8 @@ impl Reconciler {
     ) -> Result<(ReportOutcome, bool), ClusterError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
-        let Some(work) = held.record.spec.clone() else { return Ok((ReportOutcome::Gone, false)) };
-        if !token_matches(token, &work) {
+        let Some(spec) = held.record.spec.clone() else { return Ok((ReportOutcome::Gone, false)) };
+        if !token_matches(token, &spec) {
             return Ok((ReportOutcome::Unauthorized, false));
         }
         let report: ScriptReport = match serde_json::from_slice(body) {
@@ -158,35 +158,35 @@ impl Reconciler {
         }
         match (&held.record.phase, report.state) {
             // The first one counts.
-            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if work.reported => {
+            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => {
                 Ok((ReportOutcome::Accepted, false))
             }
             (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => {
                 Ok((ReportOutcome::Gone, false))
             }
-            (_, ReportState::Ended(_)) if work.reported => Ok((ReportOutcome::Accepted, false)),
+            (_, ReportState::Ended(_)) if spec.reported => Ok((ReportOutcome::Accepted, false)),
             (_, ReportState::Running) => {
                 self.registry.record_heartbeat(name);
                 Ok((ReportOutcome::Accepted, false))
             }
-            (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &work, *ended).await,
+            (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &spec, *ended).await,
         }
     }
 
     async fn accept_end(
         &self,
         held: &mut VersionedRecord,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         ended: ScriptExit,
     ) -> Result<(ReportOutcome, bool), ClusterError> {
         let mut result = ended.result;
         // Only a relay names Secrets.
         result.secrets.clear();
         match result.status {
-            CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &work.sensitive) {
+            CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &spec.sensitive) {
                 Ok(all) => {
                     for (number, (name, bytes)) in all.into_iter().enumerate() {
-                        let kept = self.store_output(&held.record.name, work, number, bytes).await?;
+                        let kept = self.store_output(&held.record.name, spec, number, bytes).await?;
                         result.secrets.insert(name, kept);
                     }
                 }
@@ -204,10 +204,10 @@ impl Reconciler {
 
     async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ClusterError> {
         let is_success = result.status == CallbackStatus::Succeeded;
-        if let Some(work) = &mut held.record.spec {
-            work.reported = true;
+        if let Some(spec) = &mut held.record.spec {
+            spec.reported = true;
             // Why a container has failed is known better outside of it; and what is being ended has to be gone.
-            if is_success && held.record.phase == TaskPhase::Running && work.objects.remove.is_empty() {
+            if is_success && held.record.phase == TaskPhase::Running && spec.objects.remove.is_empty() {
                 held.record.phase = TaskPhase::Ended;
             }
         }
@@ -218,20 +218,20 @@ impl Reconciler {
         self.store.save(held).await
     }
 
-    /// Makes a Secret of a sensitive output. It belongs to the life and stays until that is released.
+    /// Makes a Secret of a sensitive output. It belongs to the instance and stays until that is released.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) async fn store_output(
         &self,
         name: &TaskId,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         number: usize,
         bytes: Vec<u8>,
     ) -> Result<SecretRef, ClusterError> {
         const KEY: &str = "value";
-        let place = ObjectRef::secret(&work.namespace, &names::output_name(name, number));
-        let mut labels = names::task_labels(name, &work.objects.instance);
+        let place = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
+        let mut labels = names::task_labels(name, &spec.objects.instance);
         labels.insert(PART.to_owned(), OUTPUT.to_owned());
         let manifest = json!({
             "apiVersion": place.api_version,

@@ -26,7 +26,7 @@ use crate::terminate::GRACE_MS;
 
 /// How long a caller is made to wait for something to die, beside its grace period.
 const TERMINATION_WAIT: Duration = Duration::from_secs(5);
-/// How long lower tries may take to die before the request has to come again: less than the time for its answer.
+/// How long lower attempts may take to die before the request has to come again: less than the time for its answer.
 const LOWER_WAIT: Duration = Duration::from_secs(12);
 /// How long a request is done again because somebody else has changed what it is about.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ impl Relay {
             // Whether something runs is another matter.
             let answer = |request: &RelayRequest| match request {
                 RelayRequest::Ensure(_) => RelayResponse::Refused(why.clone()),
-                _ => RelayResponse::Failed(why.clone()),
+                _ => RelayResponse::Unavailable(why.clone()),
             };
             let answers = batch.requests.iter().map(answer).collect();
             return Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers });
@@ -77,15 +77,15 @@ impl Relay {
         let mut groups: BTreeMap<String, Vec<(usize, RelayRequest)>> = BTreeMap::new();
         for (number, request) in batch.requests.into_iter().enumerate() {
             let unit = match &request {
-                RelayRequest::Ensure(request) => request.name.unit.clone(),
+                RelayRequest::Ensure(request) => request.task.unit.clone(),
                 RelayRequest::Get(name)
                 | RelayRequest::Dequeue(name)
                 | RelayRequest::Acknowledge(name)
                 | RelayRequest::Delete(name)
-                | RelayRequest::Cancel { name, .. } => name.unit.clone(),
-                RelayRequest::Release { instance: life } => format!("release {life}"),
+                | RelayRequest::Cancel { task: name, .. } => name.unit.clone(),
+                RelayRequest::Release { instance } => format!("release {instance}"),
                 // No unit has a name like this.
-                RelayRequest::Info | RelayRequest::List { .. } => format!("looks {number}"),
+                RelayRequest::About | RelayRequest::List { .. } => format!("looks {number}"),
             };
             groups.entry(unit).or_default().push((number, request));
         }
@@ -95,8 +95,9 @@ impl Relay {
                 let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
                 // A task of its own: whoever has asked may go away, and nothing may stay half done for that.
                 let task = tokio::spawn(async move { inner.answer_unit(group, received).await });
-                let failed =
-                    |number| (number, RelayResponse::Failed("the relay has failed: see its log".to_owned()));
+                let failed = |number| {
+                    (number, RelayResponse::Unavailable("the relay has failed: see its log".to_owned()))
+                };
                 task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
         });
@@ -128,8 +129,8 @@ impl Reconciler {
         received: &BatchContext,
     ) -> RelayResponse {
         let name = match &request {
-            RelayRequest::Ensure(request) => Some(request.name.clone()),
-            RelayRequest::Cancel { name, .. } | RelayRequest::Dequeue(name) => Some(name.clone()),
+            RelayRequest::Ensure(request) => Some(request.task.clone()),
+            RelayRequest::Cancel { task: name, .. } | RelayRequest::Dequeue(name) => Some(name.clone()),
             _ => None,
         };
         let deadline = received.deadline(&request, self.settings.step_timeout);
@@ -143,7 +144,7 @@ impl Reconciler {
                 // What was half done is finished.
                 self.reconcile(&name);
             }
-            RelayResponse::Failed("the API server takes too long: ask again".to_owned())
+            RelayResponse::Unavailable("the API server takes too long: ask again".to_owned())
         })
     }
 
@@ -160,16 +161,16 @@ impl Reconciler {
                     self.ensure(request, received).await.map(RelayResponse::State)
                 }
                 RelayRequest::Get(name) => self.get(name).await.map(RelayResponse::State),
-                RelayRequest::Cancel { name, grace_ms } => {
+                RelayRequest::Cancel { task: name, grace_ms } => {
                     self.cancel(name, *grace_ms, received, &mut permit).await.map(RelayResponse::State)
                 }
                 RelayRequest::Dequeue(name) => self.dequeue(name).await.map(RelayResponse::State),
                 RelayRequest::Acknowledge(name) => self.acknowledge(name).await.map(|()| RelayResponse::Done),
-                RelayRequest::Release { instance: life } => match names::check_instance(life) {
-                    Ok(()) => self.release(life).await.map(|()| RelayResponse::Done).map_err(Into::into),
+                RelayRequest::Release { instance } => match names::check_instance(instance) {
+                    Ok(()) => self.release(instance).await.map(|()| RelayResponse::Done).map_err(Into::into),
                     Err(why) => Err(RequestError::Refused(why)),
                 },
-                RelayRequest::Info => Ok(RelayResponse::Info(self.about())),
+                RelayRequest::About => Ok(RelayResponse::About(self.about())),
                 RelayRequest::List { after } => {
                     self.list(after.as_deref()).await.map(RelayResponse::Listing).map_err(Into::into)
                 }
@@ -182,7 +183,7 @@ impl Reconciler {
                     continue;
                 }
                 Err(RequestError::Refused(why)) => RelayResponse::Refused(why),
-                Err(RequestError::Failed(error)) => RelayResponse::Failed(error.to_string()),
+                Err(RequestError::Failed(error)) => RelayResponse::Unavailable(error.to_string()),
             };
         }
     }
@@ -192,9 +193,9 @@ impl Reconciler {
         request: &EnsureTask<ObjectTask>,
         received: &BatchContext,
     ) -> Result<TaskState, RequestError> {
-        let name = &request.name;
+        let name = &request.task;
         names::check_task(name).map_err(RequestError::Refused)?;
-        let not_after = Duration::from_millis(request.not_after_ms);
+        let valid_for = Duration::from_millis(request.valid_for_ms);
         let mut admitted: Option<EnsureTask<ObjectTask>> = None;
         loop {
             let lock = self.registry.lock(&name.unit).await;
@@ -213,7 +214,7 @@ impl Reconciler {
                     admitted.insert(own)
                 }
             };
-            let late = received.at.elapsed() >= not_after;
+            let late = received.at.elapsed() >= valid_for;
             let mut dying = false;
             // One of this very name was made by another relay meanwhile: it is found the next time.
             let lower = |other: &&TaskRecord| other.phase.is_open() && other.name.attempt < name.attempt;
@@ -222,7 +223,7 @@ impl Reconciler {
                 self.begin_cancel(&other.name, GRACE_MS).await?;
             }
             if late || (dying && received.at.elapsed() > LOWER_WAIT) {
-                let why = if dying { "lower tries still end" } else { "it is too late to start it" };
+                let why = if dying { "lower attempts still end" } else { "it is too late to start it" };
                 return Err(RequestError::Failed(ClusterError::Internal(why.to_owned())));
             }
             if !dying {
@@ -245,25 +246,25 @@ impl Reconciler {
             document.document = serde_json::Value::Null;
         }
         let token = rand::rng().random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut work = TaskSpec {
+        let mut spec = TaskSpec {
             callback: request.callback.clone(),
             namespace: self.namespace(&objects),
             objects,
             applied: Vec::new(),
             token,
             received_ms,
-            not_after_ms: received_ms.saturating_add(request.not_after_ms),
+            not_after_ms: received_ms.saturating_add(request.valid_for_ms),
             deadline_ms: received_ms.saturating_add(request.timeout_ms),
             has_slot: false,
             sensitive: request.body.secrets.iter().flat_map(documents::sensitive_outputs).collect(),
             reported: false,
             early_failure: None,
         };
-        let life = &work.objects.instance;
-        if work.container().is_some() && self.queue.acquire(&request.name, life) == SlotGrant::Granted {
-            work.has_slot = true;
+        let instance = &spec.objects.instance;
+        if spec.container().is_some() && self.queue.acquire(&request.task, instance) == SlotGrant::Granted {
+            spec.has_slot = true;
         }
-        let record = TaskRecord { name: request.name.clone(), phase: TaskPhase::Starting, spec: Some(work) };
+        let record = TaskRecord { name: request.task.clone(), phase: TaskPhase::Starting, spec: Some(spec) };
         let made = async {
             let mut held = self.store.create(record).await.map_err(|error| match error {
                 ClusterError::TooLarge(why) => RequestError::Refused(why),
@@ -274,11 +275,11 @@ impl Reconciler {
         };
         let made = made.await;
         // Also of what has failed: it may have a record, and has a place or waits for one.
-        self.reconcile(&request.name);
+        self.reconcile(&request.task);
         Ok(self.state(&made?, None)?)
     }
 
-    /// Whatever is remembered of a name decides; a start that lacks its documents gets them. A work that waits or starts,
+    /// Whatever is remembered of a name decides; a start that lacks its documents gets them. A task that waits or starts,
     /// and a result that was not taken, go to the newest callback: its token is the one that is valid longest.
     async fn ensure_existing(
         self: &Arc<Self>,
@@ -286,27 +287,27 @@ impl Reconciler {
         request: &EnsureTask<ObjectTask>,
     ) -> Result<TaskState, RequestError> {
         let taken_and_kept = held.record.phase == TaskPhase::Acknowledged
-            && held.record.spec.as_ref().is_some_and(|work| work.objects.keep);
+            && held.record.spec.as_ref().is_some_and(|spec| spec.objects.keep);
         let is_told_later =
             taken_and_kept || matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Ended);
         let mut changed = taken_and_kept;
-        if let Some(work) = held.record.spec.as_mut().filter(|_| is_told_later) {
-            changed |= work.callback != request.callback;
-            work.callback = request.callback.clone();
+        if let Some(spec) = held.record.spec.as_mut().filter(|_| is_told_later) {
+            changed |= spec.callback != request.callback;
+            spec.callback = request.callback.clone();
         }
         if taken_and_kept {
             held.record.phase = TaskPhase::Ended;
         }
         if changed {
             // The outcome of every request for its objects is known of the version that is replaced here.
-            held.confirmed |= self.registry.take_confirmed(&request.name, &held.resource_version);
+            held.confirmed |= self.registry.take_confirmed(&request.task, &held.resource_version);
             self.store.save(&mut held).await?;
         }
         if held.record.phase == TaskPhase::Starting {
             self.start(&mut held, &request.body.secrets).await?;
         }
         if !held.record.phase.is_over() {
-            self.reconcile(&request.name);
+            self.reconcile(&request.task);
         }
         Ok(self.state(&held, None)?)
     }
@@ -319,7 +320,7 @@ impl Reconciler {
             return Ok(if is_past { TaskState::Tombstoned } else { TaskState::Unknown });
         };
         let log = match (&held.record.spec, held.record.phase.is_open()) {
-            (Some(work), true) if !held.record.is_queued() => Some(self.task_log(work).await?),
+            (Some(spec), true) if !held.record.is_queued() => Some(self.task_log(spec).await?),
             _ => None,
         };
         Ok(self.state(&held, log)?)
@@ -378,7 +379,7 @@ impl Reconciler {
         Ok(self.state(&left, None)?)
     }
 
-    /// Begins to end a work, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
+    /// Begins to end a task, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
     async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ClusterError> {
         let Some(mut held) = self.store.get(name).await? else {
             let record = TaskRecord {
@@ -432,7 +433,7 @@ impl Reconciler {
     async fn delete_task(self: &Arc<Self>, name: &TaskId) -> Result<RelayResponse, RequestError> {
         names::check_task(name).map_err(RequestError::Refused)?;
         Ok(match self.delete_unmanaged_task(name).await? {
-            Some(why) => RelayResponse::Failed(why),
+            Some(why) => RelayResponse::Unavailable(why),
             None => RelayResponse::Done,
         })
     }
@@ -447,8 +448,8 @@ impl Reconciler {
 
     fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState, ClusterError> {
         let waits = held.record.is_queued().then(|| self.queue.position(&held.record.name)).flatten();
-        if let Some(before) = waits {
-            return Ok(TaskState::Waiting { before });
+        if let Some(ahead) = waits {
+            return Ok(TaskState::Queued { ahead });
         }
         Ok(match &held.record.phase {
             phase if phase.is_open() => {

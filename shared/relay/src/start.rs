@@ -1,6 +1,6 @@
-//! Applying what a work consists of.
+//! Applying what a task consists of.
 //!
-//! Each object's uid is in the record before the next one is applied. One that is there already and carries the work's
+//! Each object's uid is in the record before the next one is applied. One that is there already and carries the task's
 //! labels was applied by a relay that was killed before it could note so; it is noted, and not applied again.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 
-/// Between two looks at lower tries that still end.
+/// Between two looks at lower attempts that still end.
 const DYING: Duration = Duration::from_millis(200);
 
 /// What applying has come to.
@@ -27,7 +27,7 @@ enum ApplyOutcome {
     All,
     /// It will not be done, and this is the result.
     Failed(Callback),
-    /// What a lower try has made is being removed.
+    /// What a lower attempt has made is being removed.
     LowerTerminating,
     /// The documents are not known any more: the request has to come again.
     MissingDocuments,
@@ -71,8 +71,8 @@ impl Reconciler {
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
     ) -> Result<ReconcileAction, ClusterError> {
-        let is_new = held.record.spec.as_ref().is_some_and(|work| work.applied.is_empty());
-        // Who waits for a turn is asked when it comes.
+        let is_new = held.record.spec.as_ref().is_some_and(|spec| spec.applied.is_empty());
+        // A queued task is checked when it gets its slot.
         let is_new = is_new && self.queue.position(&held.record.name).is_none();
         match if is_new { self.attempt_conflict(&held.record.name).await? } else { AttemptConflict::None } {
             AttemptConflict::None => {}
@@ -87,13 +87,13 @@ impl Reconciler {
             }
         }
         if !self.acquire_slot(held, documents).await? {
-            // Woken when its turn comes, or when it is asked for or cancelled. No other event concerns it.
+            // It is woken when it gets a slot, is requested or is cancelled. No other event concerns it.
             return Ok(ReconcileAction::AwaitChange);
         }
         match self.apply_all(held, documents).await? {
             ApplyOutcome::All => {
-                if let Some(work) = &mut held.record.spec {
-                    work.objects.apply.clear();
+                if let Some(spec) = &mut held.record.spec {
+                    spec.objects.apply.clear();
                 }
                 held.record.phase = TaskPhase::Running;
                 self.store.save(held).await?;
@@ -108,7 +108,7 @@ impl Reconciler {
                 Ok(ReconcileAction::Requeue(DYING))
             }
             ApplyOutcome::MissingDocuments => {
-                let not_after = held.record.spec.as_ref().map_or(0, |work| work.not_after_ms);
+                let not_after = held.record.spec.as_ref().map_or(0, |spec| spec.not_after_ms);
                 Ok(ReconcileAction::requeue_at(not_after))
             }
         }
@@ -120,24 +120,24 @@ impl Reconciler {
         documents: &[SecretDocument],
     ) -> Result<ApplyOutcome, ClusterError> {
         let name = held.record.name.clone();
-        let Some(mut work) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
-        let (all, sure): (Vec<_>, _) = (work.object_refs().collect(), held.confirmed);
-        for (number, (place, document)) in all.iter().enumerate().skip(work.applied.len()) {
+        let Some(mut spec) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
+        let (all, sure): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
+        for (number, (place, document)) in all.iter().enumerate().skip(spec.applied.len()) {
             let there = self.read(place).await?;
             let uid = match there.as_ref().map(|object| (objects::ownership(object, &name), object)) {
                 Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
                 Some((ObjectOwnership::Foreign, _)) => {
-                    let why = format!("{place} is there already, and was not made for this work");
+                    let why = format!("{place} is there already, and was not made for this task");
                     return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Denied, &why)));
                 }
-                _ if now_ms() > work.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
+                _ if now_ms() > spec.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
                 Some((ObjectOwnership::LowerAttempt, object))
                     if !object["metadata"]["deletionTimestamp"].is_null() =>
                 {
                     return Ok(ApplyOutcome::LowerTerminating);
                 }
                 lower => {
-                    let manifest = match self.manifest(&work, held, number, documents).await {
+                    let manifest = match self.manifest(&spec, held, number, documents).await {
                         Ok(Some(manifest)) => manifest,
                         Ok(None) => return Ok(ApplyOutcome::MissingDocuments),
                         Err(RequestError::Failed(error)) => return Err(error),
@@ -166,8 +166,8 @@ impl Reconciler {
             };
             // Known, and not yet noted.
             held.confirmed = false;
-            work.applied.push(AppliedObject { object_ref: place.clone(), uid, document: *document });
-            held.record.spec = Some(work.clone());
+            spec.applied.push(AppliedObject { object_ref: place.clone(), uid, document: *document });
+            held.record.spec = Some(spec.clone());
             let is_last = number + 1 == all.len();
             // The last one is noted with the next phase.
             if !is_last {
@@ -175,20 +175,20 @@ impl Reconciler {
                 held.confirmed = sure;
             }
         }
-        self.own_documents(&work).await?;
+        self.own_documents(&spec).await?;
         Ok(ApplyOutcome::All)
     }
 
     /// `None`: a document that is not known any more.
     async fn manifest(
         &self,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         held: &VersionedRecord,
         number: usize,
         documents: &[SecretDocument],
     ) -> Result<Option<Value>, RequestError> {
         if let Some(manifest) =
-            number.checked_sub(work.objects.secrets.len()).and_then(|number| work.objects.apply.get(number))
+            number.checked_sub(spec.objects.secrets.len()).and_then(|number| spec.objects.apply.get(number))
         {
             return Ok(Some(manifest.clone()));
         }
@@ -197,16 +197,16 @@ impl Reconciler {
             given => given.to_vec(),
         };
         let Some(document) = kept.get(number) else { return Ok(None) };
-        Ok(Some(self.render_document(&held.record.name, work, document).await?.1))
+        Ok(Some(self.render_document(&held.record.name, spec, document).await?.1))
     }
 
     /// Lets the first object own the documents, so that they go with it whoever deletes it.
-    async fn own_documents(&self, work: &TaskSpec) -> Result<(), ClusterError> {
-        let Some(first) = work.manifests().next() else { return Ok(()) };
-        if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != work.namespace) {
+    async fn own_documents(&self, spec: &TaskSpec) -> Result<(), ClusterError> {
+        let Some(first) = spec.manifests().next() else { return Ok(()) };
+        if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != spec.namespace) {
             return Ok(());
         }
-        for document in work.applied.iter().filter(|applied| applied.document) {
+        for document in spec.applied.iter().filter(|applied| applied.document) {
             let Some(api) = self.discovery.api_for(&self.client, &document.object_ref).await? else {
                 continue;
             };
@@ -231,9 +231,9 @@ impl Reconciler {
     }
 }
 
-/// What could not be started has made nothing; a work of which something was applied has, and only failed.
-fn after_apply(work: Option<&TaskSpec>, mut result: Callback) -> Callback {
-    if work.is_some_and(|work| work.manifests().next().is_some())
+/// What could not be started has made nothing; a task of which something was applied has, and only failed.
+fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
+    if spec.is_some_and(|spec| spec.manifests().next().is_some())
         && let Some(reason) = &mut result.reason
         && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
     {

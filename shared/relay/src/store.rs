@@ -42,7 +42,7 @@ pub(crate) struct VersionedRecord {
     pub(crate) result: Option<Vec<u8>>,
     /// Secrets that hold the rest of the result.
     result_parts: usize,
-    /// Secrets that hold the documents of a work that waits for its turn.
+    /// Secrets that hold the documents of a task that waits for its slot.
     pub(crate) document_parts: usize,
     /// Whether this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
     /// Secret.
@@ -71,7 +71,7 @@ impl VersionedRecord {
     pub(crate) fn make_tombstone(&mut self) {
         self.result = None;
         self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
-        if self.record.spec.as_ref().is_some_and(|work| work.applied.is_empty()) {
+        if self.record.spec.as_ref().is_some_and(|spec| spec.applied.is_empty()) {
             self.record.spec = None;
         }
     }
@@ -250,7 +250,7 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Writes down the documents of a work that waits for its turn; they go when it has begun.
+    /// Stores the documents of a task that waits for its slot; they are deleted when it has begun.
     ///
     /// # Errors
     /// [`ClusterError::Conflict`].
@@ -398,8 +398,8 @@ fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ClusterError> {
 /// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
 fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
     let mut grown = held.clone();
-    if let Some(work) = &mut grown.record.spec {
-        work.applied = work
+    if let Some(spec) = &mut grown.record.spec {
+        spec.applied = spec
             .object_refs()
             .map(|(place, document)| AppliedObject { object_ref: place, uid: UID.to_owned(), document })
             .collect();
@@ -415,10 +415,10 @@ fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
 }
 
 fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
-    let TaskRecord { name, phase, spec: work } = &held.record;
-    let life = work.as_ref().map(|work| work.objects.instance.as_str());
-    let mut labels = names::task_labels(name, life.unwrap_or_default());
-    if life.is_none() {
+    let TaskRecord { name, phase, spec } = &held.record;
+    let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
+    let mut labels = names::task_labels(name, instance.unwrap_or_default());
+    if instance.is_none() {
         labels.remove(names::INSTANCE);
     }
     labels.insert(PART.to_owned(), RECORD.to_owned());

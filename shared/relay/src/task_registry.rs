@@ -1,4 +1,4 @@
-//! Who looks after which work, and how they are woken.
+//! The loops that reconcile tasks, and how they are woken.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,20 +16,20 @@ pub(crate) struct TaskRegistry(Mutex<RegistryState>);
 #[derive(Default)]
 struct RegistryState {
     wakes: HashMap<TaskId, Arc<Notify>>,
-    /// Which works want to know of the objects of a unit.
+    /// The tasks that changes of the objects of a unit wake.
     subscribers: HashMap<String, HashSet<TaskId>>,
     /// The version of the record of what this relay starts, if it knows the outcome of every request for its objects.
     confirmed: HashMap<TaskId, String>,
-    /// The last known reason why each work waits.
+    /// The last known reason why each task waits.
     pending: HashMap<TaskId, String>,
-    /// When the runners of works have reported last.
+    /// The times of the last reports of entrypoints.
     heartbeats: HashMap<TaskId, Instant>,
     /// One at a time acts on a unit.
     locks: HashMap<String, Arc<Lock<()>>>,
 }
 
 impl TaskRegistry {
-    /// Wakes the task of a work; `Some`: there is none, and whoever gets this starts one that waits on it.
+    /// Wakes the loop of a task; `Some`: there is none, and the caller has to start one that waits on it.
     pub(crate) fn wake_or_register(&self, name: &TaskId) -> Option<Arc<Notify>> {
         let mut known = self.known();
         if let Some(wake) = known.wakes.get(name) {
@@ -42,7 +42,7 @@ impl TaskRegistry {
         Some(wake)
     }
 
-    /// The task of `name` also wants to know of the objects of other units.
+    /// Changes of the objects of other units wake the loop of `name`, too.
     pub(crate) fn subscribe(&self, name: &TaskId, units: &[String]) {
         let mut known = self.known();
         for unit in units {
@@ -60,7 +60,7 @@ impl TaskRegistry {
         }
     }
 
-    /// The task of `name` would end. It may not if it was woken since it looked.
+    /// Removes the loop of `name`, which would end. False if it was woken since its last step.
     pub(crate) fn unregister_if_idle(&self, name: &TaskId) -> bool {
         let mut known = self.known();
         if known.wakes.get(name).is_some_and(|wake| wake.notified().now_or_never().is_some()) {
@@ -77,7 +77,7 @@ impl TaskRegistry {
         true
     }
 
-    /// The outcome of every request for the objects of a work is known, and noted in this version of its record.
+    /// The outcome of every request for the objects of a task is known, and noted in this version of its record.
     pub(crate) fn mark_confirmed(&self, name: &TaskId, version: &str) {
         self.known().confirmed.insert(name.clone(), version.to_owned());
     }
@@ -92,11 +92,11 @@ impl TaskRegistry {
         self.known().confirmed.remove(name).is_some_and(|sure| sure == version)
     }
 
-    /// Notes what a work waits for; `None`: it waits for nothing but its own end.
+    /// Notes what a task waits for; `None`: it waits for nothing but its own end.
     pub(crate) fn record_pending(&self, name: &TaskId, why: Option<&str>) {
         let mut known = self.known();
         match why {
-            // Of a work without a task nothing removes it.
+            // Without a loop nothing would remove it.
             Some(why) if known.wakes.contains_key(name) => {
                 known.pending.insert(name.clone(), message(why));
             }
@@ -104,7 +104,7 @@ impl TaskRegistry {
         }
     }
 
-    /// Notes a heartbeat of a work's runner.
+    /// Notes a heartbeat of a task's entrypoint.
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
         let mut known = self.known();
         if known.wakes.contains_key(name) {
@@ -112,14 +112,14 @@ impl TaskRegistry {
         }
     }
 
-    /// Returns what a work waits for, and the time since its runner's last heartbeat. Neither outlasts the relay.
+    /// Returns what a task waits for, and the time since its entrypoint's last heartbeat. Neither outlasts the relay.
     pub(crate) fn status(&self, name: &TaskId) -> (Option<String>, Option<Duration>) {
         let known = self.known();
         let heartbeat = known.heartbeats.get(name).map(Instant::elapsed);
         (known.pending.get(name).cloned(), heartbeat)
     }
 
-    /// How many works are looked after.
+    /// Returns the number of tasks that are reconciled.
     pub(crate) fn count(&self) -> usize {
         self.known().wakes.len()
     }

@@ -1,4 +1,4 @@
-//! Ending what runs: the Job and its pods, and of a work that does not keep its objects all of them.
+//! Ending what runs: the Job and its pods, and of a task that does not keep its objects all of them.
 
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ pub(crate) const STUCK_MS: u64 = 120_000;
 const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Reconciler {
-    /// The work has this result. What may still run, or come to be, is ended first.
+    /// The task has this result. What may still run, or come to be, is ended first.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -29,7 +29,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         result: Callback,
     ) -> Result<ReconcileAction, ClusterError> {
-        let may_run = held.record.spec.as_ref().is_some_and(|work| work.container().is_some());
+        let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         if may_run || self.may_be_in_flight(held) {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
         } else {
@@ -38,7 +38,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// The work has this result, and nothing of it runs that could change it.
+    /// The task has this result, and nothing of it runs that could change it.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -47,10 +47,10 @@ impl Reconciler {
         held: &mut VersionedRecord,
         mut result: Callback,
     ) -> Result<ReconcileAction, ClusterError> {
-        if let Some(work) = &held.record.spec
+        if let Some(spec) = &held.record.spec
             && result.duration_ms.is_none()
         {
-            result.duration_ms = Some(now_ms().saturating_sub(work.received_ms));
+            result.duration_ms = Some(now_ms().saturating_sub(spec.received_ms));
         }
         held.set_result(result);
         held.record.phase = TaskPhase::Ended;
@@ -67,7 +67,7 @@ impl Reconciler {
             && !self.registry.is_confirmed(&held.record.name, &held.resource_version)
     }
 
-    /// Notes that the work is to be ended. One that waits for its turn is over at once.
+    /// Records that the task is to be terminated. A queued one is over at once.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -83,10 +83,10 @@ impl Reconciler {
         }
         let unsure = self.may_be_in_flight(held);
         let mut next = None;
-        if let Some(work) = &mut held.record.spec {
+        if let Some(spec) = &mut held.record.spec {
             // What was applied is noted before the next is, so there is one at most that was not.
-            next = work.object_refs().nth(work.applied.len());
-            work.objects.apply.clear();
+            next = spec.object_refs().nth(spec.applied.len());
+            spec.objects.apply.clear();
         }
         let next = next
             .filter(|_| unsure)
@@ -103,7 +103,7 @@ impl Reconciler {
         self.store.save(held).await
     }
 
-    /// Ends what runs, and once it is gone says what became of the work.
+    /// Ends what runs, and once it is gone says what became of the task.
     ///
     /// # Errors
     /// When the API server does not answer: try again.
@@ -116,8 +116,8 @@ impl Reconciler {
             return Ok(ReconcileAction::RequeueNow);
         };
         let mut left = self.resolve_unconfirmed(held, since_ms).await?;
-        let Some(work) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
-        if let Some(why) = self.terminate_objects(held, &work, grace_ms).await? {
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        if let Some(why) = self.terminate_objects(held, &spec, grace_ms).await? {
             left = Some(why);
         }
         // What came through although it was to be ended: what it has made is known, which is better.
@@ -136,10 +136,10 @@ impl Reconciler {
             };
             return self.finish(held, result.unwrap_or_else(lost)).await;
         }
-        if !work.objects.keep
-            && let Some(work) = &mut held.record.spec
+        if !spec.objects.keep
+            && let Some(spec) = &mut held.record.spec
         {
-            work.applied.clear();
+            spec.applied.clear();
         }
         match result {
             Some(result) => self.finish(held, result).await,
@@ -162,7 +162,8 @@ impl Reconciler {
         };
         let Some(UnconfirmedObject { object_ref: place, document }) = unsure.clone() else { return Ok(None) };
         // Before it is read: what has not landed by then never will.
-        let landed = now_ms().saturating_sub(since_ms) > crate::settings::millis(self.settings.max_in_flight);
+        let landed = now_ms().saturating_sub(since_ms)
+            > crate::settings::millis(self.settings.api_server_request_timeout);
         let there = match self.read(&place).await {
             Ok(there) => there,
             Err(error) => return refusal_message(error).map(|why| Some(format!("{place}: {why}"))),
@@ -172,9 +173,9 @@ impl Reconciler {
             return Ok(Some(format!("{place} may still come to be")));
         }
         *unsure = None;
-        if let (Some(object), Some(work)) = (own, &mut held.record.spec) {
+        if let (Some(object), Some(spec)) = (own, &mut held.record.spec) {
             let uid = objects::uid(&object).to_owned();
-            work.applied.push(AppliedObject { object_ref: place, uid, document });
+            spec.applied.push(AppliedObject { object_ref: place, uid, document });
         }
         self.store.save(held).await?;
         Ok(None)
@@ -184,13 +185,13 @@ impl Reconciler {
     async fn terminate_objects(
         &self,
         held: &VersionedRecord,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         grace_ms: u64,
     ) -> Result<Option<String>, ClusterError> {
         let name = &held.record.name;
         let mut left = None;
-        let job = work.manifests().next().filter(|_| work.container().is_some());
-        let doomed = work.applied.iter().rev().filter(|it| !work.objects.keep || Some(*it) == job);
+        let job = spec.manifests().next().filter(|_| spec.container().is_some());
+        let doomed = spec.applied.iter().rev().filter(|it| !spec.objects.keep || Some(*it) == job);
         for applied in doomed {
             match self.delete(name, applied).await {
                 Ok(DeleteOutcome::Gone) => {}
@@ -204,7 +205,7 @@ impl Reconciler {
         if job.is_none() {
             return Ok(left);
         }
-        let pods = match self.pods(work).await {
+        let pods = match self.pods(spec).await {
             Ok(pods) => pods,
             Err(ClusterError::Api(error)) => {
                 return Ok(Some(format!("its pods: {}", refusal_message(error)?)));

@@ -1,4 +1,4 @@
-//! Waiting for the end of a container: what the runner reported, what its termination message says, what the kubelet
+//! Waiting for the end of a container: what the entrypoint reported, what its termination message says, what the kubelet
 //! says of it, in this order.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Reconciler {
                 self.finish(held, result).await
             }
             WaitOutcome::Finished(_) => {
-                let deadline = held.record.spec.as_ref().map_or(0, |work| work.deadline_ms);
+                let deadline = held.record.spec.as_ref().map_or(0, |spec| spec.deadline_ms);
                 match removing {
                     Some(why) if now_ms() >= deadline => {
                         self.finish(held, deadline_failure(held, &why)).await
@@ -68,13 +68,13 @@ impl Reconciler {
     }
 
     async fn observe(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<WaitOutcome, ClusterError> {
-        let Some(work) = held.record.spec.clone() else {
+        let Some(spec) = held.record.spec.clone() else {
             return Ok(WaitOutcome::Pending(ReconcileAction::Done));
         };
-        let (Some(job), Some(container)) = (work.manifests().next(), work.container()) else {
+        let (Some(job), Some(container)) = (spec.manifests().next(), spec.container()) else {
             return Ok(WaitOutcome::Pending(ReconcileAction::Done));
         };
-        let reported = if work.reported { Some(held.result()?) } else { None };
+        let reported = if spec.reported { Some(held.result()?) } else { None };
         if let Some(result) = reported.as_ref().filter(|it| it.status == CallbackStatus::Succeeded) {
             return Ok(WaitOutcome::Finished(result.clone()));
         }
@@ -84,16 +84,17 @@ impl Reconciler {
             }
         }
         let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
-        let pods = self.pods(&work).await?;
+        let pods = self.pods(&spec).await?;
         let sight = match &object {
             Some(object) => pod::observe(object, &pods, container),
             None if pods.is_empty() => PodObservation::Gone,
             None => pod::observe(&Value::Null, &pods, container),
         };
         self.record_early_failure(held, pods.last(), &sight).await?;
-        let forebodes = held.record.spec.as_ref().and_then(|work| work.early_failure.clone());
-        let foreboding =
-            || forebodes.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod);
+        let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
+        let failure = || {
+            early_failure.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod)
+        };
         if let PodObservation::Running = sight {
             self.registry.record_pending(&held.record.name, None);
         }
@@ -103,22 +104,26 @@ impl Reconciler {
                     Some(result) => result,
                     None => {
                         let said = from_termination_message(&end);
-                        let by_runner = said.is_some();
+                        let by_entrypoint = said.is_some();
                         let mut result = said.unwrap_or_else(|| from_kubelet(&end));
                         if let Some(pod) = pods.last() {
                             let log = self.log(pod, container).await;
                             result.log =
-                                Some(if by_runner { logs::script_part(&log).to_owned() } else { log });
+                                Some(if by_entrypoint { logs::script_part(&log).to_owned() } else { log });
                         }
                         result
                     }
                 };
-                refine_reason(&mut result, &end, forebodes.as_ref().map(|it| (it.code, it.message.as_str())));
+                refine_reason(
+                    &mut result,
+                    &end,
+                    early_failure.as_ref().map(|it| (it.code, it.message.as_str())),
+                );
                 Ok(WaitOutcome::Finished(result))
             }
             PodObservation::Gone => Ok(WaitOutcome::Finished(match reported {
                 Some(mut result) => {
-                    let known = forebodes.as_ref().map(|it| (it.code, it.message.as_str()));
+                    let known = early_failure.as_ref().map(|it| (it.code, it.message.as_str()));
                     refine_reason(
                         &mut result,
                         &ContainerExit { exit_code: 0, reason: String::new(), message: String::new() },
@@ -126,19 +131,19 @@ impl Reconciler {
                     );
                     result
                 }
-                None => foreboding(),
+                None => failure(),
             })),
             // Its node does not answer: it should have been gone for long.
             PodObservation::Running if pods.last().is_some_and(is_stuck) => {
-                Ok(WaitOutcome::MustTerminate(foreboding()))
+                Ok(WaitOutcome::MustTerminate(failure()))
             }
-            PodObservation::Running => self.by_deadline(held, &work, &pods, container, reported, None).await,
+            PodObservation::Running => self.by_deadline(held, &spec, &pods, container, reported, None).await,
             PodObservation::Waiting(trouble) => {
-                self.by_start_blocker(held, &work, &pods, container, reported, trouble).await
+                self.by_start_blocker(held, &spec, &pods, container, reported, trouble).await
             }
             PodObservation::NoPod => {
-                let trouble = self.pod_creation_failure(&work, object.as_ref()).await?;
-                let next = self.by_start_blocker(held, &work, &pods, container, reported, trouble).await?;
+                let trouble = self.pod_creation_failure(&spec, object.as_ref()).await?;
+                let next = self.by_start_blocker(held, &spec, &pods, container, reported, trouble).await?;
                 Ok(match next {
                     WaitOutcome::Pending(ReconcileAction::Requeue(rest)) => {
                         WaitOutcome::Pending(ReconcileAction::Requeue(rest.min(NO_POD)))
@@ -153,7 +158,7 @@ impl Reconciler {
     async fn by_start_blocker(
         &self,
         held: &VersionedRecord,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         pods: &[Pod],
         container: &str,
         reported: Option<Callback>,
@@ -167,7 +172,7 @@ impl Reconciler {
                 Some(since.saturating_add(millis(self.settings.pod_start_timeout)))
             }
             BlockerKind::Unschedulable(since) => {
-                self.settings.unschedulable.map(|most| since.saturating_add(millis(most)))
+                self.settings.scheduling_timeout.map(|most| since.saturating_add(millis(most)))
             }
         });
         match (trouble, until) {
@@ -175,7 +180,7 @@ impl Reconciler {
                 Ok(WaitOutcome::MustTerminate(Callback::failed(trouble.code, &trouble.message)))
             }
             (trouble, Some(until)) => {
-                let known = self.by_deadline(held, work, pods, container, reported, trouble).await?;
+                let known = self.by_deadline(held, spec, pods, container, reported, trouble).await?;
                 Ok(match (known, ReconcileAction::requeue_at(until)) {
                     (WaitOutcome::Pending(ReconcileAction::Requeue(a)), ReconcileAction::Requeue(b)) => {
                         WaitOutcome::Pending(ReconcileAction::Requeue(a.min(b)))
@@ -183,23 +188,23 @@ impl Reconciler {
                     (known, _) => known,
                 })
             }
-            (trouble, None) => self.by_deadline(held, work, pods, container, reported, trouble).await,
+            (trouble, None) => self.by_deadline(held, spec, pods, container, reported, trouble).await,
         }
     }
 
     async fn by_deadline(
         &self,
         held: &VersionedRecord,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         pods: &[Pod],
         container: &str,
         reported: Option<Callback>,
         trouble: Option<StartBlocker>,
     ) -> Result<WaitOutcome, ClusterError> {
-        if now_ms() < work.deadline_ms {
-            return Ok(WaitOutcome::Pending(ReconcileAction::requeue_at(work.deadline_ms)));
+        if now_ms() < spec.deadline_ms {
+            return Ok(WaitOutcome::Pending(ReconcileAction::requeue_at(spec.deadline_ms)));
         }
-        let took = work.deadline_ms.saturating_sub(work.received_ms);
+        let took = spec.deadline_ms.saturating_sub(spec.received_ms);
         let mut result = match (reported, trouble) {
             (Some(result), _) => result,
             (None, Some(trouble)) => Callback::failed(trouble.code, &trouble.message),
@@ -220,13 +225,13 @@ impl Reconciler {
         sight: &PodObservation,
     ) -> Result<(), ClusterError> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
-        let Some(work) = &mut held.record.spec else { return Ok(()) };
+        let Some(spec) = &mut held.record.spec else { return Ok(()) };
         // What is known of an eviction is more than that the pod was deleted, which comes after.
-        let known = work.early_failure.as_ref();
+        let known = spec.early_failure.as_ref();
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
             return Ok(());
         }
-        work.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
+        spec.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
         // One that has ended is judged right now.
         if !matches!(sight, PodObservation::Terminated(_)) {
             self.store.save(held).await?;
@@ -237,11 +242,11 @@ impl Reconciler {
     /// Why a Job has no pod, as its controller says in events.
     async fn pod_creation_failure(
         &self,
-        work: &TaskSpec,
+        spec: &TaskSpec,
         job: Option<&Value>,
     ) -> Result<Option<StartBlocker>, ClusterError> {
-        let Some(applied) = work.manifests().next() else { return Ok(None) };
-        let namespace = applied.object_ref.namespace.as_ref().unwrap_or(&work.namespace);
+        let Some(applied) = spec.manifests().next() else { return Ok(None) };
+        let namespace = applied.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let selector = format!("involvedObject.uid={},reason=FailedCreate", applied.uid);
         let list = events.list(&ListParams::default().fields(&selector)).await?;
@@ -269,7 +274,7 @@ pub(crate) fn is_stuck(pod: &Pod) -> bool {
 
 /// It has no time left for what is still pending.
 pub(crate) fn deadline_failure(held: &VersionedRecord, why: &str) -> Callback {
-    let times = held.record.spec.as_ref().map(|work| work.deadline_ms.saturating_sub(work.received_ms));
+    let times = held.record.spec.as_ref().map(|spec| spec.deadline_ms.saturating_sub(spec.received_ms));
     let took = times.unwrap_or_default();
     Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms: {why}"))
 }
@@ -278,7 +283,7 @@ fn lost_pod() -> Callback {
     Callback::failed(ReasonCode::Lost, "its Job or its pod is not there any more")
 }
 
-/// What the runner has left in the termination message.
+/// What the entrypoint has left in the termination message.
 fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
     // Only a relay names Secrets.
@@ -293,7 +298,7 @@ fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     }
 }
 
-/// What the kubelet says of a container that has left no message of the runner's. What it has left instead may be the
+/// What the kubelet says of a container that has left no message of the entrypoint's. What it has left instead may be the
 /// end of its log, which is no text for a reason.
 fn from_kubelet(end: &ContainerExit) -> Callback {
     let ContainerExit { exit_code, reason, message } = end;
@@ -316,14 +321,14 @@ fn from_kubelet(end: &ContainerExit) -> Callback {
     Callback::failed(code, &what)
 }
 
-/// A runner knows that it was killed or asked to end; why, is known outside.
-fn refine_reason(result: &mut Callback, end: &ContainerExit, foreboding: Option<(ReasonCode, &str)>) {
+/// An entrypoint knows that it was killed or asked to end; why, is known outside.
+fn refine_reason(result: &mut Callback, end: &ContainerExit, early_failure: Option<(ReasonCode, &str)>) {
     let Some(reason) = &mut result.reason else { return };
     let died = matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost);
     if end.reason == "OOMKilled" && died {
         reason.code = ReasonCode::OutOfMemory;
         reason.message = TOO_LITTLE_MEMORY.to_owned();
-    } else if let Some((code, message)) = foreboding
+    } else if let Some((code, message)) = early_failure
         && reason.code == ReasonCode::Lost
     {
         reason.code = code;
@@ -353,13 +358,13 @@ mod tests {
 
     /// Why a pod went says something of a failure, and nothing of a success.
     #[test]
-    fn what_a_pod_foreboded() {
+    fn early_failures_explain_the_end() {
         let end = |reason: &str| ContainerExit {
             exit_code: 137,
             reason: reason.to_owned(),
             message: String::new(),
         };
-        let forebodes = Some((ReasonCode::Evicted, "the pod was evicted"));
+        let early_failure = Some((ReasonCode::Evicted, "the pod was evicted"));
         for (reason, said, expected) in [
             ("Error", None, None),
             ("OOMKilled", None, None),
@@ -371,7 +376,7 @@ mod tests {
             if let Some(code) = said {
                 result = Callback::failed(code, "m");
             }
-            refine_reason(&mut result, &end(reason), forebodes);
+            refine_reason(&mut result, &end(reason), early_failure);
             assert_eq!(result.reason.map(|it| it.code), expected, "{reason} {said:?}");
         }
     }

@@ -25,12 +25,12 @@ pub struct ProcessExit {
 
 impl ProcessExit {
     /// Returns the failure of the unit; `None`: the script has ended with 0. A script that ends with 0 after a request
-    /// to stop has succeeded: its outputs are known. `deadline_ms` and `supervisor`, such as `the pod`, are for the
+    /// to stop has succeeded: its outputs are known. `timeout_ms` and `supervisor`, such as `the pod`, are for the
     /// message.
-    pub fn failure(&self, deadline_ms: u64, supervisor: &str) -> Option<Callback> {
+    pub fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
         let (code, message) = match (self.cause, self.status) {
             (StopCause::Deadline, _) => {
-                (ReasonCode::Timeout, format!("the script took longer than {deadline_ms} ms"))
+                (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms"))
             }
             (_, Some(WaitStatus::Exited(_, 0))) => return None,
             // The sender of a cancellation asks for no result. Otherwise the machine is about to stop.

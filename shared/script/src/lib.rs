@@ -1,6 +1,6 @@
 //! Supervision of a script: its interpreter, its processes, its end, its output and its output files.
 //!
-//! The runner of pods and containers and the relay of one machine start scripts in different surroundings. Everything
+//! The entrypoint of pods and containers and the relay of one machine start scripts in different surroundings. Everything
 //! that decides how a script runs and how its end is read is here, so that both behave alike. Linux only; blocking.
 //!
 //! A supervisor starts a [`ScriptWatch`], adopts orphans with [`adopt_orphans`], and starts the script with the

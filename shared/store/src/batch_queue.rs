@@ -1,4 +1,4 @@
-//! Mailboxes over table and bucket together.
+//! The batch queues of clusters, over table and bucket.
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
@@ -7,11 +7,11 @@ use crate::dynamo::{BatchItem, BodyStorage};
 use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
 use crate::store::Store;
 
-/// Bytes of a letter, and of an answer, that stay in the table; larger ones go to the bucket. A letter is written three
-/// times in its life and read more often, each time whole.
+/// Bytes of a batch, and of a response, that stay in the table; larger ones go to the bucket. A batch is written three
+/// times and read more often, each time whole.
 pub const BATCH_INLINE: usize = 1 << 10;
 
-/// Letters that one request reads: some tens of read units, including the held and the answered ones.
+/// Batches that one request reads: some tens of read units, including those in progress and with a response.
 const PAGE: i32 = 100;
 
 impl Store {
@@ -27,49 +27,49 @@ impl Store {
         if let BodyStorage::Object(key) = body
             && let Err(error) = self.bucket.remove(key).await
         {
-            tracing::warn!(key, %error, "a letter stays in the bucket until it is outlived there");
+            tracing::warn!(key, %error, "a batch stays in the bucket until its lifecycle rule removes it");
         }
     }
 }
 
 #[async_trait]
 impl BatchQueue for Store {
-    async fn enqueue_batch(&self, cluster: &str, letter: &QueuedBatch) -> StoreResult<()> {
-        let body = self.store_body(format!("mail/{cluster}/{}", letter.id), &letter.body).await?;
-        let (id, posted, ends) = (letter.id.clone(), letter.posted, letter.expires);
-        self.dynamo.put_batch_item(cluster, &BatchItem { id, posted, ends, body, answer: None }).await
+    async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
+        let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body).await?;
+        let (id, posted, ends) = (batch.id.clone(), batch.posted, batch.expires);
+        self.dynamo.put_batch_item(cluster, &BatchItem { id, posted, ends, body, response: None }).await
     }
 
     async fn pending_batches(
         &self,
         cluster: &str,
         now: Timestamp,
-        held: &[String],
+        in_progress: &[String],
         limit: usize,
         bytes: usize,
     ) -> StoreResult<Vec<QueuedBatch>> {
-        let mut letters: Vec<QueuedBatch> = Vec::new();
+        let mut batches: Vec<QueuedBatch> = Vec::new();
         let (mut size, mut from) = (0, None);
-        while letters.len() < limit {
+        while batches.len() < limit {
             let (page, next) = self.dynamo.list_batch_items(cluster, PAGE, from).await?;
-            for kept in page {
-                let BatchItem { id, posted, ends, body, answer } = kept;
-                if answer.is_some() || ends <= now || held.contains(&id) {
+            for item in page {
+                let BatchItem { id, posted, ends, body, response } = item;
+                if response.is_some() || ends <= now || in_progress.contains(&id) {
                     continue;
                 }
                 let body = match body {
                     BodyStorage::Inline(bytes) => Some(bytes),
-                    // Taken back since.
+                    // Removed since.
                     BodyStorage::Object(key) => self.bucket.get_object(&key).await?,
                 };
                 let Some(body) = body else { continue };
                 size += body.len();
-                if size > bytes && !letters.is_empty() {
-                    return Ok(letters);
+                if size > bytes && !batches.is_empty() {
+                    return Ok(batches);
                 }
-                letters.push(QueuedBatch { id, posted, expires: ends, body });
-                if letters.len() >= limit {
-                    return Ok(letters);
+                batches.push(QueuedBatch { id, posted, expires: ends, body });
+                if batches.len() >= limit {
+                    return Ok(batches);
                 }
             }
             from = next;
@@ -77,18 +77,18 @@ impl BatchQueue for Store {
                 break;
             }
         }
-        Ok(letters)
+        Ok(batches)
     }
 
-    async fn put_reply(&self, cluster: &str, id: &str, answer: &[u8]) -> StoreResult<bool> {
-        if answer.len() > BATCH_INLINE {
-            // Nothing is kept for what nobody waits for.
+    async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool> {
+        if response.len() > BATCH_INLINE {
+            // A response to an unknown batch is not stored.
             let waits = self.dynamo.get_batch_item(cluster, id).await?;
-            if waits.is_none_or(|kept| kept.answer.is_some()) {
+            if waits.is_none_or(|item| item.response.is_some()) {
                 return Ok(false);
             }
         }
-        let body = self.store_body(format!("mail/{cluster}/{id}.answer"), answer).await?;
+        let body = self.store_body(format!("batches/{cluster}/{id}.response"), response).await?;
         let is_first = self.dynamo.put_reply_item(cluster, id, &body).await?;
         if !is_first && self.dynamo.get_batch_item(cluster, id).await?.is_none() {
             self.remove_body(&body).await;
@@ -97,7 +97,7 @@ impl BatchQueue for Store {
     }
 
     async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        match self.dynamo.get_batch_item(cluster, id).await?.and_then(|kept| kept.answer) {
+        match self.dynamo.get_batch_item(cluster, id).await?.and_then(|item| item.response) {
             None => Ok(None),
             Some(BodyStorage::Inline(bytes)) => Ok(Some(bytes)),
             Some(BodyStorage::Object(key)) => self.bucket.get_object(&key).await,
@@ -105,14 +105,14 @@ impl BatchQueue for Store {
     }
 
     async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
-        let Some(kept) = self.dynamo.delete_batch_item(cluster, id).await? else { return Ok(None) };
-        self.remove_body(&kept.body).await;
-        let Some(answer) = kept.answer else { return Ok(None) };
-        let bytes = match &answer {
+        let Some(item) = self.dynamo.delete_batch_item(cluster, id).await? else { return Ok(None) };
+        self.remove_body(&item.body).await;
+        let Some(response) = item.response else { return Ok(None) };
+        let bytes = match &response {
             BodyStorage::Inline(bytes) => Some(bytes.clone()),
             BodyStorage::Object(key) => self.bucket.get_object(key).await?,
         };
-        self.remove_body(&answer).await;
+        self.remove_body(&response).await;
         Ok(bytes)
     }
 }

@@ -425,38 +425,38 @@ impl std::fmt::Debug for OpenObject {
     }
 }
 
-/// A request that waits for a relay which asks for it.
+/// A batch that waits for a relay that polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedBatch {
-    /// Sorts by when it was posted.
+    /// Sorts by the time at which it was queued.
     pub id: String,
     pub posted: Timestamp,
-    /// Until when it is handed out.
+    /// The time until which a relay can get it.
     pub expires: Timestamp,
     pub body: Vec<u8>,
 }
 
-/// The mailboxes of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large letters and answers in the
-/// bucket). All reads are strongly consistent: what was taken back is not handed out.
+/// The batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
+/// the bucket). All reads are strongly consistent: a batch that was taken back is not delivered.
 #[async_trait]
 pub trait BatchQueue: Send + Sync {
-    /// Keeps a letter for a cluster.
-    async fn enqueue_batch(&self, cluster: &str, letter: &QueuedBatch) -> StoreResult<()>;
-    /// The letters of a cluster that wait at `now` for an answer, the oldest first, but for those that are `held`: at most
-    /// `limit`, and of large ones no more than fill `bytes`, or one.
+    /// Queues a batch for a cluster.
+    async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()>;
+    /// Lists the batches of a cluster that wait at `now` for a response, the oldest first, without those that are
+    /// `in_progress`: at most `limit`, and of large ones no more than fill `bytes`, or one.
     async fn pending_batches(
         &self,
         cluster: &str,
         now: Timestamp,
-        held: &[String],
+        in_progress: &[String],
         limit: usize,
         bytes: usize,
     ) -> StoreResult<Vec<QueuedBatch>>;
-    /// Answers a letter; false: there is none, or it has an answer.
-    async fn put_reply(&self, cluster: &str, id: &str, answer: &[u8]) -> StoreResult<bool>;
-    /// The answer to a letter, if it has one.
+    /// Stores the response to a batch; false: there is no such batch, or it has a response.
+    async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool>;
+    /// Reads the response to a batch, if it has one.
     async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
-    /// Takes a letter back, so that it is not handed out any more. Returns the answer if one came before.
+    /// Takes a batch back, so that it is not delivered any more. Returns the response if one came before.
     async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 

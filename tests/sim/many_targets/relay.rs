@@ -155,9 +155,9 @@ impl SimClusters {
         request: &EnsureTask,
         receiver: AttemptReceiver,
     ) -> SimTaskId {
-        let running = self.executor.begin(part, run, request.name.attempt, receiver, true, reads(request));
+        let running = self.executor.begin(part, run, request.task.attempt, receiver, true, reads(request));
         let (own, part) = (self.clone(), Arc::clone(part));
-        let (name, to, timeout) = (request.name.clone(), request.callback.clone(), request.timeout_ms);
+        let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
             let vanishes = work.faults.should_inject(FaultKind::PodLost);
@@ -211,8 +211,8 @@ impl SimClusters {
             None => TaskState::Unknown,
             Some(SimTaskState::Running(_)) => TaskState::running(""),
             Some(SimTaskState::Waiting(_)) => {
-                let before = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
-                TaskState::Waiting { before }
+                let ahead = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
+                TaskState::Queued { ahead }
             }
             Some(SimTaskState::Ended(callback, _)) => TaskState::Ended(callback.clone()),
             Some(SimTaskState::Tombstoned) => TaskState::Tombstoned,
@@ -221,13 +221,13 @@ impl SimClusters {
 
     fn ensure(&self, request: EnsureTask) -> Result<TaskState, RelayError> {
         let mut known = self.known();
-        for attempt in 1..request.name.attempt {
-            let name = TaskId { unit: request.name.unit.clone(), attempt };
+        for attempt in 1..request.task.attempt {
+            let name = TaskId { unit: request.task.unit.clone(), attempt };
             if !matches!(known.tasks.get(&name), Some(SimTaskState::Ended(..))) {
                 self.tombstone(&mut known, &name);
             }
         }
-        let name = request.name.clone();
+        let name = request.task.clone();
         let is_known = part_of(&self.executor, &request).is_some() && run_of(&name.unit).is_some();
         match known.tasks.get_mut(&name) {
             None if !is_known => return Err(RelayError::Refused("no such unit".to_owned())),

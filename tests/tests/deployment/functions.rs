@@ -96,9 +96,9 @@ impl SharedParts {
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
-        let (clusters, mail) = (self.clusters.clone(), store.clone());
+        let (clusters, queue) = (self.clusters.clone(), store.clone());
         let relay =
-            ClusterRelay::new(clusters.clone(), client.clone(), mail, clock.clone(), random.clone(), grace);
+            ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
         let env = Env {
             store: store.clone(),
             clock: clock.clone(),
@@ -126,8 +126,8 @@ impl DeployedFunctions {
         let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
         let clusters = json!({
-            CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "runner"},
-            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "entrypointImage": "runner"},
+            CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
+            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
         });
         let mut listeners = BTreeMap::new();
         for (name, _) in ASKED {
@@ -215,7 +215,7 @@ fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
         webhook_keys: WebhookKeys::from(secret()),
         unit_keys: secret().into(),
         token_keys: TokenKeys::from_bytes("tests", &[8; 32]).unwrap(),
-        // A letter is handed out for no longer.
+        // A queued batch expires then.
         max_in_flight: Millis(5_000),
         grace: Duration::from_secs(1),
         response_timeout: Duration::from_secs(5),

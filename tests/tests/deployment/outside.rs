@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, secret};
 
-/// More than fits into an item, a letter or an answer.
+/// More than fits into an item, a queued batch or a response.
 pub(crate) fn long() -> String {
     "long ".repeat(2_000)
 }
@@ -116,7 +116,7 @@ pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
             v: 1,
             cluster: "uid".to_owned(),
             wait_ms: Some(500),
-            held: Vec::new(),
+            in_progress: Vec::new(),
             replies: answers,
         };
         let body = serde_json::to_vec(&poll).unwrap();
@@ -130,15 +130,18 @@ pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
         let bytes: Bytes = answer.bytes().await.unwrap();
         let post: PollResponse =
             serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
-        answers = post.batches.iter().map(|mail| reply(mail, &over, &seen)).collect();
+        answers = post.batches.iter().map(|batch| reply(batch, &over, &seen)).collect();
     }
 }
 
-fn reply(mail: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
-    let sealed = STANDARD.decode(&mail.sealed).unwrap();
-    let batch =
-        seal::open(&WebhookKeys::from(secret()), &SealedBatch::associated_data(CLUSTER, &mail.id), &sealed)
-            .unwrap();
+fn reply(sealed: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
+    let ciphertext = STANDARD.decode(&sealed.ciphertext).unwrap();
+    let batch = seal::open(
+        &WebhookKeys::from(secret()),
+        &SealedBatch::associated_data(CLUSTER, &sealed.id),
+        &ciphertext,
+    )
+    .unwrap();
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
     let answers = batch.requests.into_iter().map(|request| match request {
         RelayRequest::Ensure(work) => {
@@ -163,11 +166,13 @@ fn reply(mail: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => {
             RelayResponse::Done
         }
-        RelayRequest::Info => RelayResponse::Info(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
+        RelayRequest::About => {
+            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 })
+        }
         RelayRequest::List { .. } => RelayResponse::Listing(listing(over)),
     });
     let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: answers.collect() };
-    QueuedReply { id: mail.id.clone(), outcome: ReplyOutcome::Response(answers) }
+    QueuedReply { id: sealed.id.clone(), outcome: ReplyOutcome::Response(answers) }
 }
 
 fn listing(over: &TaskId) -> ClusterListing {
@@ -181,7 +186,7 @@ fn listing(over: &TaskId) -> ClusterListing {
     };
     let stranger = UnmanagedObject { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
     let listed = TaskSummary {
-        name: over.clone(),
+        task: over.clone(),
         phase: "running".to_owned(),
         instance: "l".to_owned(),
         callback: String::new(),

@@ -1,6 +1,6 @@
 //! Places whose units run in a cluster or in containers.
 
-use crate::cluster::{RUNNER, TestCluster};
+use crate::cluster::{ENTRYPOINT, TestCluster};
 use crate::containers::PodmanEngine;
 use crate::installed::InstalledRelay;
 use crate::workdir::Workdir;
@@ -10,12 +10,19 @@ impl Workdir {
     /// One whose units run in this namespace of a cluster, by a relay of its own.
     pub(crate) async fn in_cluster(cluster: &TestCluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
-        let there = ["--kubeconfig", kubeconfig, "--reach", &cluster.host, "--runner-image", RUNNER];
+        let there = [
+            "--kubeconfig",
+            kubeconfig,
+            "--advertise-address",
+            &cluster.host,
+            "--entrypoint-image",
+            ENTRYPOINT,
+        ];
         // `ebb` finds it beside itself.
         program::relay();
         // In this order everywhere.
         let turns = (kubectl::served().await, kubectl::only_relay().await);
-        Self::with(&there).and(&["--units", units]).holding(turns)
+        Self::with(&there).and(&["--unit-namespace", units]).holding(turns)
     }
 
     /// One whose units run by a relay that is installed in a cluster. Who has it sees to its turns.
@@ -29,7 +36,7 @@ impl Workdir {
 
     /// One whose scripts are containers of an engine.
     pub(crate) fn with_containers(engine: &PodmanEngine) -> Self {
-        let runner = program::runner().to_str().unwrap();
-        Self::with(&["--pods", "podman", "--runner", runner]).told(&engine.variables())
+        let entrypoint = program::entrypoint().to_str().unwrap();
+        Self::with(&["--pods", "podman", "--entrypoint", entrypoint]).told(&engine.variables())
     }
 }

@@ -69,7 +69,12 @@ async fn reaches(place: &Workdir, name: &str, phase: TargetState) {
 #[tokio::test]
 async fn what_never_starts_and_what_does_not_listen() {
     let _served = served().await;
-    let relay = InstalledRelay::new(cluster().await, "ends", json!({"trouble": 2, "unschedulable": 2})).await;
+    let relay = InstalledRelay::new(
+        cluster().await,
+        "ends",
+        json!({"podStartTimeoutSeconds": 2, "schedulingTimeoutSeconds": 2}),
+    )
+    .await;
     let place = Workdir::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "deaf", BUSYBOX, "", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", "").await;

@@ -4,7 +4,7 @@ use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::cluster::{RELAY, RUNNER, TestCluster, relay_image};
+use crate::cluster::{ENTRYPOINT, RELAY, TestCluster, relay_image};
 use crate::kubectl::{of_units, open_records};
 use crate::program;
 use crate::workdir::until;
@@ -39,7 +39,7 @@ impl InstalledRelay {
             secret: WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).unwrap(),
         };
         let mut values = json!({
-            "image": RELAY, "units": installed.units, "callbackHosts": [cluster.host], "heartbeat": 1,
+            "image": RELAY, "unitNamespace": installed.units, "callbackHosts": [cluster.host], "heartbeatSeconds": 1,
             "signing": {"secret": **installed.secret.reveal()},
         });
         values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -65,7 +65,7 @@ impl InstalledRelay {
         let uid = self.asked(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
         let clusters = json!({"default": {
             "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
-            "entrypointImage": RUNNER, "runAsNonRoot": true,
+            "entrypointImage": ENTRYPOINT, "runAsNonRoot": true,
         }});
         (clusters, format!("{address}/32"))
     }

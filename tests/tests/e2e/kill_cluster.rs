@@ -104,7 +104,7 @@ impl KillSequence {
         let seen = eye.look(&self.dev).await.unwrap().expect("what is gone is remembered");
         let count = |victim| hits.iter().filter(|hit| hit.victim == victim).count();
         // A kubelet that ends while it starts pods may lose both that there can be at once.
-        let lost = count(KillTarget::Runner) + 2 * count(KillTarget::Kubelet);
+        let lost = count(KillTarget::Entrypoint) + 2 * count(KillTarget::Kubelet);
         each_succeeded_once(&seen, u32::try_from(lost).unwrap());
         self.shop.nothing_left().await;
         told(&self.shop.place, uid).await;

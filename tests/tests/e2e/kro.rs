@@ -16,7 +16,7 @@ async fn a_controller_makes_and_takes_away() {
     let definition = example("kro/definition.yaml");
     cluster.run("kubectl", &["apply", "--filename", &definition], "").unwrap();
     let kinds = ["ConfigMap", "Deployment.apps", "Greeting.kro.run"];
-    let relay = InstalledRelay::new(cluster, "kro", json!({"allowed": {"kinds": kinds}})).await;
+    let relay = InstalledRelay::new(cluster, "kro", json!({"policy": {"kinds": kinds}})).await;
     until("the kind of kro", async || list(cluster, &relay.units, "greetings.kro.run")).await;
     let place = Workdir::by(&relay);
     let dev = place.dev().await;

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpgid;
 use serde_json::Value;
 
-use crate::cluster::{BUSYBOX, RUNNER, cluster};
+use crate::cluster::{BUSYBOX, ENTRYPOINT, cluster};
 use crate::kubectl::{list, name, of_units};
 use crate::program;
 use crate::s3::value;
@@ -97,8 +97,9 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked() {
     let place = Workdir::new();
-    let dev = "dev --port 0 --s3-port 0 --kubeconfig missing --reach 127.0.0.1 --reach-port 7882";
-    let more = ["--runner-image", RUNNER, "--relay", program::relay().to_str().unwrap()];
+    let dev =
+        "dev --port 0 --s3-port 0 --kubeconfig missing --advertise-address 127.0.0.1 --advertise-port 7882";
+    let more = ["--entrypoint-image", ENTRYPOINT, "--relay", program::relay().to_str().unwrap()];
     let ran = place.ebb(&dev.split(' ').chain(more).collect::<Vec<_>>()).await;
     let why = "  caused by: the relay of the cluster does not start: failed to read kubeconfig from '\"missing\"': No such file";
     assert!(ran.stderr.contains(why), "{ran:#?}");

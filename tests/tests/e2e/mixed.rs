@@ -29,8 +29,8 @@ pub(crate) struct MixedSetup {
 impl MixedSetup {
     pub(crate) async fn new(title: &str) -> Self {
         // Those for which the chart alone gives the rights.
-        let allowed = json!({"allowed": {"kinds": ["Job.batch", "Secret"]}});
-        let relay = InstalledRelay::new(cluster().await, title, allowed).await;
+        let policy = json!({"policy": {"kinds": ["Job.batch", "Secret"]}});
+        let relay = InstalledRelay::new(cluster().await, title, policy).await;
         let place = Workdir::by(&relay);
         let service = E2eReceiver::start_everywhere(place.state().join("keys.json")).await;
         service.call_back_always();

@@ -26,9 +26,9 @@ fn built(name: &str) -> PathBuf {
 }
 
 /// Returns the entrypoint as it is shipped. It is built here, so that it is never stale.
-pub(crate) fn runner() -> &'static Path {
-    static RUNNER: OnceLock<PathBuf> = OnceLock::new();
-    RUNNER.get_or_init(|| {
+pub(crate) fn entrypoint() -> &'static Path {
+    static ENTRYPOINT: OnceLock<PathBuf> = OnceLock::new();
+    ENTRYPOINT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
         let built = cargo
             .args(["xtask", "build", "entrypoint"])

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::cluster::{BUSYBOX, RUNNER, TestCluster, cluster};
+use crate::cluster::{BUSYBOX, ENTRYPOINT, TestCluster, cluster};
 use crate::kubectl::served;
 use crate::program;
 use crate::s3::value;
@@ -110,10 +110,10 @@ impl E2eRelay {
         }
         let (folder, secret) =
             (tempfile::tempdir().unwrap(), WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()));
-        let allowed = json!({
-            "level": "baseline", "namespaces": {units.as_str(): []}, "kinds": ["Job.batch", "ConfigMap"],
+        let policy = json!({
+            "podSecurityLevel": "baseline", "namespaces": {units.as_str(): []}, "kinds": ["Job.batch", "ConfigMap"],
         });
-        std::fs::write(folder.path().join("allowed"), allowed.to_string()).unwrap();
+        std::fs::write(folder.path().join("policy"), policy.to_string()).unwrap();
         let secret = secret.unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
         let port = std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
@@ -128,12 +128,12 @@ impl E2eRelay {
         let log = std::fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
         let mut child = Command::new(program::relay())
             .args(["--listen", &format!("0.0.0.0:{}", self.port), "--callback-hosts", "127.0.0.1"])
-            .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
-            .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
+            .args(["--advertise-url", &format!("http://{}:{}", self.cluster.host, self.port)])
+            .args(["--namespace", &format!("{}-relay", self.units), "--unit-namespace", &self.units])
             .arg("--kubeconfig")
             .arg(&self.cluster.kubeconfig)
-            .arg("--allowed")
-            .arg(self.file("allowed"))
+            .arg("--policy")
+            .arg(self.file("policy"))
             .arg("--secret")
             .arg(self.file("secret"))
             .args(more)
@@ -157,7 +157,7 @@ impl E2eRelay {
     }
 
     fn entry(&self, uid: &str) -> Value {
-        json!({"secret": &**self.secret.reveal(), "uid": uid, "entrypointImage": RUNNER})
+        json!({"secret": &**self.secret.reveal(), "uid": uid, "entrypointImage": ENTRYPOINT})
     }
 
     /// Its units' objects of a kind, by name.
@@ -217,7 +217,7 @@ async fn relays_that_are_killed_gone_and_others() {
         "copy": at(&asked.url(), "uid-of-another"),
     }));
     let dev = place.dev().await;
-    let poll = ["--poll", &*dev.url, "--cluster", "inside"];
+    let poll = ["--pull-url", &*dev.url, "--cluster", "inside"];
     inside.start(&poll).await;
     asked.start(&[]).await;
     for (file, plugin) in [("plugin.yaml", PLUGIN), ("spread.yaml", SPREAD)] {
@@ -237,14 +237,14 @@ async fn relays_that_are_killed_gone_and_others() {
     }
 
     // Killed while its Job runs, and when nobody is there to hear of its end.
-    let (by_mail, lives) = (apply("by-mail", "inside").await, apply("lives", "asked").await);
+    let (pulled, lives) = (apply("pulled", "inside").await, apply("lives", "asked").await);
     let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
     let spread = place.write("spread-sandbox.yaml", spread);
     let spread = place.start(&["sandbox", "apply", "-f", &spread]);
     until("a pod", async || (!inside.there("pods").await.is_empty()).then_some(())).await;
     inside.kill().await;
     inside.start(&poll).await;
-    let ran = by_mail.end().await.done();
+    let ran = pulled.end().await.done();
     assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
     lives.end().await.done();
     // What names its cluster is there, and what is sensitive is told as where it lies.
@@ -292,8 +292,8 @@ async fn relays_that_are_killed_gone_and_others() {
     assert_ne!(place.ebb(&force_delete).await.code, Some(0));
 
     // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
-    let life = id::instance_key("sandbox", "by-mail", &place.get("by-mail").await.info.uid);
-    place.ebb(&["sandbox", "delete", "by-mail"]).await.done();
+    let life = id::instance_key("sandbox", "pulled", &place.get("pulled").await.info.uid);
+    place.ebb(&["sandbox", "delete", "pulled"]).await.done();
     place.ebb(&["sandbox", "delete", "spread"]).await.done();
     // A Job goes when its result was acknowledged, which nobody waits for.
     until("the end of what was there", async || {
@@ -315,12 +315,12 @@ async fn relays_that_are_killed_gone_and_others() {
         installation: String::new(),
     };
     let request =
-        EnsureTask { v: 1, name: late.clone(), not_after_ms: 60_000, timeout_ms: 60_000, callback, body };
+        EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, body };
     asked.ask(RelayRequest::Ensure(Box::new(request))).await;
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "forged", "namespace": asked.units, "labels": {
-            "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/life": life,
+            "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/instance": life,
         }},
     });
     kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).unwrap();

@@ -18,8 +18,8 @@ pub(crate) enum KillTarget {
     Stack,
     /// The relay, in its pod; the kubelet starts it again.
     Relay,
-    /// A runner, in a pod of a unit; nobody starts it again.
-    Runner,
+    /// An entrypoint, in a pod of a unit; nobody starts it again.
+    Entrypoint,
     Kubelet,
     ApiServer,
     ControllerManager,
@@ -27,12 +27,12 @@ pub(crate) enum KillTarget {
 
 impl KillTarget {
     pub(crate) const ALL: [Self; 6] =
-        [Self::Stack, Self::Relay, Self::Runner, Self::Kubelet, Self::ApiServer, Self::ControllerManager];
+        [Self::Stack, Self::Relay, Self::Entrypoint, Self::Kubelet, Self::ApiServer, Self::ControllerManager];
 
     /// The name of a server of the cluster.
     fn server(self) -> Option<&'static str> {
         match self {
-            Self::Stack | Self::Relay | Self::Runner => None,
+            Self::Stack | Self::Relay | Self::Entrypoint => None,
             Self::Kubelet => Some("kubelet"),
             Self::ApiServer => Some("kube-apiserver"),
             Self::ControllerManager => Some("kube-controller-manager"),
@@ -48,7 +48,7 @@ impl KillTarget {
             Self::Stack => false,
             Self::Relay => is(process, "ebb-relay") && holds(process, "environ", &relay.own),
             // Not the one that installs it.
-            Self::Runner => {
+            Self::Entrypoint => {
                 is(process, "ebb-entrypoint")
                     && holds(process, "cgroup", &group)
                     && holds(process, "cmdline", "--spec")

@@ -30,7 +30,7 @@ async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Jso
     let answer = match batch.requests.into_iter().next().unwrap() {
         RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
             tasks: relay.tasks.lock().unwrap().clone(),
-            next: Some("2".to_owned()),
+            next_token: Some("2".to_owned()),
             ..ClusterListing::default()
         }),
         RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
@@ -39,7 +39,7 @@ async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Jso
             ..ClusterListing::default()
         }),
         RelayRequest::Delete(name) => {
-            relay.tasks.lock().unwrap().retain(|task| task.name != name);
+            relay.tasks.lock().unwrap().retain(|task| task.task != name);
             relay.deleted.lock().unwrap().push(name.unit);
             RelayResponse::Done
         }
@@ -170,8 +170,8 @@ async fn harness() -> (LifecycleHarness, OrphanRelay) {
     for case in &CASES {
         know(&harness, case).await;
         relay.tasks.lock().unwrap().push(TaskSummary {
-            name: TaskId { unit: unit(case.name), attempt: 1 },
-            phase: "taken".to_owned(),
+            task: TaskId { unit: unit(case.name), attempt: 1 },
+            phase: "acknowledged".to_owned(),
             instance: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
             callback: match case.ours.0 {
                 OwnerKind::Us => callback.clone(),

@@ -42,13 +42,13 @@ async fn harness() -> LifecycleHarness {
 
 fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollRequest {
     let held = held.iter().map(|&id| id.to_owned()).collect();
-    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, held, replies: answers }
+    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, in_progress: held, replies: answers }
 }
 
 fn done(id: &str, works: u64) -> QueuedReply {
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: works };
     let answers =
-        BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::Info(about)] };
+        BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(answers) }
 }
 
@@ -91,7 +91,7 @@ async fn mail(harness: &LifecycleHarness) -> SealedBatch {
 }
 
 fn opened(mail: &SealedBatch) -> Option<Batch> {
-    let sealed = STANDARD.decode(&mail.sealed).unwrap();
+    let sealed = STANDARD.decode(&mail.ciphertext).unwrap();
     let batch = seal::open(
         &WebhookKeys::from(secret(INSIDE)),
         &SealedBatch::associated_data("inside", &mail.id),
@@ -136,7 +136,12 @@ pub(crate) async fn proofs() {
             "wrong-cluster",
         ),
         ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
-        ("inside", right(&PollRequest { held: many, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
+        (
+            "inside",
+            right(&PollRequest { in_progress: many, ..poll(Some(0), &[], vec![]) }),
+            400,
+            "invalid-poll",
+        ),
         ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
     ] {
@@ -144,7 +149,7 @@ pub(crate) async fn proofs() {
     }
     // Nobody of them got it or answered it; its relay does.
     assert_eq!(ask(&harness, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
-    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::Info]);
+    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
     assert_eq!(opened(&waits).unwrap().cluster, PINNED);
     ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
     assert_eq!(asking.await.unwrap().unwrap().0.tasks, 7);
@@ -170,8 +175,8 @@ pub(crate) async fn answers() {
     for _ in 0..2 {
         let post: PollResponse = send(&harness, "inside", &again).await.is(200).json();
         assert_eq!(post.batches.len(), 1, "{post:?}");
-        assert_eq!((&post.batches[0].id, &post.batches[0].sealed), (&waits.id, &waits.sealed));
-        assert!(post.batches[0].age_ms + post.batches[0].left_ms == 5_000, "{post:?}");
+        assert_eq!((&post.batches[0].id, &post.batches[0].ciphertext), (&waits.id, &waits.ciphertext));
+        assert!(post.batches[0].age_ms + post.batches[0].expires_in_ms == 5_000, "{post:?}");
     }
     assert_eq!(ask(&harness, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
     // The first answer counts.
@@ -188,13 +193,16 @@ pub(crate) async fn what_relays_answer() {
     let harness = harness().await;
     for (outcome, expected) in [
         (
-            json!({"status": {"status": 409, "said": ""}}),
+            json!({"status": {"status": 409, "message": ""}}),
             "the relay that polls as inside is that of another cluster",
         ),
-        (json!({"status": {"status": 401, "said": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
-        (json!({"answers": {"v": 1, "cluster": "copy", "answers": ["done"]}}), "another cluster (copy)"),
-        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": []}}), "0 answers to one request"),
-        (json!({"answers": {"v": 1, "cluster": PINNED, "answers": ["done"]}}), "no answer to what was asked"),
+        (json!({"status": {"status": 401, "message": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
+        (json!({"response": {"v": 1, "cluster": "copy", "responses": ["done"]}}), "another cluster (copy)"),
+        (json!({"response": {"v": 1, "cluster": PINNED, "responses": []}}), "0 answers to one request"),
+        (
+            json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}),
+            "no answer to what was asked",
+        ),
     ] {
         let relay = harness.stack().env().relay.clone();
         let asking = tokio::spawn(async move { relay.about("inside").await });
@@ -214,9 +222,9 @@ pub(crate) async fn nobody_asks() {
     let work = ObjectTask { instance: "l".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
-        name: TaskId { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
+        task: TaskId { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
         // It may not even be handed out for as long as it is waited for.
-        not_after_ms: 2_000,
+        valid_for_ms: 2_000,
         timeout_ms: 60_000,
         callback: CallbackEndpoint {
             url: "http://127.0.0.1/".to_owned(),
@@ -233,7 +241,7 @@ pub(crate) async fn nobody_asks() {
     let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else {
         panic!("{waits:?}")
     };
-    assert_eq!((&*sent.callback.token, sent.not_after_ms), ("canary-token", 2_000));
+    assert_eq!((&*sent.callback.token, sent.valid_for_ms), ("canary-token", 2_000));
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
     assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));

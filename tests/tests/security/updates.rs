@@ -143,5 +143,5 @@ pub(crate) async fn an_update_of_what_waits() {
     );
     let changed = event("v", 2, "resources: {r: {plugin: simple, params: {size: big}}}\n");
     harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
-    assert_eq!(harness.target("a").await.unwrap().waiting.as_deref(), Some("v"));
+    assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
 }

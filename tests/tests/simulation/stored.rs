@@ -184,9 +184,9 @@ async fn documents(store: &Store) {
 
 async fn clusters(store: &Store) {
     for (id, size) in [("1", 1), ("2", store::batch_queue::BATCH_INLINE + 1)] {
-        let letter = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size] };
-        store.enqueue_batch("far", &letter).await.unwrap();
-        assert!(store.put_reply("far", id, &letter.body).await.unwrap());
+        let batch = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size] };
+        store.enqueue_batch("far", &batch).await.unwrap();
+        assert!(store.put_reply("far", id, &batch.body).await.unwrap());
     }
     assert!(store.claim_scan("far", None, AT).await.unwrap());
     assert!(store.begin_outage("far", AT, "why").await.unwrap());

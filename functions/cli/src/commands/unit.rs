@@ -60,7 +60,7 @@ pub(crate) struct UnitRunArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// The cluster that it runs in, of those of --clusters
-    #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Real clusters")]
+    #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Kubernetes")]
     named: Option<String>,
     #[command(flatten)]
     cluster: cluster::ClusterArgs,
@@ -102,7 +102,7 @@ impl UnitRunArgs {
             UnitBackend::Containers(_) | UnitBackend::Cluster(_) | UnitBackend::RemoteRelays(_) => {
                 let run = RunId::new(&id::instance_key("sandbox", "alone", &fresh_uid()), 1, Hook::PreStart);
                 let name = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
-                let alone = SingleScript { name, script, timeout, cluster: self.named.clone() };
+                let alone = SingleScript { task: name, script, timeout, cluster: self.named.clone() };
                 alone.run(StackSettings { state: self.state.clone(), ..settings }, &interrupts, log).await?
             }
         };

@@ -40,7 +40,7 @@ fn codes_and_reasons() {
         // No signal is blocked or ignored for it but what is so for everyone.
         ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let done = world.run(&world.spec(text));
         assert_eq!((done.code, done.reason()), (Some(code), reason), "{text:?}: {done:?}");
         assert!(done.message().contains(message) && done.stderr.contains(message), "{text:?}: {done:?}");
@@ -54,7 +54,7 @@ fn codes_and_reasons() {
 
 #[test]
 fn command_lines_and_specs_that_are_none() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let file = |name: &str, text: &str| {
         fs::write(world.at(name), text).unwrap();
         world.at(name)
@@ -65,7 +65,7 @@ fn command_lines_and_specs_that_are_none() {
         (vec![], "Usage: ebb-entrypoint install FOLDER"),
         (vec!["run"], "Usage"),
         (vec!["run", "--spec", "/no/such"], "/no/such: No such file"),
-        (vec!["run", "--spec", &later], "it has version 2, and this runner reads 1"),
+        (vec!["run", "--spec", &later], "it has version 2, and this entrypoint reads 1"),
         (vec!["run", "--spec", &broken], "invalid type: integer `3`, expected a string"),
     ] {
         let output = Command::new(program()).args(&arguments).output().unwrap();
@@ -77,7 +77,7 @@ fn command_lines_and_specs_that_are_none() {
 
 #[test]
 fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
     let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &[]) };
@@ -93,7 +93,7 @@ fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
 
 #[test]
 fn a_gigabyte_of_log_needs_no_memory() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
     let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &["peak"]) };
@@ -111,7 +111,7 @@ fn a_gigabyte_of_log_needs_no_memory() {
 
 #[test]
 fn nobody_reads_what_is_printed() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let mut child =
         world
             .command(&world.sh(

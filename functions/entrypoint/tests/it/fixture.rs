@@ -30,20 +30,20 @@ pub(crate) fn program() -> &'static Path {
     })
 }
 
-pub(crate) struct RunnerFixture {
+pub(crate) struct EntrypointFixture {
     pub(crate) folder: TempDir,
 }
 
-/// How the runner has ended.
+/// The end of the entrypoint.
 #[derive(Debug)]
-pub(crate) struct RunnerExit {
+pub(crate) struct EntrypointExit {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
     pub(crate) said: TerminationResult,
 }
 
-impl RunnerExit {
+impl EntrypointExit {
     pub(crate) fn reason(&self) -> Option<ReasonCode> {
         self.said.result.reason.as_ref().map(|reason| reason.code)
     }
@@ -63,7 +63,7 @@ impl RunnerExit {
     }
 }
 
-impl RunnerFixture {
+impl EntrypointFixture {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
@@ -80,7 +80,7 @@ impl RunnerFixture {
             env: vec![],
             inputs: vec![],
             outputs: vec![],
-            deadline_ms: 60_000,
+            timeout_ms: 60_000,
             grace_ms: 300,
             log_tail: 256 << 10,
             folder: self.at("own"),
@@ -112,17 +112,17 @@ impl RunnerFixture {
         command
     }
 
-    pub(crate) fn run(&self, spec: &EntrypointSpec) -> RunnerExit {
+    pub(crate) fn run(&self, spec: &EntrypointSpec) -> EntrypointExit {
         self.done(self.command(spec).output().expect("it starts"))
     }
 
-    pub(crate) fn done(&self, output: Output) -> RunnerExit {
+    pub(crate) fn done(&self, output: Output) -> EntrypointExit {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let said = fs::read(self.at("termination-log")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
         assert!(said.len() <= 4096, "{} bytes", said.len());
         let said: TerminationResult = serde_json::from_slice(&said).expect("it can be read");
         assert_eq!(said.result.log, None);
-        RunnerExit { code: output.status.code(), stdout: output.stdout, stderr, said }
+        EntrypointExit { code: output.status.code(), stdout: output.stdout, stderr, said }
     }
 }
 

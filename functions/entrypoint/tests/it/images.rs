@@ -11,9 +11,9 @@ use ebb_protocol::entrypoint::{EntrypointSpec, TerminationResult};
 
 use crate::fixture::*;
 
-/// A root with what every container has, and the runner.
-fn image(with_shell: bool) -> RunnerFixture {
-    let world = RunnerFixture::new();
+/// A root with what every container has, and the entrypoint.
+fn image(with_shell: bool) -> EntrypointFixture {
+    let world = EntrypointFixture::new();
     for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
         fs::create_dir_all(world.at(folder)).unwrap();
     }
@@ -30,7 +30,7 @@ fn image(with_shell: bool) -> RunnerFixture {
 
 /// Runs a command as user 65534 in a root that cannot be written to, but for the folders of the pod: `/ebb/bin`,
 /// `/ebb/own`, which is mounted `noexec`, and the termination message.
-fn inside(world: &RunnerFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
+fn inside(world: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
     if let Some(spec) = spec {
         fs::write(world.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
@@ -58,7 +58,7 @@ const RUN: &str = "/ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json";
 /// What was printed by the installation.
 const INSTALLED: &str = "755 65534\nebb-entrypoint\n";
 
-fn spec(world: &RunnerFixture, text: &str) -> EntrypointSpec {
+fn spec(world: &EntrypointFixture, text: &str) -> EntrypointSpec {
     EntrypointSpec {
         folder: "/ebb/own/script".to_owned(),
         termination_log: "/dev/termination-log".to_owned(),
@@ -66,7 +66,7 @@ fn spec(world: &RunnerFixture, text: &str) -> EntrypointSpec {
     }
 }
 
-fn said(world: &RunnerFixture) -> TerminationResult {
+fn said(world: &EntrypointFixture) -> TerminationResult {
     let message = fs::read(world.at("dev/termination-log")).unwrap();
     serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
 }

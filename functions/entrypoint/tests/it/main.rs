@@ -1,4 +1,4 @@
-//! The runner that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the runner of a
+//! The entrypoint that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the entrypoint of a
 //! pod has it: they make PID namespaces and roots of their own.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]

@@ -11,7 +11,7 @@ use crate::server::{ReportSink, ServerReply};
 
 #[test]
 fn bytes_are_untouched() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let text = "printf 'with\\nline ends\\n\\n' >$W/a; : >$W/b; printf ' \\303\\274\\r\\n' >$W/c
         printf '\\377\\000\\n' >$W/d; mkdir -p $W/x/y; echo deep >$W/x/y/e; ln -s x $W/z";
     let done = world.run(&world.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
@@ -46,7 +46,7 @@ fn what_is_not_as_declared_fails_the_unit() {
         ),
         ("echo x >$W/a".to_owned(), large, "JSON, and without a relay 4096 is the limit"),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         // The last one is larger than a termination message.
         let more = "; head -c 5000 /dev/urandom >$W/b";
         let done = world.run(&world.sh(&(text.clone() + more), &["a", "b"]));
@@ -75,7 +75,7 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
             Err("bytes when written as JSON, of which 5242880 is the limit"),
         ),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let server = ReportSink::start([ServerReply::Status(200)]);
         let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &outputs) });
         let (report, body) = server.ended();
@@ -101,7 +101,7 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
 
 #[test]
 fn sensitive_ones_are_with_the_relay_alone() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let sensitive = |mut spec: EntrypointSpec| {
         spec.outputs
             .iter_mut()
@@ -150,7 +150,7 @@ fn paths_that_are_none() {
         ("/a/", "output \"o\": \"/a/\": it names a folder"),
         ("/a\0", "output \"o\": \"/a\\0\": a path cannot have NUL bytes"),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let mut spec = world.sh("echo ran", &[]);
         spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
         let done = world.run(&spec);

@@ -20,7 +20,7 @@ fn nowhere() -> std::net::SocketAddr {
 
 #[test]
 fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
@@ -60,7 +60,7 @@ fn the_end_is_told_until_somebody_has_heard() {
         (vec![Lost, Status(500), Status(429), Status(302), slow, Lost, Status(202)], 7, true),
         (vec![Status(503), Status(410)], 2, false),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let server = ReportSink::start(answers.clone());
         let done =
             world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
@@ -75,7 +75,7 @@ fn the_end_is_told_until_somebody_has_heard() {
 
 #[test]
 fn a_relay_that_comes_back_is_told() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let address = nowhere();
     let spec =
         EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
@@ -88,7 +88,7 @@ fn a_relay_that_comes_back_is_told() {
 
 #[test]
 fn a_relay_that_never_comes_costs_only_patience() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let begun = Instant::now();
     let done =
@@ -100,7 +100,7 @@ fn a_relay_that_never_comes_costs_only_patience() {
 
 #[test]
 fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let address =
         RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
@@ -115,7 +115,7 @@ fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
 
 #[test]
 fn a_slow_relay_does_not_slow_the_script() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let slow = ServerReply::Slow(Duration::from_secs(3));
     let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
     let address = RelayAddress { heartbeat_ms: 10, ..relay(server.url()).unwrap() };
@@ -141,12 +141,12 @@ fn addresses_that_are_none() {
         ("10.0.0.1", "does not begin with http://"),
         ("http://[::1/", "is no URL"),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let done = world.run(&EntrypointSpec { relay: relay(url.to_owned()), ..world.sh("echo ran", &[]) });
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{done:?}");
     }
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let server =
         ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
     assert!(world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("", &[]) }).said.reported);

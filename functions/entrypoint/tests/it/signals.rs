@@ -24,9 +24,9 @@ fn deadlines() {
         ("trap 'exit 0' TERM; while :; do sleep 0.02; done", 125),
         ("trap 'exit 7' TERM; while :; do sleep 0.02; done", 7),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let begun = Instant::now();
-        let done = world.run(&EntrypointSpec { deadline_ms: 400, ..world.sh(text, &[]) });
+        let done = world.run(&EntrypointSpec { timeout_ms: 400, ..world.sh(text, &[]) });
         assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Timeout)), "{text}: {done:?}");
         assert_eq!(done.message(), "the script took longer than 400 ms");
         assert!(begun.elapsed() < Duration::from_secs(30), "{text}");
@@ -37,9 +37,9 @@ fn deadlines() {
 /// The library of signals has no name for these.
 #[test]
 fn a_real_time_signal_ends_a_script() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let begun = Instant::now();
-    let done = world.run(&EntrypointSpec { deadline_ms: 60_000, ..world.sh("kill -34 $$", &[]) });
+    let done = world.run(&EntrypointSpec { timeout_ms: 60_000, ..world.sh("kill -34 $$", &[]) });
     assert_eq!((done.code, done.reason()), (Some(128 + 34), Some(ReasonCode::Exit)), "{done:?}");
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
@@ -76,7 +76,7 @@ fn who_asks_us_to_end_asks_the_script() {
         // It came through: what it has made is known.
         (once.to_owned(), Signal::SIGTERM, 0, None, ""),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let outputs: &[&str] = if reason.is_none() { &["a"] } else { &[] };
         let child = world.command(&world.sh(&text, outputs)).stderr(Stdio::piped()).spawn().unwrap();
         until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
@@ -90,18 +90,18 @@ fn who_asks_us_to_end_asks_the_script() {
 
 #[test]
 fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let text = format!("trap 'echo heard >>$W/heard' TERM; {STAY}");
     let spec = EntrypointSpec { grace_ms: 300, ..world.sh(&text, &[]) };
     let mut child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    let runner = Pid::from_raw(child.id() as i32);
+    let entrypoint = Pid::from_raw(child.id() as i32);
     until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
     let begun = Instant::now();
     let mut sent = 0;
     while child.try_wait().unwrap().is_none() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it still runs after {sent} signals");
         for _ in 0..1000 {
-            kill(runner, Signal::SIGTERM).unwrap();
+            kill(entrypoint, Signal::SIGTERM).unwrap();
             sent += 1;
         }
     }
@@ -113,7 +113,7 @@ fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
 
 #[test]
 fn nobody_is_left_behind() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     // In the group, in a session of its own, and one that has lost its parent and does not listen.
     let text = "sleep 1000 & echo $! >$W/1; setsid sleep 1000 & echo $! >$W/2
         (trap '' TERM; setsid sh -c 'echo $$ >$W/3; while :; do sleep 1000; done' & )
@@ -128,8 +128,8 @@ fn nobody_is_left_behind() {
     }
 }
 
-/// The runner as the first process of a PID namespace, as it is in a container.
-fn first(world: &RunnerFixture, spec: &EntrypointSpec) -> RunnerExit {
+/// The entrypoint as the first process of a PID namespace, as it is in a container.
+fn first(world: &EntrypointFixture, spec: &EntrypointSpec) -> EntrypointExit {
     let mut command = Command::new("unshare");
     command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(program());
     world.done(command.args(["run", "--spec", &world.write(spec)]).output().unwrap())
@@ -137,14 +137,14 @@ fn first(world: &RunnerFixture, spec: &EntrypointSpec) -> RunnerExit {
 
 #[test]
 fn as_first_process_it_reaps_whoever_has_no_parent() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     let text = "cat /proc/1/comm >$W/first
         (sh -c 'kill -34 $$' & echo $! >>$W/pids)
         for i in $(seq 100); do (sleep 0.1 & echo $! >>$W/pids); done
         left() { while read pid; do [ ! -e /proc/$pid ] || echo $pid; done <$W/pids; }
         until [ -z \"$(left)\" ]; do sleep 0.05; done
         setsid sleep 1000 & wc -l <$W/pids >$W/count";
-    let done = first(&world, &EntrypointSpec { deadline_ms: 30_000, ..world.sh(text, &["first", "count"]) });
+    let done = first(&world, &EntrypointSpec { timeout_ms: 30_000, ..world.sh(text, &["first", "count"]) });
     assert_eq!(
         (done.code, done.output("first"), done.output("count")),
         (Some(0), "ebb-entrypoint\n", "101\n")
@@ -158,7 +158,7 @@ fn as_first_process_it_hears_signals() {
         (format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5),
         (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137),
     ] {
-        let world = RunnerFixture::new();
+        let world = EntrypointFixture::new();
         let done = first(&world, &world.sh(&text, &[]));
         assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Lost)), "{done:?}");
     }

@@ -16,7 +16,7 @@ fn text(text: &str) -> Option<UnitValue> {
 
 #[test]
 fn variables_and_files() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     fs::write(world.at("old"), "of the image").unwrap();
     let at = |name: &str| world.at(name);
     let inputs = vec![
@@ -45,7 +45,7 @@ fn variables_and_files() {
 
 #[test]
 fn what_cannot_be_carried_is_said_before_anything_runs() {
-    let world = RunnerFixture::new();
+    let world = EntrypointFixture::new();
     fs::create_dir(world.at("folder")).unwrap();
     fs::write(world.at("file"), "").unwrap();
     let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };

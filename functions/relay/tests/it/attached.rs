@@ -30,7 +30,7 @@ async fn it_ends_with_its_standard_input() {
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
     let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
-        .args(["--attached", "--listen", "127.0.0.1:0", "--reach", "http://127.0.0.1:1"])
+        .args(["--attached", "--listen", "127.0.0.1:0", "--advertise-url", "http://127.0.0.1:1"])
         .args(["--callback-hosts", "127.0.0.1", "--context", "silent", "--kubeconfig"])
         .arg(&file)
         .stdin(Stdio::piped())

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::World;
+use crate::fixture::RelayFixture;
 use crate::requests::name;
 
 const MIB: usize = 1 << 20;
@@ -39,16 +39,16 @@ async fn answered(connection: &mut TcpStream, within: Duration) -> Option<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies() {
-    let world = World::new("bodies", &[]).await;
+    let world = RelayFixture::new("bodies", &[]).await;
     let unit = name("unit", 1);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
     let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
     let work = ObjectTask { instance: "life-1".to_owned(), apply: vec![map], until, ..ObjectTask::default() };
     world.ensure(world.ensure_of(&unit, work)).await;
-    let record = world.records().get("ebb-work.unit.1").await.unwrap();
+    let record = world.records().get("ebb-task.unit.1").await.unwrap();
     let record: serde_json::Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
-    let own = bearer(record["work"]["token"].as_str().unwrap());
+    let own = bearer(record["spec"]["token"].as_str().unwrap());
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let now = now.as_millis() as u64;
@@ -101,6 +101,6 @@ async fn bodies() {
     let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
     let (status, said) = world.post(&full, &secret).await.unwrap();
     assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
-    world.state(RelayRequest::Cancel { name: unit, grace_ms: 1_000 }).await;
+    world.state(RelayRequest::Cancel { task: unit, grace_ms: 1_000 }).await;
     world.close().await;
 }

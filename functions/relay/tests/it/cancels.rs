@@ -1,9 +1,11 @@
-//! Cancelling, and tries that replace others.
+//! Cancelling, and attempts that replace others.
 
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::{Answer, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState};
+use ebb_protocol::relay::{
+    ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
+};
 use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -11,21 +13,21 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name, token};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name, token};
 
 /// Who asks waits no longer.
 const ASKER: Duration = Duration::from_secs(15);
 
 fn cancel(unit: &TaskId) -> RelayRequest {
-    RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 }
+    RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 }
 }
 
 fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// A work with one map, which waits until its time is over.
+/// A task with one map, which waits until its time is over.
 fn never_ready(map: &str) -> ObjectTask {
     let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
     ObjectTask { instance: "life-1".to_owned(), apply: vec![self::map(map)], until, ..ObjectTask::default() }
@@ -33,24 +35,24 @@ fn never_ready(map: &str) -> ObjectTask {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled() {
-    let world = World::new("cancels", &[]).await;
+    let world = RelayFixture::new("cancels", &[]).await;
     // Before it comes, in one batch with it, and late.
     let unknown = name("unknown", 1);
     assert_eq!(world.get(&unknown).await, TaskState::Unknown);
     let late = || {
         RelayRequest::Ensure(Box::new(
-            world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown)),
+            world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown)),
         ))
     };
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
-    assert_eq!(answers, vec![Answer::State(TaskState::Tombstoned); 2]);
+    assert_eq!(answers, vec![RelayResponse::State(TaskState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, TaskState::Tombstoned);
     assert_eq!(world.api::<Job>().get_opt("ebb-unknown-1").await.unwrap(), None);
     // What can never run does not.
     assert_eq!(world.state(cancel(&name("No.Label", 1))).await, TaskState::Tombstoned);
     // While it runs, also when the script does not listen.
     let unit = name("run", 1);
-    world.run(&unit, Script::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
+    world.run(&unit, ScriptJob::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
     world.printed(&unit, "begun").await;
     until("the tombstone", async || match world.state(cancel(&unit)).await {
         TaskState::Tombstoned => Some(()),
@@ -64,7 +66,7 @@ async fn cancelled() {
     // Too late: it has ended.
     let ended = name("ended", 1);
     world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
-    world.run(&ended, Script::new(&ended, "exit 4")).await;
+    world.run(&ended, ScriptJob::new(&ended, "exit 4")).await;
     until("the end", async || matches!(world.get(&ended).await, TaskState::Ended(_)).then_some(())).await;
     assert!(matches!(world.state(cancel(&ended)).await, TaskState::Ended(_)));
     world.plane.answer(None);
@@ -74,17 +76,17 @@ async fn cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_higher_try_replaces_the_lower_ones() {
-    let world = World::new("tries", &[]).await;
+    let world = RelayFixture::new("tries", &[]).await;
     let [first, second, third] = [1, 2, 3].map(|attempt| name("unit", attempt));
-    world.run(&first, Script::new(&first, "echo begun; sleep 1000")).await;
+    world.run(&first, ScriptJob::new(&first, "echo begun; sleep 1000")).await;
     world.printed(&first, "begun").await;
-    world.run(&third, Script::new(&third, "echo third; sleep 3")).await;
+    world.run(&third, ScriptJob::new(&third, "echo third; sleep 3")).await;
     // Nothing of the first is there when the third has been begun.
     let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
     assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
     for (unit, script) in [(&first, "echo again"), (&second, "echo late")] {
-        let answer = world.ensure(world.ensure_of(unit, Script::new(unit, script).objects(unit))).await;
-        assert_eq!(answer, Answer::State(TaskState::Tombstoned));
+        let answer = world.ensure(world.ensure_of(unit, ScriptJob::new(unit, script).objects(unit))).await;
+        assert_eq!(answer, RelayResponse::State(TaskState::Tombstoned));
         assert_eq!(world.get(unit).await, TaskState::Tombstoned);
     }
     assert_eq!(world.result(&third).await.log.as_deref(), Some("third\n"));
@@ -95,9 +97,9 @@ async fn a_higher_try_replaces_the_lower_ones() {
 /// Only the container that is named counts, whatever runs beside it.
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_container_that_never_ends() {
-    let world = World::new("beside", &[]).await;
+    let world = RelayFixture::new("beside", &[]).await;
     let unit = name("unit", 1);
-    let script = Script::new(&unit, "echo done").pod(|pod| {
+    let script = ScriptJob::new(&unit, "echo done").pod(|pod| {
         let mut beside = pod["containers"][0].clone();
         beside["name"] = "mesh".into();
         beside["command"] = serde_json::json!(["sleep", "1000"]);
@@ -111,27 +113,27 @@ async fn beside_a_container_that_never_ends() {
 /// A relay that was killed has asked for an object, and the API server makes it after another one was told to cancel.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lands_late_is_removed() {
-    let world = World::new("lands", &[]).await;
+    let world = RelayFixture::new("lands", &[]).await;
     let (model, unit) = (name("model", 1), name("lands", 1));
     world.ensure(world.ensure_of(&model, never_ready("model"))).await;
-    // What the killed one has left: the record of a work that it has just begun.
-    let record = world.records().get("ebb-work.model.1").await.unwrap();
+    // What the killed one has left: the record of a task that it has just begun.
+    let record = world.records().get("ebb-task.model.1").await.unwrap();
     let mut labels = record.labels().clone();
     labels.insert("ebb.dev/unit".to_owned(), "lands".to_owned());
     let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
-    (held["name"], held["phase"], held["work"]["applied"]) = (json!(unit), json!("starting"), json!([]));
+    (held["name"], held["phase"], held["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
     let mut manifest = map("lands");
     manifest["metadata"]["namespace"] = world.units.clone().into();
-    held["work"]["objects"]["apply"] = json!([manifest]);
+    held["spec"]["objects"]["apply"] = json!([manifest]);
     let left = json!({
-        "metadata": {"name": "ebb-work.lands.1", "labels": labels}, "stringData": {"record": held.to_string()},
+        "metadata": {"name": "ebb-task.lands.1", "labels": labels}, "stringData": {"record": held.to_string()},
     });
     world.records().create(&PostParams::default(), &serde_json::from_value(left).unwrap()).await.unwrap();
     labels.remove("ebb.dev/part");
     manifest["metadata"]["labels"] = json!(labels);
     let maps = world.api::<ConfigMap>();
     let lands = async {
-        until_ending(&world, "ebb-work.lands.1").await;
+        until_ending(&world, "ebb-task.lands.1").await;
         maps.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
     };
     let (state, ()) = join(world.state(cancel(&unit)), lands).await;
@@ -141,36 +143,36 @@ async fn what_lands_late_is_removed() {
     world.close().await;
 }
 
-async fn until_ending(world: &World, record: &str) {
+async fn until_ending(world: &RelayFixture, record: &str) {
     until("the end to begin", async || {
         let record = world.records().get(record).await.unwrap();
-        (record.labels()["ebb.dev/phase"] == "ending").then_some(())
+        (record.labels()["ebb.dev/phase"] == "terminating").then_some(())
     })
     .await;
 }
 
-/// Whether a work runs whose record cannot be read nobody knows. What is in it is not told.
+/// Whether a task runs whose record cannot be read nobody knows. What is in it is not told.
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_record_that_cannot_be_read() {
-    let world = World::new("damaged", &[]).await;
+    let world = RelayFixture::new("damaged", &[]).await;
     let labels = json!({"ebb.dev/unit": "unit", "ebb.dev/attempt": "1", "ebb.dev/part": "record"});
     let damaged = json!({
-        "metadata": {"name": "ebb-work.unit.1", "labels": labels}, "stringData": {"record": "{\"name\": \"hunter2\"}"},
+        "metadata": {"name": "ebb-task.unit.1", "labels": labels}, "stringData": {"record": "{\"name\": \"hunter2\"}"},
     });
     world.records().create(&PostParams::default(), &serde_json::from_value(damaged).unwrap()).await.unwrap();
     let unit = name("unit", 2);
-    let answer = world.ensure(world.ensure_of(&unit, Script::new(&unit, "#").objects(&unit))).await;
-    let Answer::Failed(why) = answer else { panic!("{answer:?}") };
-    assert!(why.contains("ebb-work.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
-    world.records().delete("ebb-work.unit.1", &Default::default()).await.unwrap();
+    let answer = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "#").objects(&unit))).await;
+    let RelayResponse::Unavailable(why) = answer else { panic!("{answer:?}") };
+    assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
+    world.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
     world.close().await;
 }
 
-/// Somebody holds what is to go. Each cancellation is answered in time; the work is over when its object is gone, and after
+/// Somebody holds what is to go. Each cancellation is answered in time; the task is over when its object is gone, and after
 /// two minutes the control plane hears that nobody knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn held_by_a_finalizer() {
-    let mut world = World::new("held", &[]).await;
+    let mut world = RelayFixture::new("held", &[]).await;
     let maps = world.api::<ConfigMap>();
     let finalizers = async |of: &TaskId, all: Value| {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
@@ -182,18 +184,18 @@ async fn held_by_a_finalizer() {
         finalizers(unit, json!(["test.example/held"])).await;
     }
     let both = || vec![cancel(&goes), cancel(&stays)];
-    let runs = |answer: &Answer| matches!(answer, Answer::State(TaskState::Running { .. }));
+    let runs = |answer: &RelayResponse| matches!(answer, RelayResponse::State(TaskState::Running { .. }));
     let begun = Instant::now();
     let answers = world.ask_all(both()).await;
     assert!(answers.iter().all(runs) && begun.elapsed() < ASKER, "{answers:?} {:?}", begun.elapsed());
     world.kill().await;
     // One was asked for more than two minutes ago.
-    let record = world.records().get("ebb-work.stays.1").await.unwrap();
+    let record = world.records().get("ebb-task.stays.1").await.unwrap();
     let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
-    let since = &mut held["phase"]["ending"]["sinceMs"];
+    let since = &mut held["phase"]["terminating"]["sinceMs"];
     *since = (since.as_u64().unwrap() - 122_000).into();
     let patch = Patch::Merge(json!({"stringData": {"record": held.to_string()}}));
-    world.records().patch("ebb-work.stays.1", &PatchParams::default(), &patch).await.unwrap();
+    world.records().patch("ebb-task.stays.1", &PatchParams::default(), &patch).await.unwrap();
     world.start().await;
     let (code, message) = world.reason(&stays).await;
     assert!(code == ReasonCode::Lost && message.contains("/stays: "), "{code:?} {message}");

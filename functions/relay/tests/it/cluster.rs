@@ -7,8 +7,8 @@ use tokio::sync::OnceCell;
 
 /// A shell and the small tools; every cluster has it.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
-/// The runner alone.
-pub(crate) const RUNNER: &str = "ebb.test/runner:1";
+/// The image of the entrypoint alone.
+pub(crate) const ENTRYPOINT: &str = "ebb.test/entrypoint:1";
 /// The relay, once [`relay_image`] has made it.
 pub(crate) const RELAY: &str = "ebb.test/ebb-relay:1";
 
@@ -59,7 +59,7 @@ fn up() -> TestCluster {
     let built = xtask(&["build", "entrypoint"]);
     let program = built.split_once(": ").expect("the path comes first").0;
     std::fs::copy(program, folder.path().join("ebb-entrypoint")).unwrap();
-    xtask(&["cluster", "image", RUNNER, folder.path().to_str().unwrap(), "--", "/ebb-entrypoint"]);
+    xtask(&["cluster", "image", ENTRYPOINT, folder.path().to_str().unwrap(), "--", "/ebb-entrypoint"]);
     TestCluster {
         kubeconfig: place("kubeconfig").into(),
         programs: place("programs").into(),
@@ -92,7 +92,7 @@ pub(crate) fn xtask(arguments: &[&str]) -> String {
     let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(
         done.status.success(),
-        "these tests need a cluster and its runner; `cargo xtask {}` failed:\n{said}{complained}",
+        "these tests need a cluster and its entrypoint; `cargo xtask {}` failed:\n{said}{complained}",
         arguments.join(" ")
     );
     said.into_owned()

@@ -4,12 +4,12 @@ use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookSecret;
 use serde_json::json;
 
-use crate::fixture::World;
-use crate::requests::{Script, name};
+use crate::fixture::RelayFixture;
+use crate::requests::{ScriptJob, name};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doors() {
-    let world = World::new("doors", &[]).await;
+    let world = RelayFixture::new("doors", &[]).await;
     let base = format!("http://127.0.0.1:{}", world.port());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let get = async |path: &str| {
@@ -35,17 +35,17 @@ async fn doors() {
     }
     let unsigned = http.post(format!("{base}/v1/batch")).body(empty.to_string()).send().await.unwrap();
     assert_eq!(unsigned.status(), 401);
-    // Reports: with the token of this very try, and only such as there are.
+    // Reports: with the token of this very attempt, and only such as there are.
     let [first, second] = ["one", "two"].map(|unit| name(unit, 1));
     for unit in [&first, &second] {
-        world.run(unit, Script::new(unit, "echo begun; sleep 1000")).await;
+        world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
     }
     let token = async |record: &str| {
         let secret = world.records().get(record).await.unwrap();
         let record: serde_json::Value = serde_json::from_slice(&secret.data.unwrap()["record"].0).unwrap();
-        record["work"]["token"].as_str().unwrap().to_owned()
+        record["spec"]["token"].as_str().unwrap().to_owned()
     };
-    let (own, other) = (token("ebb-work.one.1").await, token("ebb-work.two.1").await);
+    let (own, other) = (token("ebb-task.one.1").await, token("ebb-task.two.1").await);
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let result = json!({"result": {"status": "succeeded", "secrets": {"a": {"name": "n", "key": "k"}}}});
     let ended = json!({"v": 1, "logBytes": 0, "state": {"ended": result}}).to_string();
@@ -64,7 +64,7 @@ async fn doors() {
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
     }
     assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
-    let cancel = ebb_protocol::relay::RelayRequest::Cancel { name: second.clone(), grace_ms: 0 };
+    let cancel = ebb_protocol::relay::RelayRequest::Cancel { task: second.clone(), grace_ms: 0 };
     assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [

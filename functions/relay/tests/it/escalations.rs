@@ -1,10 +1,10 @@
 //! What a plugin that wants more than it may have would write: attempts of each sort are refused with their place, before
-//! anything is made. All that is refused is in the tests of `ebb-podspec`. The list of what is allowed is one that the
-//! chart has rendered, with more kinds than an operator would name.
+//! anything is made. All that is refused is in the tests of `ebb-podspec`. The policy is one that the chart has
+//! rendered, with more kinds than an operator would name.
 
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+    ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
@@ -14,33 +14,33 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cluster::{TestCluster, cluster};
-use crate::fixture::World;
-use crate::requests::{Script, name};
+use crate::fixture::RelayFixture;
+use crate::requests::{ScriptJob, name};
 
 /// All that an attempt could have left behind in the namespace of units.
 const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")];
 
-/// What the chart makes of a list.
+/// Returns the policy as the chart renders it.
 fn rendered(cluster: &TestCluster, units: &str) -> String {
     let values = json!({
-        "image": "i", "units": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
-        "allowed": {"level": "restricted", "kinds": ["ConfigMap", "*.apps", "*.batch"]},
+        "image": "i", "unitNamespace": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
+        "policy": {"podSecurityLevel": "restricted", "kinds": ["ConfigMap", "*.apps", "*.batch"]},
     });
     let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-"];
     let only = ["--show-only=templates/settings.yaml", "--namespace=elsewhere"];
     let text = cluster.run("helm", &[&arguments[..], &only].concat(), &values.to_string()).unwrap();
     let map: Value = serde_saphyr::from_str(&text).unwrap();
-    map["data"]["allowed.yaml"].as_str().expect("the chart has a list").to_owned()
+    map["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
 }
 
-/// A script's work, changed.
+/// A script's task, changed.
 fn script(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
-    let mut work = Script::new(&name("unit", 1), "#").objects(&name("unit", 1));
+    let mut work = ScriptJob::new(&name("unit", 1), "#").objects(&name("unit", 1));
     change(&mut work);
     work
 }
 
-/// A script's work with another value in its pod, at a JSON Pointer whose last field may be missing.
+/// A script's task with another value in its pod, at a JSON Pointer whose last field may be missing.
 fn in_pod(pointer: &str, value: Value) -> ObjectTask {
     script(|work| {
         let (above, field) = pointer.rsplit_once('/').unwrap();
@@ -106,7 +106,7 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
 #[tokio::test(flavor = "multi_thread")]
 async fn escalations() {
     let cluster = cluster().await;
-    let world = World::allowing("hostile", &[], |units| rendered(cluster, units)).await;
+    let world = RelayFixture::allowing("hostile", &[], |units| rendered(cluster, units)).await;
     let attempts = attempts(&world.units);
     let requests = attempts
         .iter()
@@ -114,7 +114,7 @@ async fn escalations() {
     let answers = world.ask_all(requests.collect()).await;
     let mut through = Vec::new();
     for ((path, _), answer) in attempts.iter().zip(answers) {
-        if !matches!(&answer, Answer::Refused(why) if why.contains(path)) {
+        if !matches!(&answer, RelayResponse::Refused(why) if why.contains(path)) {
             through.push(format!("{path}: {answer:?}"));
         }
     }
@@ -134,17 +134,17 @@ async fn escalations() {
 /// What was not tried is taken: the list above refuses what is changed, and not what it is changed in.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_may() {
-    let world = World::new("friendly", &[]).await;
+    let world = RelayFixture::new("friendly", &[]).await;
     let unit = name("unit", 1);
-    world.run(&unit, Script::new(&unit, "echo done")).await;
+    world.run(&unit, ScriptJob::new(&unit, "echo done")).await;
     assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
-    // An output of its own objects names the Secret of another life, of another work, and one that is nobody's.
+    // An output of its own objects names the Secret of another instance, of another task, and one that is nobody's.
     let secret = async |name: &str, labels: Value| {
         let made = json!({"metadata": {"name": name, "labels": labels}, "stringData": {"value": "hunter2"}});
         let made = Secret::deserialize(made).unwrap();
         world.api::<Secret>().create(&PostParams::default(), &made).await.unwrap();
     };
-    let labels = json!({"ebb.dev/life": "life-2", "ebb.dev/part": "output"});
+    let labels = json!({"ebb.dev/instance": "life-2", "ebb.dev/part": "output"});
     secret("ebb-output.other-1.1.0", labels).await;
     secret("ebb-other-1", json!({})).await;
     secret("given", json!({})).await;

@@ -1,11 +1,11 @@
-//! More works than may run containers at one time.
+//! More tasks than may run containers at one time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::{Answer, BATCH, RelayRequest, TaskId, TaskState};
+use ebb_protocol::relay::{BATCH, RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,16 +18,16 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 
 use crate::client::kubeconfig_of;
 use crate::cluster::cluster;
-use crate::fixture::{World, until};
+use crate::fixture::{RelayFixture, until};
 use crate::memory::MemoryRounds;
-use crate::requests::{Script, name, token};
+use crate::requests::{ScriptJob, name, token};
 use crate::rights;
 
 /// Works that are asked for at once and places for them, unless `EBB_TASKS` and `EBB_MAX_CONCURRENT_TASKS` say otherwise.
 const WORKS: (usize, usize) = (30, 6);
 /// Rounds that follow and works in each, unless `EBB_ROUNDS` and `EBB_TASKS_AGAIN` say otherwise.
 const AGAIN: (usize, usize) = (0, 30);
-/// Those of the life that comes last.
+/// Those of the instance that comes last.
 const FEW: usize = 5;
 const LIVES: usize = 3;
 
@@ -61,7 +61,7 @@ impl ObjectHistory {
         });
     }
 
-    /// In the order of the API server: the most works that could run at one time, and the works as they began.
+    /// In the order of the API server: the most tasks that could run at one time, and the tasks as they began.
     fn told(&self) -> (usize, Vec<String>) {
         let mut said = self.0.lock().unwrap().clone();
         said.sort();
@@ -90,12 +90,12 @@ fn given(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// One life has asked for most of it before another asks for little. The relay is killed half way through the first round.
+/// One instance has asked for most of it before another asks for little. The relay is killed half way through the first round.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_at_once() {
     let (works, at_once) = (given("EBB_TASKS", WORKS.0), given("EBB_MAX_CONCURRENT_TASKS", WORKS.1));
     let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_TASKS_AGAIN", AGAIN.1));
-    let mut world = World::new("turns", &["--at-once", &at_once.to_string()]).await;
+    let mut world = RelayFixture::new("turns", &["--max-concurrent-tasks", &at_once.to_string()]).await;
     let observed = ObjectHistory::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
     observed.follow(world.api::<Pod>(), "Pod", |pod| {
@@ -123,7 +123,7 @@ async fn many_at_once() {
             last_of_few + 1,
         );
         assert_eq!((most, began.len()), (at_once, works));
-        // Those that began before all were asked for, or were about to, and then one of each life in each turn.
+        // Those that began before all were asked for, or were about to, and then one of each instance in each turn.
         assert!(last_of_few <= early + at_once + LIVES * FEW, "{early} {last_of_few}: {began:?}");
         past += works;
     }
@@ -131,8 +131,8 @@ async fn many_at_once() {
     world.close().await;
 }
 
-/// Asks for the works of a round, one life after the other.
-async fn ask(world: &World, round: usize, works: usize) -> Vec<TaskId> {
+/// Asks for the tasks of a round, one instance after the other.
+async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
     let some = (works - FEW) / 5;
     let counts = [("many", works - FEW - some), ("some", some), ("few", FEW)];
     assert_eq!(counts.len(), LIVES);
@@ -144,13 +144,13 @@ async fn ask(world: &World, round: usize, works: usize) -> Vec<TaskId> {
         .collect();
     for chunk in units.chunks(BATCH) {
         let requests = chunk.iter().map(|(life, unit)| {
-            let mut objects = Script::new(unit, "echo done").objects(unit);
+            let mut objects = ScriptJob::new(unit, "echo done").objects(unit);
             objects.life = (*life).to_owned();
             RelayRequest::Ensure(Box::new(world.ensure_of(unit, objects)))
         });
         for answer in world.ask_all(requests.collect()).await {
             let taken =
-                matches!(answer, Answer::State(TaskState::Running { .. } | TaskState::Waiting { .. }));
+                matches!(answer, RelayResponse::State(TaskState::Running { .. } | TaskState::Queued { .. }));
             assert!(taken, "{answer:?}");
         }
     }
@@ -158,9 +158,15 @@ async fn ask(world: &World, round: usize, works: usize) -> Vec<TaskId> {
 }
 
 /// Waits until all have succeeded; the relay is killed when so many have.
-async fn results(world: &mut World, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
-    let ended =
-        |world: &World| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
+async fn results(
+    world: &mut RelayFixture,
+    units: &[TaskId],
+    mut kill: Option<usize>,
+    memory: &mut MemoryRounds,
+) {
+    let ended = |world: &RelayFixture| {
+        units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count()
+    };
     let mut progress = (0, Instant::now());
     while progress.0 < units.len() {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -184,33 +190,33 @@ async fn results(world: &mut World, units: &[TaskId], mut kill: Option<usize>, m
 /// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting() {
-    let mut world = World::new("waiting", &["--at-once", "1"]).await;
+    let mut world = RelayFixture::new("waiting", &["--max-concurrent-tasks", "1"]).await;
     let [runs, first, second, dropped] = ["runs", "first", "second", "dropped"].map(|unit| name(unit, 1));
-    world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
+    world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
     world.printed(&runs, "begun").await;
     let asked = Instant::now();
     let request = |unit: &TaskId, text: &str, timeout_ms: u64| {
-        let mut request = world.ensure_of(unit, Script::new(unit, text).objects(unit));
-        (request.not_after_ms, request.timeout_ms) = (1_000, timeout_ms);
+        let mut request = world.ensure_of(unit, ScriptJob::new(unit, text).objects(unit));
+        (request.valid_for_ms, request.timeout_ms) = (1_000, timeout_ms);
         request
     };
     let own = request(&first, "echo first", 60_000);
-    // Work that is requested again while it waits has the newest callback.
+    // A task that is requested again while it waits has the newest callback.
     let mut early = own.clone();
     early.callback.token = "of the first request".to_owned();
     for request in [early, request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
         world.ensure(request).await;
     }
-    let told = async |world: &World, unit: &TaskId, before: usize| {
-        assert_eq!(world.get(unit).await, TaskState::Waiting { before }, "{unit:?}");
+    let told = async |world: &RelayFixture, unit: &TaskId, ahead: usize| {
+        assert_eq!(world.get(unit).await, TaskState::Queued { ahead }, "{unit:?}");
     };
-    for (before, unit) in [&first, &second, &dropped].into_iter().enumerate() {
-        told(&world, unit, before).await;
+    for (ahead, unit) in [&first, &second, &dropped].into_iter().enumerate() {
+        told(&world, unit, ahead).await;
     }
-    let cancel = |unit: &TaskId| RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    let cancel = |unit: &TaskId| RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 };
     assert_eq!(world.state(cancel(&dropped)).await, TaskState::Tombstoned);
     assert_eq!(world.get(&dropped).await, TaskState::Tombstoned);
-    assert!(matches!(world.ensure(own).await, Answer::State(TaskState::Waiting { before: 0 })));
+    assert!(matches!(world.ensure(own).await, RelayResponse::State(TaskState::Queued { ahead: 0 })));
     world.kill().await;
     world.start().await;
     told(&world, &first, 0).await;
@@ -237,21 +243,21 @@ async fn waiting() {
     world.close().await;
 }
 
-/// A stop: the queued works leave the queue in one batch, and the end of the running ones starts nothing.
+/// A stop: the queued tasks leave the queue in one batch, and the end of the running ones starts nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn queued_works_are_removed_before_running_ones_are_killed() {
     const WORKS: usize = 12;
     const PLACES: usize = 2;
-    let world = World::new("stopped", &["--at-once", &PLACES.to_string()]).await;
+    let world = RelayFixture::new("stopped", &["--max-concurrent-tasks", &PLACES.to_string()]).await;
     let observed = ObjectHistory::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
     let works: Vec<TaskId> = (0..WORKS).map(|at| name(&format!("work-{at:02}"), 1)).collect();
     let ensure = |unit: &TaskId| {
-        let script = Script::new(unit, "echo begun; sleep 1000").objects(unit);
+        let script = ScriptJob::new(unit, "echo begun; sleep 1000").objects(unit);
         RelayRequest::Ensure(Box::new(world.ensure_of(unit, script)))
     };
     world.ask_all(works.iter().map(ensure).collect()).await;
-    // Works of one batch come in any order.
+    // Tasks of one batch come in any order.
     let running = until("the first ones", async || {
         let mut running = Vec::new();
         for unit in &works {
@@ -267,17 +273,17 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     let answers = world.ask_all(dequeued.collect()).await;
     for (unit, answer) in works.iter().chain([&unknown]).zip(answers) {
         match answer {
-            Answer::State(TaskState::Running { .. }) => assert!(running.contains(&unit), "{unit:?}"),
+            RelayResponse::State(TaskState::Running { .. }) => assert!(running.contains(&unit), "{unit:?}"),
             answer => {
-                assert_eq!(answer, Answer::State(TaskState::Tombstoned), "{unit:?}");
+                assert_eq!(answer, RelayResponse::State(TaskState::Tombstoned), "{unit:?}");
                 assert!(!running.contains(&unit), "{unit:?}");
             }
         }
     }
-    let cancel = |unit: &TaskId| RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 };
+    let cancel = |unit: &TaskId| RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 };
     until("their end", async || {
         let answers = world.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
-        answers.iter().all(|answer| *answer == Answer::State(TaskState::Tombstoned)).then_some(())
+        answers.iter().all(|answer| *answer == RelayResponse::State(TaskState::Tombstoned)).then_some(())
     })
     .await;
     until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
@@ -287,8 +293,8 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
     // A tombstone is final.
     assert_eq!(
-        world.ensure(world.ensure_of(&unknown, Script::new(&unknown, "#").objects(&unknown))).await,
-        Answer::State(TaskState::Tombstoned)
+        world.ensure(world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown))).await,
+        RelayResponse::State(TaskState::Tombstoned)
     );
     world.close().await;
 }
@@ -296,7 +302,7 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
 /// A namespace that is deleted takes the relay's rights in it with it: no pod can be seen there, nor started.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
-    let world = World::new("unseen", &["--at-once", "1"]).await;
+    let world = RelayFixture::new("unseen", &["--max-concurrent-tasks", "1"]).await;
     let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.units);
     let allow = async |rules: Vec<PolicyRule>| {
         let rules = Patch::Merge(serde_json::json!({ "rules": rules }));
@@ -313,7 +319,7 @@ async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
     .await;
     let units = ["first", "second"].map(|unit| name(unit, 1));
     for unit in &units {
-        world.ensure(world.ensure_of(unit, Script::new(unit, "echo done").objects(unit))).await;
+        world.ensure(world.ensure_of(unit, ScriptJob::new(unit, "echo done").objects(unit))).await;
     }
     for unit in &units {
         assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded, "{unit:?}");
@@ -322,10 +328,10 @@ async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
     world.close().await;
 }
 
-/// One work is one pod.
+/// One task is one pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_pod_each() {
-    let world = World::new("one", &[]).await;
+    let world = RelayFixture::new("one", &[]).await;
     for (field, value) in [
         ("parallelism", serde_json::json!(2)),
         ("completions", serde_json::json!(2)),
@@ -335,11 +341,11 @@ async fn one_pod_each() {
         ("manualSelector", serde_json::json!(true)),
     ] {
         let unit = name("unit", 1);
-        let mut objects = Script::new(&unit, "#").objects(&unit);
+        let mut objects = ScriptJob::new(&unit, "#").objects(&unit);
         objects.apply[0]["spec"][field] = value;
         let answer = world.ensure(world.ensure_of(&unit, objects)).await;
         let told = format!("spec.{field}: ");
-        assert!(matches!(&answer, Answer::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
+        assert!(matches!(&answer, RelayResponse::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
     }
     world.close().await;
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::relay::{
-    Answer, Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskId, TaskState,
+    Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskId, TaskState,
 };
 use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
 use k8s_openapi::api::batch::v1::Job;
@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use crate::callback_receiver::CallbackReceiver;
 use crate::client::{client, kubeconfig_of};
 use crate::cluster::{TestCluster, cluster};
-use crate::requests::{self, Script, token};
+use crate::requests::{self, ScriptJob, token};
 use crate::rights;
 
 /// No wait takes this long unless something is broken; a machine under load takes a good part of it.
@@ -91,12 +91,13 @@ impl RelayFixture {
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
         let level = if title == "denied" { "baseline" } else { "restricted" };
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
-        let allowed = |units: &str| json!({"level": level, "namespaces": {units: []}, "kinds": kinds});
-        Self::allowing(title, options, |units| allowed(units).to_string()).await
+        let policy =
+            |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
+        Self::allowing(title, options, |units| policy(units).to_string()).await
     }
 
-    /// With a list of what is allowed, as YAML, that is made for the namespace of units.
-    pub(crate) async fn allowing(title: &str, options: &[&str], allowed: impl Fn(&str) -> String) -> Self {
+    /// Starts a relay with a policy, as YAML, for the namespace of units.
+    pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> String) -> Self {
         let (cluster, client) = (cluster().await, client().await);
         let (plane, url) = CallbackReceiver::start().await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
@@ -112,7 +113,7 @@ impl RelayFixture {
         rights::effective(relay, &units).await;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
-        std::fs::write(folder.path().join("allowed.yaml"), allowed(&units)).unwrap();
+        std::fs::write(folder.path().join("policy.yaml"), policy(&units)).unwrap();
         let port = free_port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -138,7 +139,7 @@ impl RelayFixture {
     /// Another relay on the same namespaces, as nobody should have it; it serves the same control plane. Not to be closed.
     pub(crate) async fn twin(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for file in ["kubeconfig", "secret", "allowed.yaml"] {
+        for file in ["kubeconfig", "secret", "policy.yaml"] {
             std::fs::copy(self.folder.path().join(file), folder.path().join(file)).unwrap();
         }
         let mut twin = Self {
@@ -166,11 +167,12 @@ impl RelayFixture {
         let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
         let mut relay = Command::new(program)
             .args(["--listen", &format!("0.0.0.0:{}", self.port)])
-            .args(["--reach", &format!("http://{}:{}", self.cluster.host, self.port)])
+            .args(["--advertise-url", &format!("http://{}:{}", self.cluster.host, self.port)])
             .args(["--kubeconfig", &file("kubeconfig")])
-            .args(["--namespace", &format!("{}-relay", self.units), "--units", &self.units])
-            .args(["--allowed", &file("allowed.yaml"), "--secret", &file("secret")])
-            .args(["--callback-hosts", "127.0.0.1", "--heartbeat", "1", "--landing", "2"])
+            .args(["--namespace", &format!("{}-relay", self.units), "--unit-namespace", &self.units])
+            .args(["--policy", &file("policy.yaml"), "--secret", &file("secret")])
+            .args(["--callback-hosts", "127.0.0.1", "--heartbeat-seconds", "1"])
+            .args(["--api-server-request-timeout-seconds", "2"])
             .args(&self.options)
             .stdout(Stdio::piped())
             .stderr(log)
@@ -212,7 +214,7 @@ impl RelayFixture {
     }
 
     /// Answers to a batch.
-    pub(crate) async fn ask_all(&self, requests: Vec<RelayRequest>) -> Vec<Answer> {
+    pub(crate) async fn ask_all(&self, requests: Vec<RelayRequest>) -> Vec<RelayResponse> {
         let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
         let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
         assert_eq!(status, 200, "{body}");
@@ -225,23 +227,23 @@ impl RelayFixture {
         self.post(&json!(batch), &self.secret).await
     }
 
-    pub(crate) async fn ask(&self, request: RelayRequest) -> Answer {
+    pub(crate) async fn ask(&self, request: RelayRequest) -> RelayResponse {
         self.ask_all(vec![request]).await.remove(0)
     }
 
-    pub(crate) async fn ensure(&self, request: EnsureTask<ObjectTask>) -> Answer {
+    pub(crate) async fn ensure(&self, request: EnsureTask<ObjectTask>) -> RelayResponse {
         self.ask(RelayRequest::Ensure(Box::new(request))).await
     }
 
     /// Starts a script; it has to be taken.
-    pub(crate) async fn run(&self, name: &TaskId, script: Script) {
+    pub(crate) async fn run(&self, name: &TaskId, script: ScriptJob) {
         let answer = self.ensure(self.ensure_of(name, script.objects(name))).await;
-        assert!(matches!(answer, Answer::State(TaskState::Running { .. })), "{answer:?}");
+        assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
     }
 
     pub(crate) async fn state(&self, request: RelayRequest) -> TaskState {
         match self.ask(request).await {
-            Answer::State(state) => state,
+            RelayResponse::State(state) => state,
             other => panic!("{other:?}"),
         }
     }
@@ -250,7 +252,7 @@ impl RelayFixture {
         self.state(RelayRequest::Get(name.clone())).await
     }
 
-    /// Waits until the work has printed something.
+    /// Waits until the task has printed something.
     pub(crate) async fn printed(&self, name: &TaskId, what: &str) {
         until(&format!("{name:?} to print {what:?}\n{}", self.log()), async || match self.get(name).await {
             TaskState::Running { log, .. } => log.contains(what).then_some(()),
@@ -259,7 +261,7 @@ impl RelayFixture {
         .await;
     }
 
-    /// The first result of a work that was taken.
+    /// The first result of a task that was taken.
     pub(crate) async fn result(&self, name: &TaskId) -> Callback {
         until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next())
             .await
@@ -316,7 +318,7 @@ impl RelayFixture {
                 continue;
             }
             let held: Value = serde_json::from_slice(&record.data.as_ref().unwrap()["record"].0).unwrap();
-            if !held["work"].is_null() || !record.finalizers().is_empty() {
+            if !held["spec"].is_null() || !record.finalizers().is_empty() {
                 left.push(format!("a tombstone that holds more than a name: {held}"));
             }
         }

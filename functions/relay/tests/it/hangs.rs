@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::{
-    Answer, Batch, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId, TaskState,
+    Batch, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
 };
 use ebb_relay_core::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{client_of, kubeconfig_of};
 use crate::cluster::cluster;
-use crate::fixture::{World, until};
+use crate::fixture::{RelayFixture, until};
 use crate::requests::name;
 
 /// Who asks waits no longer.
@@ -28,7 +28,7 @@ const ASKER: Duration = Duration::from_secs(15);
 /// Before a connection is given up by the client that makes it.
 const CLIENT: Duration = Duration::from_secs(20);
 
-/// A work with one map of its own name.
+/// A task with one map of its own name.
 fn work(unit: &TaskId, rule: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
     ObjectTask {
@@ -76,18 +76,18 @@ impl ApiGate {
 }
 
 /// Opens a relay of the world that reaches the API server through a gate.
-async fn behind_gate(world: &World, longest: Duration) -> (Relay, Arc<ApiGate>) {
+async fn behind_gate(world: &RelayFixture, longest: Duration) -> (Relay, Arc<ApiGate>) {
     let (records, units) = (format!("{}-relay", world.units), &*world.units);
     let mut reach = kubeconfig_of(cluster().await, &records, "ebb-relay");
     let server = reach.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
     let gate = Arc::new(ApiGate::default());
     let address = gate.clone().open(server.strip_prefix("https://").unwrap().parse().unwrap()).await;
     *server = format!("https://{address}");
-    let allowed = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
+    let policy = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
     let settings = RelaySettings {
-        policy: serde_json::from_value(allowed).unwrap(),
+        policy: serde_json::from_value(policy).unwrap(),
         callback_hosts: ["127.0.0.1".to_owned()].into(),
-        max_in_flight: Duration::from_secs(2),
+        api_server_request_timeout: Duration::from_secs(2),
         step_timeout: longest,
         ..RelaySettings::new(&records, units, "http://127.0.0.1:1")
     };
@@ -98,13 +98,13 @@ async fn behind_gate(world: &World, longest: Duration) -> (Relay, Arc<ApiGate>) 
 /// Nobody waits for an answer that comes later, and a relay that gives none is taken for dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_comes_before_its_sender_gives_up() {
-    let mut world = World::new("in-time", &[]).await;
+    let mut world = RelayFixture::new("in-time", &[]).await;
     world.kill().await;
     let (relay, gate) = behind_gate(&world, Duration::from_secs(90)).await;
     gate.shut.store(true, SeqCst);
     let unit = name("hangs", 1);
     let ensure = RelayRequest::Ensure(Box::new(world.ensure_of(&unit, work(&unit, "true"))));
-    let cancel = RelayRequest::Cancel { name: name("ends", 1), grace_ms: 1_000 };
+    let cancel = RelayRequest::Cancel { task: name("ends", 1), grace_ms: 1_000 };
     for requests in [vec![RelayRequest::Get(unit.clone())], vec![ensure, cancel]] {
         let (timeout, count) = (requests[0].timeout(), requests.len());
         let begun = Instant::now();
@@ -112,7 +112,7 @@ async fn an_answer_comes_before_its_sender_gives_up() {
         let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().responses;
         // It was under way for a second.
         assert!(begun.elapsed() + Duration::from_secs(1) < timeout, "{:?}", begun.elapsed());
-        let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
+        let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
         assert!(answers.len() == count && answers.iter().all(told), "{answers:?}");
     }
     assert!(gate.forgotten.load(SeqCst) > 0);
@@ -125,7 +125,7 @@ async fn an_answer_comes_before_its_sender_gives_up() {
 /// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server() {
-    let mut world = World::new("forgets", &[]).await;
+    let mut world = RelayFixture::new("forgets", &[]).await;
     world.kill().await;
     let (relay, gate) = behind_gate(&world, Duration::from_secs(2)).await;
     let ask = async |requests: Vec<RelayRequest>| {
@@ -138,13 +138,17 @@ async fn an_api_server() {
     let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
     let ensure =
         |unit: &TaskId, rule| RelayRequest::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
-    let cancel = || RelayRequest::Cancel { name: ends.clone(), grace_ms: 1_000 };
+    let cancel = || RelayRequest::Cancel { task: ends.clone(), grace_ms: 1_000 };
     let waiting = || ensure(&waits, "object.data.done == 'yes'");
     let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
-    assert!(answers.iter().all(|it| matches!(it, Answer::State(TaskState::Running { .. }))), "{answers:?}");
+    assert!(
+        answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))),
+        "{answers:?}"
+    );
     gate.shut.store(true, SeqCst);
     let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
-    let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("takes too long"));
+    let told =
+        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
     assert!(answers.iter().all(told), "{answers:?}");
     // Now their steps hang.
     let before = gate.forgotten.load(SeqCst);
@@ -158,9 +162,9 @@ async fn an_api_server() {
     assert!(begun.elapsed() < CLIENT, "{:?}", begun.elapsed());
     for (request, unit) in [(cancel(), &ends), (ensure(&comes, "true"), &comes)] {
         until(&unit.unit, async || match ask(vec![request.clone()]).await.remove(0) {
-            Answer::State(TaskState::Running { .. }) if unit.unit == "ends" => None,
-            Answer::State(state) => Some(state),
-            Answer::Failed(_) => None,
+            RelayResponse::State(TaskState::Running { .. }) if unit.unit == "ends" => None,
+            RelayResponse::State(state) => Some(state),
+            RelayResponse::Unavailable(_) => None,
             other => panic!("{other:?}"),
         })
         .await;
@@ -172,7 +176,7 @@ async fn an_api_server() {
 /// What it keeps from being made is tried again until it is too late for it, and can be cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_of_admission() {
-    let world = World::new("admission", &[]).await;
+    let world = RelayFixture::new("admission", &[]).await;
     let maps = world.api::<ConfigMap>();
     // It takes connections, and never says a word.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -190,15 +194,15 @@ async fn a_webhook_of_admission() {
     until("the webhook", async || maps.create(&dry, &probe).await.is_err().then_some(())).await;
     let [late, ends, comes] = ["late", "ends", "comes"].map(|unit| name(unit, 1));
     let begun = Instant::now();
-    let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, not_after_ms)| {
+    let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, valid_for_ms)| {
         let request = world.ensure_of(unit, work(unit, "true"));
-        RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { not_after_ms, ..request }))
+        RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { valid_for_ms, ..request }))
     });
     let answers = world.ask_all(requests.into()).await;
-    let told = |it: &Answer| matches!(it, Answer::Failed(why) if why.contains("silent.test.example"));
+    let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("silent.test.example"));
     assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
     let begun = Instant::now();
-    let cancelled = world.state(RelayRequest::Cancel { name: ends, grace_ms: 1_000 }).await;
+    let cancelled = world.state(RelayRequest::Cancel { task: ends, grace_ms: 1_000 }).await;
     assert!(cancelled == TaskState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
     assert_eq!(world.reason(&late).await.0, ReasonCode::Lost);
     assert!(matches!(world.get(&comes).await, TaskState::Running { .. }));

@@ -7,8 +7,8 @@ use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{LOG_TAIL, OUTPUT};
 
 use crate::cluster::cluster;
-use crate::fixture::{World, until};
-use crate::requests::{Script, name};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name};
 
 /// MiB of log, unless `EBB_LOG_MIB` says otherwise.
 const LOG: usize = 48;
@@ -26,19 +26,19 @@ fn size(folder: &Path) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_and_a_log_that_are_too_large() {
-    let world = World::new("heavy", &[]).await;
+    let world = RelayFixture::new("heavy", &[]).await;
     let [output, log, late] = ["output", "log", "late"].map(|unit| name(unit, 1));
-    let script = Script::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
+    let script = ScriptJob::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
     world.run(&output, script).await;
     // Its time is over, and each byte of its log is six in JSON.
-    let script = Script::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
+    let script = ScriptJob::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
     let mut request = world.ensure_of(&late, script.objects(&late));
     request.timeout_ms = 30_000;
     world.ensure(request).await;
     let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
-    let mut script = Script::new(&log, &text);
+    let mut script = ScriptJob::new(&log, &text);
     script.spec.log_tail = LOG_TAIL;
     let begun = Instant::now();
     world.run(&log, script).await;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ebb_protocol::callback::CallbackStatus;
 use ebb_protocol::relay::{
-    Answer, Batch, BatchResponse, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+    Batch, BatchResponse, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
 };
 use ebb_protocol::sign::WebhookSecret;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
@@ -17,7 +17,7 @@ use crate::callback_receiver::CallbackReceiver;
 use crate::client::{client, kubeconfig_of};
 use crate::cluster::{RELAY, cluster, relay_image, root, xtask};
 use crate::fixture::{post, until};
-use crate::requests::{self, Script, name, token};
+use crate::requests::{self, ScriptJob, name, token};
 use crate::rights;
 
 struct TestNamespaces {
@@ -41,7 +41,7 @@ impl TestNamespaces {
 
     fn values(&self, more: &Value) -> Value {
         let mut values = json!({
-            "image": RELAY, "units": self.units, "callbackHosts": ["ebb.example"], "signing": {"existingSecret": "s"},
+            "image": RELAY, "unitNamespace": self.units, "callbackHosts": ["ebb.example"], "signing": {"existingSecret": "s"},
         });
         values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         values
@@ -69,7 +69,7 @@ async fn what_is_rendered() {
     };
     let everything = json!({
         "signing": {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-        "allowed": {"level": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"]},
+        "policy": {"podSecurityLevel": "baseline", "namespaces": {units: ["builder"]}, "kinds": ["*.apps"], "clusterKinds": ["Namespace"]},
         "createNamespaces": [units, relay],
         "ingress": {"enabled": true, "className": "nginx", "host": "r.example", "tlsSecret": "t", "annotations": {"a": "b"}},
         "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
@@ -77,17 +77,28 @@ async fn what_is_rendered() {
         "callbackHosts": ["a.example", "b.example:8443"],
         "imagePullSecrets": [{"name": "x"}], "priorityClassName": "high", "nodeSelector": {"a": "b"},
         "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}, "podAnnotations": {"a": "b"},
-        "atOnce": 7, "landing": 1_000_000, "unschedulable": 1_000_000, "reach": "http://10.0.0.1:1",
-        "poll": {"url": "http://c.example:8081", "cluster": "eu"},
+        "maxConcurrentTasks": 7, "apiServerRequestTimeoutSeconds": 1_000_000,
+        "schedulingTimeoutSeconds": 1_000_000, "advertiseUrl": "http://10.0.0.1:1",
+        "pull": {"url": "http://c.example:8081", "cluster": "eu"},
     });
     let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
     let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
     let all = template(&namespaces.values(&everything)).unwrap();
     for (text, lines) in [
         (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
-        (&all, &["EBB_RELAY_POLL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
-        (&all, &["AT_ONCE, value: \"7\"", "LANDING, value: \"1000000\""]),
-        (&all, &["{protocol: TCP, port: 8443}", "UNSCHEDULABLE, value: \"1000000\"", "enforce: baseline"]),
+        (&all, &["EBB_RELAY_PULL_URL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
+        (
+            &all,
+            &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""],
+        ),
+        (
+            &all,
+            &[
+                "{protocol: TCP, port: 8443}",
+                "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"",
+                "enforce: baseline",
+            ],
+        ),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
         for line in lines {
@@ -109,14 +120,14 @@ async fn what_is_rendered() {
         (json!({"callbackHosts": ["https://a"]}), "/callbackHosts/0"),
         (json!({"signing": {}}), "/signing"),
         (json!({"signing": {"existingSecret": "s", "secret": "whsec_aaaa"}}), "/signing"),
-        (json!({"allowed": {"kinds": ["*"]}}), "/allowed/kinds/0"),
-        (json!({"allowed": {"Kinds": []}}), "'Kinds' not allowed"),
+        (json!({"policy": {"kinds": ["*"]}}), "/policy/kinds/0"),
+        (json!({"policy": {"Kinds": []}}), "'Kinds' not allowed"),
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
-        (json!({"poll": {"url": "c.example", "cluster": "eu"}}), "/poll/url"),
-        (json!({"poll": {"url": "https://c.example"}}), "/poll/cluster"),
-        (json!({"landing": 0}), "/landing"),
-        (json!({"units": relay}), "nobody's"),
-        (json!({"allowed": {"namespaces": {relay: []}}}), "nobody's"),
+        (json!({"pull": {"url": "c.example", "cluster": "eu"}}), "/pull/url"),
+        (json!({"pull": {"url": "https://c.example"}}), "/pull/cluster"),
+        (json!({"apiServerRequestTimeoutSeconds": 0}), "/apiServerRequestTimeoutSeconds"),
+        (json!({"unitNamespace": relay}), "holds no units"),
+        (json!({"policy": {"namespaces": {relay: []}}}), "holds no units"),
     ] {
         let refused = template(&namespaces.values(&wrong)).unwrap_err();
         assert!(refused.contains(why), "{wrong}: {refused}");
@@ -134,8 +145,8 @@ async fn installed() {
     let host = callbacks.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let values = namespaces.values(&json!({
-        "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeat": 1,
-        "allowed": {"kinds": ["Job.batch", "ConfigMap"]},
+        "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeatSeconds": 1,
+        "policy": {"kinds": ["Job.batch", "ConfigMap"]},
     }));
     let install = [
         "install",
@@ -190,9 +201,9 @@ async fn installed() {
     };
 
     let unit = name("script", 1);
-    let script = Script::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
+    let script = ScriptJob::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
     let answer = ensure("script", script.objects(&unit)).await;
-    assert!(matches!(answer, Answer::State(TaskState::Running { .. })), "{answer:?}");
+    assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
     let ended = result("script").await;
     assert_eq!(
         (ended.status, ended.log.as_deref()),
@@ -202,9 +213,9 @@ async fn installed() {
     let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
     assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
-    // A pod that could see the other port would find no way to ask for work at its own.
+    // A pod that could see the other port could not request tasks at its own port.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
     assert_eq!(closed.status(), 404);
 
@@ -216,7 +227,7 @@ async fn installed() {
         until: TaskCompletion::Ready(vec![]),
         ..ObjectTask::default()
     };
-    let Answer::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
+    let RelayResponse::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
     let account =
         format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
@@ -226,10 +237,10 @@ async fn installed() {
     let roles: Api<ClusterRole> = Api::all(client.clone());
     roles.create(&PostParams::default(), &serde_json::from_value(grant).unwrap()).await.unwrap();
     let taken = until("the grant", async || match ensure("map", work.clone()).await {
-        Answer::Refused(_) => None,
+        RelayResponse::Refused(_) => None,
         other => Some(other),
     });
-    assert!(matches!(taken.await, Answer::State(_)));
+    assert!(matches!(taken.await, RelayResponse::State(_)));
     assert_eq!(result("map").await.status, CallbackStatus::Succeeded);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), units);
     until("the map to go", async || maps.get_opt("map").await.unwrap().is_none().then_some(())).await;

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::callback::CallbackStatus;
 use ebb_protocol::entrypoint::ScriptReport;
-use ebb_protocol::relay::{Answer, DocumentFill, FillWith, RelayRequest, TaskState};
+use ebb_protocol::relay::{DocumentFill, FillWith, RelayRequest, RelayResponse, TaskState};
 use ebb_protocol::value::{SecretRef, UnitValue as Input};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name, token};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name, token};
 
 /// Inputs, a Secret's value among them, outputs of every kind, and the log; then nothing is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn from_inputs_to_outputs() {
-    let world = World::new("jobs", &[]).await;
+    let world = RelayFixture::new("jobs", &[]).await;
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     let given: Secret = serde_json::from_value(given).unwrap();
     world.api::<Secret>().create(&Default::default(), &given).await.unwrap();
@@ -26,7 +26,7 @@ async fn from_inputs_to_outputs() {
         echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
         printf '\377\000' > /tmp/bytes; head -c 200000 /dev/zero | tr '\0' x > /tmp/large
         printf %s "$PASSWORD" > /tmp/sensitive"#;
-    let mut script = Script::new(&unit, text)
+    let mut script = ScriptJob::new(&unit, text)
         .input("who", Input::Json("world".into()))
         .input("password", Input::Json("".into()));
     for output in ["text", "bytes", "large"] {
@@ -49,10 +49,11 @@ async fn from_inputs_to_outputs() {
     assert_eq!(held.namespace.as_deref(), Some(&*world.units));
     let secret = world.api::<Secret>().get(&held.name).await.unwrap();
     assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
-    // Another unit of the life reads it, one of another life does not.
+    // Another unit of the instance reads it, one of another instance does not.
     let other = |unit: &str, life: &str| {
         let unit = name(unit, 1);
-        let mut script = Script::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
+        let mut script =
+            ScriptJob::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
         script.fill.push(DocumentFill {
             pointer: "/inputs/0/value".to_owned(),
             with: FillWith::Secret(held.clone()),
@@ -66,8 +67,8 @@ async fn from_inputs_to_outputs() {
     assert_eq!(world.result(&own).await.status, CallbackStatus::Succeeded);
     let (foreign, request) = other("run-3", "life-2");
     world.ensure(request).await;
-    assert!(world.reason(&foreign).await.1.contains("not this life's"));
-    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
+    assert!(world.reason(&foreign).await.1.contains("another instance"));
+    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
     assert!(world.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
     world.close().await;
 }
@@ -76,13 +77,13 @@ async fn from_inputs_to_outputs() {
 /// taken, by the callback or by a verb.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_starts_once() {
-    let world = World::new("once", &[]).await;
+    let world = RelayFixture::new("once", &[]).await;
     let unit = name("run-1", 1);
     world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
-    world.run(&unit, Script::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
+    world.run(&unit, ScriptJob::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
     world.printed(&unit, "begun").await;
     let before = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
-    world.run(&unit, Script::new(&unit, "echo another; exit 0")).await;
+    world.run(&unit, ScriptJob::new(&unit, "echo another; exit 0")).await;
     let after = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
     let ended = until("the end", async || match world.get(&unit).await {
@@ -98,15 +99,15 @@ async fn a_name_starts_once() {
     // Asked for again, it is told again.
     until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
     let refused = world.plane.refused(&token(&unit));
-    let again = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
-    assert_eq!(again, Answer::State(TaskState::Ended(Box::new(ended))));
+    let again = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "").objects(&unit))).await;
+    assert_eq!(again, RelayResponse::State(TaskState::Ended(Box::new(ended))));
     until("another callback", async || (world.plane.refused(&token(&unit)) > refused).then_some(())).await;
-    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     until("a tombstone", async || (world.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
     // A request that was sent twice and arrives late starts nothing.
-    let late = world.ensure(world.ensure_of(&unit, Script::new(&unit, "").objects(&unit))).await;
-    assert_eq!(late, Answer::State(TaskState::Tombstoned));
-    // Its runner is not heard any more.
+    let late = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "").objects(&unit))).await;
+    assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
+    // Reports of its entrypoint are not accepted any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
     let report =
         json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running })
@@ -119,12 +120,12 @@ async fn a_name_starts_once() {
 /// As much as a unit may give, in plain and kept by the cluster: more than one Secret holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_much_as_may_be() {
-    let mut world = World::new("much", &[]).await;
+    let mut world = RelayFixture::new("much", &[]).await;
     world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
         head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";
-    let mut script = Script::new(&unit, text).output("kept", true);
+    let mut script = ScriptJob::new(&unit, text).output("kept", true);
     for output in ["a", "b", "c"] {
         script = script.output(output, false);
     }

@@ -12,21 +12,21 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name, token};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name, token};
 
-fn script(unit: &TaskId) -> Script {
+fn script(unit: &TaskId) -> ScriptJob {
     script_that(unit, "sleep 2")
 }
 
 /// A script that does something after it has written its outputs.
-fn script_that(unit: &TaskId, then: &str) -> Script {
+fn script_that(unit: &TaskId, then: &str) -> ScriptJob {
     let text = format!("echo {0}; printf %s {0} > /tmp/out; printf %s {0} > /tmp/kept; {then}", unit.unit);
-    Script::new(unit, &text).output("out", false).output("kept", true)
+    ScriptJob::new(unit, &text).output("out", false).output("kept", true)
 }
 
 /// What came back, all that came: the same each time, and complete.
-async fn check(world: &World, unit: &TaskId) {
+async fn check(world: &RelayFixture, unit: &TaskId) {
     let result = world.result(unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{unit:?} {result:?}");
     assert_eq!(result.outputs, BTreeMap::from([("out".to_owned(), unit.unit.clone().into())]));
@@ -41,7 +41,7 @@ async fn check(world: &World, unit: &TaskId) {
 /// again, as it does when no answer came.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_starts() {
-    let mut world = World::new("starts", &[]).await;
+    let mut world = RelayFixture::new("starts", &[]).await;
     let moments = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
@@ -54,7 +54,7 @@ async fn while_it_starts() {
         world.kill().await;
         world.start().await;
         let answer = world.ensure(request).await;
-        assert!(matches!(answer, ebb_protocol::relay::Answer::State(_)), "{unit:?}: {answer:?}");
+        assert!(matches!(answer, ebb_protocol::relay::RelayResponse::State(_)), "{unit:?}: {answer:?}");
     }
     for unit in &units {
         check(&world, unit).await;
@@ -67,7 +67,7 @@ async fn while_it_starts() {
 /// nobody was there for a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_and_reports() {
-    let mut world = World::new("runs", &[]).await;
+    let mut world = RelayFixture::new("runs", &[]).await;
     world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
     let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
     for unit in &units {
@@ -108,17 +108,17 @@ async fn while_it_runs_and_reports() {
 /// Nobody was there to take the report: the termination message and the pod's log say the same, as far as they hold it.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_all_of_it_happens() {
-    let mut world = World::new("away", &["--patience", "1"]).await;
+    let mut world = RelayFixture::new("away", &["--report-retry-seconds", "1"]).await;
     let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
     // However slow the machine is, these end when no relay is there.
-    let told_script = Script::new(&told, "echo told; sleep 20; printf 1 > /tmp/out");
+    let told_script = ScriptJob::new(&told, "echo told; sleep 20; printf 1 > /tmp/out");
     world.run(&told, told_script.output("out", false)).await;
     world.run(&lost, script_that(&lost, "sleep 20")).await;
-    world.run(&gone, Script::new(&gone, "sleep 1000")).await;
-    world.run(&ended, Script::new(&ended, "echo begun; sleep 1000")).await;
+    world.run(&gone, ScriptJob::new(&gone, "sleep 1000")).await;
+    world.run(&ended, ScriptJob::new(&ended, "echo begun; sleep 1000")).await;
     world.printed(&ended, "begun").await;
     // It only begins to end.
-    let cancel = RelayRequest::Cancel { name: ended.clone(), grace_ms: 2_000 };
+    let cancel = RelayRequest::Cancel { task: ended.clone(), grace_ms: 2_000 };
     let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
     world.kill().await;
     world.api::<Job>().delete("ebb-gone-1", &DeleteParams::background()).await.unwrap();
@@ -150,7 +150,7 @@ async fn while_all_of_it_happens() {
 /// A success that was reported, or that only the termination message holds, stands whatever becomes of the pod then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_success_outlives_its_pod() {
-    let mut world = World::new("outlives", &["--patience", "1"]).await;
+    let mut world = RelayFixture::new("outlives", &["--report-retry-seconds", "1"]).await;
     let [told, left] = ["told", "left"].map(|unit| name(unit, 1));
     let (jobs, pods) = (world.api::<Job>(), world.api::<Pod>());
     let pod = async |unit: &TaskId| {
@@ -162,7 +162,7 @@ async fn a_success_outlives_its_pod() {
     until("the report", async || matches!(world.get(&told).await, TaskState::Ended(_)).then_some(())).await;
     // Its container ends while no relay is there, and another one goes on.
     let text = "sleep 3; printf left > /tmp/out";
-    let beside = Script::new(&left, text).output("out", false).pod(|pod| {
+    let beside = ScriptJob::new(&left, text).output("out", false).pod(|pod| {
         let mut beside = pod["containers"][0].clone();
         (beside["name"], beside["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
         pod["containers"].as_array_mut().unwrap().push(beside);
@@ -203,7 +203,7 @@ async fn a_success_outlives_its_pod() {
 /// Whoever has asked goes away while it starts: what was begun is brought to its end by the relay alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asked_goes_away() {
-    let world = World::new("leaves", &[]).await;
+    let world = RelayFixture::new("leaves", &[]).await;
     let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {

@@ -1,39 +1,39 @@
-//! What there is by the relay's records, what is not in them, and works that nobody will ask for again.
+//! What there is by the relay's records, what is not in them, and tasks that nobody will ask for again.
 
 use ebb_protocol::listing::ClusterListing;
-use ebb_protocol::relay::{Answer, ObjectTask, RelayRequest, TaskCompletion, TaskState};
+use ebb_protocol::relay::{ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name};
 
 /// All pages together.
-async fn list(world: &World) -> ClusterListing {
+async fn list(world: &RelayFixture) -> ClusterListing {
     let mut all = ClusterListing::default();
     loop {
-        let after = all.next.take();
-        let Answer::Listing(page) = world.ask(RelayRequest::List { after }).await else {
+        let after = all.next_token.take();
+        let RelayResponse::Listing(page) = world.ask(RelayRequest::List { after }).await else {
             panic!("no listing")
         };
-        all.tasks.extend(page.works);
-        all.unmanaged.extend(page.strangers);
-        all.errors.extend(page.unseen);
-        all.next = page.next;
-        if all.next.is_none() {
+        all.tasks.extend(page.tasks);
+        all.unmanaged.extend(page.unmanaged);
+        all.errors.extend(page.errors);
+        all.next_token = page.next_token;
+        if all.next_token.is_none() {
             return all;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn listed_and_discarded() {
-    let world = World::new("listed", &[]).await;
-    let Answer::About(about) = world.ask(RelayRequest::Info).await else {
+async fn listed_and_deleted() {
+    let world = RelayFixture::new("listed", &[]).await;
+    let RelayResponse::About(about) = world.ask(RelayRequest::About).await else {
         panic!("it does not say what it is")
     };
-    assert_eq!((&*about.version, about.works), (env!("CARGO_PKG_VERSION"), 0));
+    assert_eq!((&*about.version, about.tasks), (env!("CARGO_PKG_VERSION"), 0));
     let map = |name: &str, labels| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
     let (made, runs) = (name("made", 1), name("runs", 1));
     let work = ObjectTask {
@@ -45,11 +45,11 @@ async fn listed_and_discarded() {
     };
     world.ensure(world.ensure_of(&made, work)).await;
     world.result(&made).await;
-    world.run(&runs, Script::new(&runs, "echo up; sleep 1000")).await;
+    world.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000")).await;
     world.printed(&runs, "up").await;
     // Somebody else's, with our labels; and one of ours that somebody has given other labels.
     let maps = world.api::<ConfigMap>();
-    let labels = json!({"ebb.dev/unit": "made", "ebb.dev/attempt": "1", "ebb.dev/life": "life-1"});
+    let labels = json!({"ebb.dev/unit": "made", "ebb.dev/attempt": "1", "ebb.dev/instance": "life-1"});
     let forged: ConfigMap = serde_json::from_value(map("forged", labels)).unwrap();
     maps.create(&PostParams::default(), &forged).await.unwrap();
     let mut relabelled = maps.get("relabelled").await.unwrap();
@@ -58,7 +58,7 @@ async fn listed_and_discarded() {
 
     let all = list(&world).await;
     assert_eq!(all.errors, [""; 0]);
-    let of = |unit: &str| all.tasks.iter().find(|work| work.name.unit == unit).unwrap();
+    let of = |unit: &str| all.tasks.iter().find(|work| work.task.unit == unit).unwrap();
     let seen = |unit: &str| -> Vec<(String, bool)> {
         of(unit).objects.iter().map(|it| (format!("{}/{}", it.kind, it.name), it.labelled)).collect()
     };
@@ -73,8 +73,8 @@ async fn listed_and_discarded() {
     assert_eq!(strangers, ["forged"], "pods go with their Jobs, and records know the others");
 
     for unit in [&made, &runs] {
-        until("it to be discarded", async || {
-            (world.ask(RelayRequest::Delete(unit.clone())).await == Answer::Done).then_some(())
+        until("it to be deleted", async || {
+            (world.ask(RelayRequest::Delete(unit.clone())).await == RelayResponse::Done).then_some(())
         })
         .await;
     }
@@ -82,12 +82,12 @@ async fn listed_and_discarded() {
     assert!(maps.get_opt("ours").await.unwrap().is_none());
     // Once more, and of what never was.
     for unit in [made, name("never", 1)] {
-        assert_eq!(world.ask(RelayRequest::Delete(unit)).await, Answer::Done);
+        assert_eq!(world.ask(RelayRequest::Delete(unit)).await, RelayResponse::Done);
     }
     let left: Vec<_> = list(&world).await.tasks.into_iter().flat_map(|work| work.objects).collect();
     assert_eq!(left, []);
     for name in ["forged", "relabelled"] {
-        maps.delete(name, &DeleteParams::default()).await.expect("it is nobody's to discard");
+        maps.delete(name, &DeleteParams::default()).await.expect("no task owns it");
     }
     world.close().await;
 }

@@ -1,4 +1,4 @@
-//! The relay as it is shipped, in front of a real Kubernetes (`cargo xtask cluster`), with the real runner in its pods.
+//! The relay as it is shipped, in front of a real Kubernetes (`cargo xtask cluster`), with the real entrypoint in its pods.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

@@ -1,9 +1,9 @@
-//! Objects that are applied, waited for, and taken away by another work.
+//! Objects that are applied, waited for, and taken away by another task.
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::{
-    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, TaskCompletion, TaskId,
-    TaskState,
+    ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion,
+    TaskId, TaskState,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::fixture::{World, until};
+use crate::fixture::{RelayFixture, until};
 use crate::requests::name;
 
 fn map(name: &str) -> Value {
@@ -51,21 +51,21 @@ fn removal(units: &[&str]) -> ObjectTask {
     ObjectTask { instance: "life-1".to_owned(), remove, ..ObjectTask::default() }
 }
 
-async fn succeeds(world: &World, unit: &TaskId) {
+async fn succeeds(world: &RelayFixture, unit: &TaskId) {
     let result = world.result(unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_ready_and_removed() {
-    let mut world = World::new("objects", &[]).await;
+    let mut world = RelayFixture::new("objects", &[]).await;
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
     world.ensure(world.ensure_of(&unit, kept(manifests.clone()))).await;
     succeeds(&world, &unit).await;
-    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     // Nobody else knows what is to be removed.
-    assert!(!world.records().get("ebb-work.make.1").await.unwrap().finalizers().is_empty());
+    assert!(!world.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
     let maps = world.api::<ConfigMap>();
     let held = maps.get("held").await.unwrap();
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
@@ -77,10 +77,10 @@ async fn applied_ready_and_removed() {
     let foreign: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "taken", "labels": held.labels()}})).unwrap();
     let foreign = maps.create(&PostParams::default(), &foreign).await.unwrap();
-    // Made by a try that was cancelled while it waited: what it has applied goes as well.
+    // Made by an attempt that was cancelled while it waited: what it has applied goes as well.
     let waiting = name("waiting", 1);
     world.ensure(world.ensure_of(&waiting, kept(vec![deployment("never", "ebb.test/none:1")]))).await;
-    let cancel = RelayRequest::Cancel { name: waiting.clone(), grace_ms: 1000 };
+    let cancel = RelayRequest::Cancel { task: waiting.clone(), grace_ms: 1000 };
     assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     world.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
 
@@ -111,7 +111,7 @@ async fn applied_ready_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failures() {
-    let world = World::new("failures", &[]).await;
+    let world = RelayFixture::new("failures", &[]).await;
     let maps = world.api::<ConfigMap>();
     // An object that vanishes while others are waited for is not made again.
     let lost = name("lost", 1);
@@ -139,7 +139,7 @@ async fn failures() {
     assert!(code == ReasonCode::Timeout && message.contains("test.example/held"), "{message}");
     let none = json!({"metadata": {"finalizers": null}});
     maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
-    // A second try finishes what the first could not.
+    // A second attempt finishes what the first could not.
     world.ensure(world.ensure_of(&name("undo", 2), removal(&["held"]))).await;
     succeeds(&world, &name("undo", 2)).await;
     world.close().await;
@@ -148,7 +148,7 @@ async fn failures() {
 /// Refused before anything is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals() {
-    let world = World::new("refusals", &[]).await;
+    let world = RelayFixture::new("refusals", &[]).await;
     let foreign: ConfigMap = serde_json::from_value(map("foreign")).unwrap();
     let foreign = world.api::<ConfigMap>().create(&PostParams::default(), &foreign).await.unwrap();
     let in_namespace = |namespace: &str| {
@@ -227,13 +227,13 @@ async fn refusals() {
     ] {
         let unit = name(what, 1);
         let answer = world.ensure(world.ensure_of(&unit, work)).await;
-        assert!(matches!(&answer, Answer::Refused(said) if said.contains(why)), "{what}: {answer:?}");
+        assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains(why)), "{what}: {answer:?}");
         assert_eq!(world.get(&unit).await, TaskState::Unknown);
     }
     let mut astray = world.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
     astray.callback.url = "http://192.0.2.1/".to_owned();
     let answer = world.ensure(astray).await;
-    assert!(matches!(&answer, Answer::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
+    assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
     assert_eq!(world.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
     assert_eq!(world.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
     world.close().await;
@@ -258,7 +258,7 @@ fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
 /// Rules that somebody else's changes make hold, and what is read then.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_and_outputs() {
-    let world = World::new("rules", &[]).await;
+    let world = RelayFixture::new("rules", &[]).await;
     let maps = world.api::<ConfigMap>();
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
     let given: Secret = serde_json::from_value(given).unwrap();
@@ -305,24 +305,24 @@ async fn rules_and_outputs() {
         let reason = world.reason(unit).await;
         assert!(reason.0 == code && reason.1.contains(said), "{unit:?}: {reason:?}");
     }
-    // Objects of the life may read it, others may not.
+    // Objects of the instance may read it, others may not.
     for (unit, life) in [("theirs", "life-2"), ("reads", "life-1")] {
         let mut made = deployment(unit, "ebb.test/busybox:1");
         let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
         made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
         let work = ObjectTask { instance: life.to_owned(), keep: false, ..kept(vec![made]) };
         let answer = world.ensure(world.ensure_of(&name(unit, 1), work)).await;
-        assert_eq!(matches!(answer, Answer::Refused(_)), life == "life-2", "{answer:?}");
+        assert_eq!(matches!(answer, RelayResponse::Refused(_)), life == "life-2", "{answer:?}");
     }
     succeeds(&world, &name("reads", 1)).await;
-    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, Answer::Done);
+    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
     world.close().await;
 }
 
-/// A higher try goes on with what a lower one has left; what is there in the end is removed once.
+/// A higher attempt goes on with what a lower one has left; what is there in the end is removed once.
 #[tokio::test(flavor = "multi_thread")]
 async fn tried_again() {
-    let world = World::new("again", &[]).await;
+    let world = RelayFixture::new("again", &[]).await;
     let (maps, [first, second]) = (world.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
     let work = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
     let mut lower = work("false");
@@ -355,10 +355,10 @@ async fn tried_again() {
     world.close().await;
 }
 
-/// The relay loses its rights while it waits: its works end with their time, and can be cancelled.
+/// The relay loses its rights while it waits: its tasks end with their time, and can be cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_rights() {
-    let world = World::new("lost", &[]).await;
+    let world = RelayFixture::new("lost", &[]).await;
     let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
     for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
         let work = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
@@ -370,7 +370,7 @@ async fn without_rights() {
     let bindings = world.api::<RoleBinding>();
     let mut binding = bindings.get("further").await.unwrap();
     bindings.delete("further", &DeleteParams::default()).await.unwrap();
-    let cancel = RelayRequest::Cancel { name: cancelled.clone(), grace_ms: 1_000 };
+    let cancel = RelayRequest::Cancel { task: cancelled.clone(), grace_ms: 1_000 };
     assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
     let (code, message) = world.reason(&late).await;
     assert!(code == ReasonCode::Timeout && message.contains("forbidden"), "{message}");

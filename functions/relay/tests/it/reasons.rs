@@ -1,4 +1,4 @@
-//! Every reason for which work fails in a cluster, as far as one node can bring it about.
+//! Every reason for which a task fails in a cluster, as far as one node can bring it about.
 
 use ebb_protocol::callback::ReasonCode::{
     self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout,
@@ -12,15 +12,15 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name};
 
 type ManifestChange = fn(&mut Value);
 
 /// One pod each; what it is told and how long it may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_pods() {
-    let world = World::new("reasons", &["--trouble", "4"]).await;
+    let world = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
     let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
         ("exit", "exit 7", |_| {}, 60_000, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", |_| {}, 60_000, Exit, "SIGKILL"),
@@ -108,7 +108,7 @@ async fn of_pods() {
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
-        let mut request = world.ensure_of(&unit, Script::new(&unit, text).pod(change).objects(&unit));
+        let mut request = world.ensure_of(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit));
         request.timeout_ms = timeout;
         world.ensure(request).await;
         let reason = world.reason(&unit).await;
@@ -124,14 +124,14 @@ async fn of_pods() {
     world.close().await;
 }
 
-/// A work that waits shows why, and one that runs shows the heartbeats of its runner.
+/// A task that waits shows why, and one that runs shows the heartbeats of its entrypoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_they_wait() {
-    let world = World::new("pending", &[]).await;
+    let world = RelayFixture::new("pending", &[]).await;
     let (waits, runs) = (name("waits", 1), name("runs", 1));
-    let nowhere = Script::new(&waits, "#").pod(|pod| pod["nodeSelector"] = json!({"no": "such"}));
+    let nowhere = ScriptJob::new(&waits, "#").pod(|pod| pod["nodeSelector"] = json!({"no": "such"}));
     world.ensure(world.ensure_of(&waits, nowhere.objects(&waits))).await;
-    world.run(&runs, Script::new(&runs, "echo begun; sleep 1000")).await;
+    world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
     until("its reason", async || match world.get(&waits).await {
         TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
         _ => None,
@@ -148,10 +148,10 @@ async fn while_they_wait() {
 /// What is done to a pod that runs, or to its Job.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_what_others_do() {
-    let world = World::new("others", &[]).await;
+    let world = RelayFixture::new("others", &[]).await;
     let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
     join_all(units.iter().map(async |unit| {
-        world.run(unit, Script::new(unit, "echo begun; sleep 1000")).await;
+        world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
         world.printed(unit, "begun").await;
         let pods: Api<Pod> = world.api();
         let ours = kube::api::ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
@@ -178,7 +178,7 @@ async fn of_the_namespace() {
         ("pods", Some("pods"), Quota, "exceeded quota"),
         ("denied", None, Denied, "PodSecurity"),
     ] {
-        let world = World::new(title, &["--trouble", "3"]).await;
+        let world = RelayFixture::new(title, &["--pod-start-timeout-seconds", "3"]).await;
         match unit_quota {
             Some(what) => {
                 let quota = json!({
@@ -200,7 +200,7 @@ async fn of_the_namespace() {
             }
         }
         let unit = name("unit", 1);
-        let script = Script::new(&unit, "#").pod(|pod| {
+        let script = ScriptJob::new(&unit, "#").pod(|pod| {
             if unit_quota.is_none() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsNonRoot");
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
@@ -209,7 +209,7 @@ async fn of_the_namespace() {
         let answer =
             world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
         let reason = match answer {
-            ebb_protocol::relay::Answer::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
+            ebb_protocol::relay::RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
                 world.reason(&unit).await
             }
             other => panic!("{other:?}"),

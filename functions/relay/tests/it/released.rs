@@ -1,14 +1,14 @@
-//! The sensitive outputs of a life, in whichever namespaces they are.
+//! The sensitive outputs of an instance, in whichever namespaces they are.
 
 use ebb_protocol::relay::{
-    Answer, ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, TaskCompletion, TaskState,
+    ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
 };
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use crate::fixture::{World, until};
+use crate::fixture::{RelayFixture, until};
 use crate::requests::name;
 use crate::rights::{further, give, rights};
 
@@ -19,7 +19,7 @@ async fn released() {
     let of = |units: &str| {
         [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")]
     };
-    let world = World::allowing("released", &[], |units| {
+    let world = RelayFixture::allowing("released", &[], |units| {
         let namespaces = serde_json::Map::from_iter(of(units).map(|namespace| (namespace, json!([]))));
         json!({"namespaces": namespaces, "kinds": ["ConfigMap"]}).to_string()
     })
@@ -59,8 +59,8 @@ async fn released() {
         };
         let unit = name(unit, 1);
         until("its rights", async || match world.ensure(world.ensure_of(&unit, work.clone())).await {
-            Answer::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
-            Answer::Refused(_) => None,
+            RelayResponse::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
+            RelayResponse::Refused(_) => None,
             other => panic!("{other:?}"),
         })
         .await;
@@ -69,7 +69,7 @@ async fn released() {
         secrets(namespace).get(&kept.name).await.unwrap();
     }
     // Of a time when it had all rights there.
-    let labels = json!({"ebb.dev/life": "life-1", "ebb.dev/part": "output"});
+    let labels = json!({"ebb.dev/instance": "life-1", "ebb.dev/part": "output"});
     for namespace in [no, only] {
         let old = serde_json::from_value(json!({"metadata": {"name": "old", "labels": labels}})).unwrap();
         secrets(namespace).create(&PostParams::default(), &old).await.unwrap();
@@ -84,8 +84,8 @@ async fn released() {
     };
     let release = async |life: &str| world.ask(RelayRequest::Release { instance: life.to_owned() }).await;
     let refused = until("the right to look", async || match release("life-1").await {
-        Answer::Failed(why) if why.contains("cannot delete resource") => Some(why),
-        Answer::Failed(_) => None,
+        RelayResponse::Unavailable(why) if why.contains("cannot delete resource") => Some(why),
+        RelayResponse::Unavailable(_) => None,
         other => panic!("{other:?}"),
     });
     let why = refused.await;
@@ -97,9 +97,9 @@ async fn released() {
     for namespace in [no, only] {
         give(client, units, namespace, "units", json!(rights().units)).await;
     }
-    until("the rest to go", async || (release("life-1").await == Answer::Done).then_some(())).await;
+    until("the rest to go", async || (release("life-1").await == RelayResponse::Done).then_some(())).await;
     assert_eq!(left().await, ["ebb-output.theirs.1.0"]);
-    assert_eq!((release("life-2").await, left().await.len()), (Answer::Done, 0));
+    assert_eq!((release("life-2").await, left().await.len()), (RelayResponse::Done, 0));
     for namespace in [no, only, then] {
         namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Work as a control plane asks for it.
+//! A task as a control plane asks for it.
 
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_protocol::relay::{
@@ -8,18 +8,18 @@ use ebb_protocol::relay::{
 use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
 
-use crate::cluster::{BUSYBOX, RUNNER};
+use crate::cluster::{BUSYBOX, ENTRYPOINT};
 
 pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
     TaskId { unit: unit.to_owned(), attempt }
 }
 
-/// A work with these objects, to be called back by the token `UNIT.ATTEMPT`.
+/// A task with these objects, to be called back by the token `UNIT.ATTEMPT`.
 pub(crate) fn ensure(name: &TaskId, url: &str, work: ObjectTask) -> EnsureTask<ObjectTask> {
     EnsureTask {
         v: 1,
-        name: name.clone(),
-        not_after_ms: 60_000,
+        task: name.clone(),
+        valid_for_ms: 60_000,
         timeout_ms: 90_000,
         callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
         body: work,
@@ -45,7 +45,7 @@ impl ScriptJob {
             env: vec![],
             inputs: vec![],
             outputs: vec![],
-            deadline_ms: 80_000,
+            timeout_ms: 80_000,
             grace_ms: 1_000,
             log_tail: 64 << 10,
             folder: "/ebb-work".to_owned(),
@@ -73,7 +73,7 @@ impl ScriptJob {
                     "seccompProfile": {"type": "RuntimeDefault"},
                 },
                 "initContainers": [{
-                    "name": "ebb-install", "image": RUNNER, "securityContext": secured,
+                    "name": "ebb-install", "image": ENTRYPOINT, "securityContext": secured,
                     "command": ["/ebb-entrypoint", "install", "/ebb"],
                     "volumeMounts": [{"name": "ebb", "mountPath": "/ebb"}],
                 }],

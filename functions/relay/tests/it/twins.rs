@@ -1,34 +1,35 @@
-//! Two relays for one cluster and its namespaces, which nobody should have: each work runs once, and nothing stays.
+//! Two relays for one cluster and its namespaces, which nobody should have: each task runs once, and nothing stays.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{Answer, RelayRequest, TaskId, TaskState};
+use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::future::{join, join_all};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 
-use crate::fixture::{World, until};
-use crate::requests::{Script, name, token};
+use crate::fixture::{RelayFixture, until};
+use crate::requests::{ScriptJob, name, token};
 
-/// Works that one relay starts and the other cancels.
+/// Tasks that one relay starts and the other cancels.
 const TORN: u32 = 12;
 
-/// Both are asked for the same works at the same moment.
+/// Both are asked for the same tasks at the same moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn asked_for_the_same() {
-    let world = World::new("twins", &[]).await;
+    let world = RelayFixture::new("twins", &[]).await;
     let twin = world.twin().await;
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
-        let ensure =
-            async |of: &World| of.ensure(of.ensure_of(unit, Script::new(unit, &text).objects(unit))).await;
+        let ensure = async |of: &RelayFixture| {
+            of.ensure(of.ensure_of(unit, ScriptJob::new(unit, &text).objects(unit))).await
+        };
         let (one, other) = join(ensure(&world), ensure(&twin)).await;
         for answer in [one, other] {
-            assert!(matches!(answer, Answer::State(_)), "{answer:?}");
+            assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
         }
     }))
     .await;
@@ -55,17 +56,17 @@ async fn asked_for_the_same() {
 /// One is told to cancel what the other starts, sooner or later.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_cancels_what_the_other_starts() {
-    let world = World::new("torn", &[]).await;
+    let world = RelayFixture::new("torn", &[]).await;
     let twin = world.twin().await;
     let ensure = async |unit: &TaskId| {
         let begun = Instant::now();
-        world.ensure(world.ensure_of(unit, Script::new(unit, "sleep 1000").objects(unit))).await;
+        world.ensure(world.ensure_of(unit, ScriptJob::new(unit, "sleep 1000").objects(unit))).await;
         begun.elapsed()
     };
     let cancel = async |unit: &TaskId, after: Duration| {
         tokio::time::sleep(after).await;
         until("the tombstone", async || {
-            let state = twin.state(RelayRequest::Cancel { name: unit.clone(), grace_ms: 1_000 }).await;
+            let state = twin.state(RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 }).await;
             (state == TaskState::Tombstoned).then_some(())
         })
         .await;
@@ -84,19 +85,19 @@ async fn one_cancels_what_the_other_starts() {
     world.close().await;
 }
 
-/// One is asked for the first try, the other for the second.
+/// One is asked for the first attempt, the other for the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn asked_for_two_tries() {
-    let world = World::new("rivals", &[]).await;
+    let world = RelayFixture::new("rivals", &[]).await;
     let twin = world.twin().await;
     let units: Vec<_> = (0..6).map(|number| format!("unit-{number}")).collect();
     join_all(units.iter().map(async |unit| {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
-        let ensure = async |of: &World, name: &TaskId, text: &str| {
-            let request = of.ensure_of(name, Script::new(name, text).objects(name));
+        let ensure = async |of: &RelayFixture, name: &TaskId, text: &str| {
+            let request = of.ensure_of(name, ScriptJob::new(name, text).objects(name));
             until("an answer", async || match of.ensure(request.clone()).await {
-                Answer::State(state) => Some(state),
-                Answer::Failed(_) => None,
+                RelayResponse::State(state) => Some(state),
+                RelayResponse::Unavailable(_) => None,
                 other => panic!("{other:?}"),
             })
             .await

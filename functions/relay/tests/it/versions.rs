@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, pinned_kind};
 use serde_json::json;
 
-use crate::fixture::{World, until};
+use crate::fixture::{RelayFixture, until};
 use crate::requests::name;
 use crate::rights::{further, give};
 
@@ -17,7 +17,7 @@ use crate::rights::{further, give};
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_kind() {
     let of = |units: &str| format!("{units}.test.example");
-    let mut world = World::allowing("versions", &[], |units| {
+    let mut world = RelayFixture::allowing("versions", &[], |units| {
         json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}).to_string()
     })
     .await;
@@ -65,7 +65,7 @@ async fn of_a_kind() {
             ..ObjectTask::default()
         };
         let answer = world.ensure(world.ensure_of(unit, work)).await;
-        assert!(matches!(answer, ebb_protocol::relay::Answer::State(_)), "{answer:?}");
+        assert!(matches!(answer, ebb_protocol::relay::RelayResponse::State(_)), "{answer:?}");
     }
     for unit in [&known, &unknown] {
         assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded);
@@ -76,7 +76,7 @@ async fn of_a_kind() {
         (is_gone && pinned_kind(&world.client, &kind("v1")).await.is_err()).then_some(())
     })
     .await;
-    let remove = async |world: &World, unit: &str| {
+    let remove = async |world: &RelayFixture, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
         let work = ObjectTask {
             instance: "life-1".to_owned(),

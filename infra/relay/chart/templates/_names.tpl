@@ -15,13 +15,13 @@ ebb-relay:{{ .Release.Namespace }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{- /* What is allowed, with the namespace of units that name none. */ -}}
-{{- define "allowed" -}}
-{{- if hasKey .Values.allowed.namespaces .Release.Namespace }}{{ fail "the relay's own namespace is nobody's: take it out of allowed.namespaces" }}{{ end -}}
-{{- if eq .Values.units .Release.Namespace }}{{ fail "the relay's own namespace is nobody's: install it into another one than `units`" }}{{ end -}}
-{{- $allowed := deepCopy .Values.allowed -}}
-{{- if not (hasKey $allowed.namespaces .Values.units) }}{{ $_ := set $allowed.namespaces .Values.units list }}{{ end -}}
-{{- toYaml $allowed }}
+{{- /* The policy, with the namespace of units that name none. */ -}}
+{{- define "policy" -}}
+{{- if hasKey .Values.policy.namespaces .Release.Namespace }}{{ fail "the relay's own namespace holds no units: remove it from policy.namespaces" }}{{ end -}}
+{{- if eq .Values.unitNamespace .Release.Namespace }}{{ fail "the relay's own namespace holds no units: install it into another one than `unitNamespace`" }}{{ end -}}
+{{- $policy := deepCopy .Values.policy -}}
+{{- if not (hasKey $policy.namespaces .Values.unitNamespace) }}{{ $_ := set $policy.namespaces .Values.unitNamespace list }}{{ end -}}
+{{- toYaml $policy }}
 {{- end -}}
 
 {{- define "secret" -}}

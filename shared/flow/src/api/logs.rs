@@ -39,9 +39,7 @@ pub async fn log(
             Ok(TaskState::Running { log, pending, heartbeat_ms }) => {
                 Some(partial_log(log, pending, heartbeat_ms))
             }
-            Ok(TaskState::Waiting { before }) => {
-                Some(format!("it waits for its turn, after {before} others\n"))
-            }
+            Ok(TaskState::Queued { ahead }) => Some(format!("it is queued behind {ahead} others\n")),
             // Its result is on the way.
             Ok(TaskState::Ended(result)) => result.log,
             Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
@@ -63,15 +61,15 @@ pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> 
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
     match env.relay.get(run.cluster(at), &task_id(run, at, attempt)).await {
         Ok(TaskState::Running { pending, .. }) => pending,
-        Ok(TaskState::Waiting { before }) => Some(format!("its turn comes after {before} others")),
+        Ok(TaskState::Queued { ahead }) => Some(format!("it is queued behind {ahead} others")),
         _ => None,
     }
 }
 
-/// A heartbeat that is older than this is late, in milliseconds: runners send one every 15 s.
+/// A heartbeat that is older than this is late, in milliseconds: entrypoints send one every 15 s.
 const LATE_MS: u64 = 60_000;
 
-/// Returns what a script has printed so far, with what it waits for and a late heartbeat of its runner.
+/// Returns what a script has printed so far, with what it waits for and a late heartbeat of its entrypoint.
 fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
     let mut line = |text: String| {
         if !log.is_empty() && !log.ends_with('\n') {
@@ -84,7 +82,7 @@ fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u6
         line(format!("it waits: {why}"));
     }
     if let Some(millis) = heartbeat_ms.filter(|millis| *millis >= LATE_MS) {
-        line(format!("the last heartbeat of its runner came {} s ago", millis / 1000));
+        line(format!("the last heartbeat of its entrypoint came {} s ago", millis / 1000));
     }
     log
 }
@@ -103,7 +101,7 @@ mod tests {
                 "a",
                 Some("b"),
                 Some(LATE_MS),
-                "a\nit waits: b\nthe last heartbeat of its runner came 60 s ago\n",
+                "a\nit waits: b\nthe last heartbeat of its entrypoint came 60 s ago\n",
             ),
         ] {
             assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);

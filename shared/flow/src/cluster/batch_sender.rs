@@ -1,4 +1,4 @@
-//! A batch on its way to a relay, over HTTP or by mail.
+//! The transport of a batch to a relay: push over HTTP, or pull.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const MAX_SEPARATE: usize = 6;
 
 /// The outcome of a whole batch.
 enum BatchOutcome {
-    Answers(BatchResponse),
+    Responses(BatchResponse),
     /// The error holds for each verb.
     All(RelayError),
     /// The error is about one of the verbs, or about the size of all answers: a smaller batch may succeed.
@@ -60,7 +60,7 @@ impl BatchSender {
             let outcome = self.send_once(cluster, &batch, timeout).await;
             let left = timeout.saturating_sub(begun.elapsed());
             match outcome {
-                BatchOutcome::Answers(answers) => self.send_separately(cluster, batch, answers, left).await,
+                BatchOutcome::Responses(answers) => self.send_separately(cluster, batch, answers, left).await,
                 BatchOutcome::Parts(_) if count > 1 => {
                     let other = batch.requests.split_off(count / 2);
                     let halves = [batch.requests, other].map(|half| self.send_split(cluster, half, left));
@@ -171,7 +171,7 @@ fn batch_outcome(cluster: &ClusterConfig, outcome: ReplyOutcome) -> BatchOutcome
         ReplyOutcome::Response(answers) if answers.cluster != cluster.uid => {
             other(&format!(" ({})", ebb_protocol::limits::message(&answers.cluster)))
         }
-        ReplyOutcome::Response(answers) => BatchOutcome::Answers(answers),
+        ReplyOutcome::Response(answers) => BatchOutcome::Responses(answers),
         ReplyOutcome::Status { status: 409, .. } => other(""),
         ReplyOutcome::Status { status: status @ (400 | 413 | 422), message: said } => {
             BatchOutcome::Parts(RelayError::Refused(format!("it answered {status}: {said}")))
@@ -210,7 +210,7 @@ fn reply_for_each(answers: BatchResponse, count: usize) -> Vec<RelayReply> {
     let uid = answers.cluster;
     let one = |answer| match answer {
         RelayResponse::Refused(reason) => Err(RelayError::Refused(reason)),
-        RelayResponse::Failed(reason) => Err(RelayError::Busy(reason)),
+        RelayResponse::Unavailable(reason) => Err(RelayError::Busy(reason)),
         RelayResponse::TooLarge => {
             Err(RelayError::Busy("its answer is too large to be read with others".to_owned()))
         }

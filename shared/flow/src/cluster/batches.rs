@@ -42,13 +42,13 @@ impl BatchClass {
     /// `None`: the verb goes by itself.
     fn of(verb: &Verb) -> Option<Self> {
         match verb {
-            Verb::Ensure(request) if request.name.attempt == 1 => Some(Self::Start),
+            Verb::Ensure(request) if request.task.attempt == 1 => Some(Self::Start),
             Verb::Ensure(_) => Some(Self::Restart),
             Verb::Cancel { .. } => Some(Self::Cancel),
             Verb::Dequeue(_) => Some(Self::Dequeue),
             Verb::Get(_) => Some(Self::Get),
             Verb::Acknowledge(_) | Verb::Release { .. } => Some(Self::Notify),
-            Verb::Info | Verb::List { .. } | Verb::Delete(_) => None,
+            Verb::About | Verb::List { .. } | Verb::Delete(_) => None,
         }
     }
 

@@ -8,8 +8,8 @@ use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{ScriptTask, TaskId};
 use serde_json::{Value, json};
 
-/// Where the runner is copied to, and the script's own folder below it.
-const RUNNER: &str = "/ebb";
+/// The folder of the entrypoint, and of the script below it.
+const FOLDER: &str = "/ebb";
 /// The folder of [`super::script`]'s Secret.
 const INPUT: &str = "/ebb-in";
 /// The key of that Secret, a file in [`INPUT`].
@@ -18,7 +18,7 @@ pub(super) const SPEC: &str = "spec.json";
 pub(super) const MAIN: &str = "main";
 /// Characters of a name that is a label's value, too.
 const LONGEST_NAME: usize = 63;
-/// Seconds beside the runner's grace that the Job controller waits before it ends a pod that its relay has forgotten.
+/// Seconds beside the entrypoint's grace that the Job controller waits before it ends a pod that its relay has forgotten.
 const SLACK: u64 = 60;
 /// The user of the init container: any but root, for the folder that it writes to is everybody's.
 const NOBODY: u64 = 65532;
@@ -26,8 +26,8 @@ const NOBODY: u64 = 65532;
 /// How the pods of a cluster are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
-    /// An image whose `/ebb-entrypoint` is the runner.
-    pub runner_image: String,
+    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
     /// Between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
     pub user: PodUser,
@@ -44,15 +44,16 @@ pub enum PodUser {
     NonRoot,
 }
 
-/// The name of a try's Job and Secret: the same for the same try, and with a prefix that no author's object may have.
-pub(super) fn name(work: &TaskId) -> String {
-    let name = format!("{}{}-{}", ebb_podspec::RESERVED_PREFIX, work.unit, work.attempt);
+/// Returns the name of an attempt's Job and Secret: the same for the same attempt, and with a prefix that no author's object
+/// may have.
+pub(super) fn name(task: &TaskId) -> String {
+    let name = format!("{}{}-{}", ebb_podspec::RESERVED_PREFIX, task.unit, task.attempt);
     match name.len() > LONGEST_NAME {
         true => {
             format!(
                 "{}{}",
                 ebb_podspec::RESERVED_PREFIX,
-                short_digest(&[&work.unit, &work.attempt.to_string()], 32)
+                short_digest(&[&task.unit, &task.attempt.to_string()], 32)
             )
         }
         false => name,
@@ -77,7 +78,7 @@ pub(super) fn job(
         }
         None => base,
     };
-    // The runner and the relay keep the deadline; this is for a pod that neither of them ends.
+    // The entrypoint and the relay keep the deadline; this is for a pod that neither of them ends.
     let deadline = timeout_ms.div_ceil(1000).saturating_add(2 * pods.grace.as_secs()).saturating_add(SLACK);
     let mut metadata = json!({"name": named});
     if let Some(namespace) = &script.namespace {
@@ -88,7 +89,7 @@ pub(super) fn job(
         "kind": "Job",
         "metadata": metadata,
         "spec": {
-            "backoffLimit": 0, // Tries are counted by the unit.
+            "backoffLimit": 0, // The unit counts attempts.
             "activeDeadlineSeconds": deadline,
             "template": template,
         },
@@ -111,27 +112,27 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
             "automountServiceAccountToken": false,
             // A script's variables are those of its document, not the services of a namespace.
             "enableServiceLinks": false,
-            // The runner needs the grace twice at most: for the script, and to tell how it has ended.
+            // The entrypoint needs the grace twice at most: for the script, and to report its end.
             "terminationGracePeriodSeconds": 2 * pods.grace.as_secs() + 5,
             "securityContext": context,
             "initContainers": [{
                 "name": "ebb-install",
-                "image": pods.runner_image,
-                "command": [format!("/{PROGRAM_NAME}"), "install", RUNNER],
+                "image": pods.entrypoint_image,
+                "command": [format!("/{PROGRAM_NAME}"), "install", FOLDER],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
                 "securityContext": installing,
-                "volumeMounts": [{"name": "ebb-entrypoint", "mountPath": RUNNER}],
+                "volumeMounts": [{"name": "ebb-entrypoint", "mountPath": FOLDER}],
             }],
             "containers": [{
                 "name": MAIN,
                 "image": script.image,
-                "command": [format!("{RUNNER}/{PROGRAM_NAME}"), "run", "--spec", format!("{INPUT}/{SPEC}")],
+                "command": [format!("{FOLDER}/{PROGRAM_NAME}"), "run", "--spec", format!("{INPUT}/{SPEC}")],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
                 "securityContext": confined,
                 "volumeMounts": [
-                    {"name": "ebb-entrypoint", "mountPath": RUNNER},
+                    {"name": "ebb-entrypoint", "mountPath": FOLDER},
                     {"name": "ebb-in", "mountPath": INPUT, "readOnly": true},
                 ],
             }],
@@ -146,5 +147,5 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
 
 /// A folder for the script itself.
 pub(super) fn folder() -> String {
-    format!("{RUNNER}/script")
+    format!("{FOLDER}/script")
 }

@@ -1,4 +1,4 @@
-//! The post office: where relays that nobody reaches ask for their mail and bring the answers.
+//! The endpoint of relays that poll: they get their batches and deliver the responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use futures::StreamExt as _;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use crate::ports::Clock;
 
-/// Between two looks for mail, each one `Query`.
+/// The pause between two reads of the batch queue, each one `Query`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Answers that are kept at once.
+/// Replies that are stored at one time.
 const MAX_CONCURRENT: usize = 8;
 
 /// Serves the relays of clusters that poll.
@@ -28,16 +28,16 @@ pub struct PollEndpoint {
     clock: Arc<dyn Clock>,
 }
 
-/// Why a relay is not served.
+/// The reason why a poll is rejected.
 #[derive(Debug)]
 pub enum PollRejection {
-    /// It has not proven to be the relay of this cluster.
+    /// It is not signed by the relay of this cluster.
     Unauthenticated(String),
-    /// It is, and what it sends is no poll.
+    /// It is signed, and its body is no poll.
     Malformed(String),
-    /// It is the relay of another cluster than the one that is pinned, or one that is asked itself.
+    /// It comes from another cluster than the pinned one, or from a cluster with the push transport.
     Conflict(&'static str, String),
-    /// The mailbox does not answer.
+    /// The batch queue does not respond.
     Store(StoreError),
 }
 
@@ -48,22 +48,22 @@ impl From<StoreError> for PollRejection {
 }
 
 impl PollEndpoint {
-    /// Serves `clusters` from `mail`.
+    /// Serves `clusters` from `queue`.
     pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<dyn BatchQueue>, clock: Arc<dyn Clock>) -> Self {
         Self { clusters, queue, clock }
     }
 
-    /// Takes the answers of the relay of `cluster` from a body that [`Self::prove`] has checked. Then waits for mail, if the
-    /// relay asks for any and for as long as it asks.
+    /// Stores the replies of the relay of `cluster` from a body that [`Self::authenticate`] has checked. Then waits for
+    /// batches, if the relay wants any, for as long as it says.
     ///
     /// # Errors
-    /// [`PollRejection`]; answers may have been taken.
+    /// [`PollRejection`]; replies may have been stored.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
         let name = cluster.name.as_str();
         let poll: PollRequest =
             serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
         let too_many =
-            poll.held.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
+            poll.in_progress.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
         if poll.v != pull::VERSION || too_many {
             let why = format!(
                 "version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once",
@@ -77,17 +77,18 @@ impl PollEndpoint {
                 format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
             return Err(PollRejection::Conflict("wrong-cluster", why));
         }
-        let PollRequest { replies: answers, held, wait_ms, .. } = poll;
-        let taken = answers.into_iter().map(|reply| self.store_response(name, reply));
-        let mut taken = futures::stream::iter(taken).buffer_unordered(MAX_CONCURRENT);
-        while let Some(taken) = taken.next().await {
-            taken?;
+        let PollRequest { replies, in_progress, wait_ms, .. } = poll;
+        let stored = replies.into_iter().map(|reply| self.store_response(name, reply));
+        let mut stored = futures::stream::iter(stored).buffer_unordered(MAX_CONCURRENT);
+        while let Some(result) = stored.next().await {
+            result?;
         }
-        drop(taken);
+        drop(stored);
         match wait_ms {
             None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, batches: Vec::new() }),
             Some(wait) => {
-                self.wait_for_batches(name, &held, Duration::from_millis(wait.min(LONGEST_WAIT_MS))).await
+                self.wait_for_batches(name, &in_progress, Duration::from_millis(wait.min(LONGEST_WAIT_MS)))
+                    .await
             }
         }
     }
@@ -95,7 +96,7 @@ impl PollEndpoint {
     /// Returns the cluster of this name, whose relay polls and has signed the body.
     ///
     /// # Errors
-    /// [`PollRejection::Unauthenticated`]; [`PollRejection::Conflict`] for a cluster whose relay is asked at its URL.
+    /// [`PollRejection::Unauthenticated`]; [`PollRejection::Conflict`] for a cluster with the push transport.
     pub fn authenticate(
         &self,
         name: &str,
@@ -127,12 +128,13 @@ impl PollEndpoint {
             ReplyOutcome::Status { status, message: said } => {
                 ReplyOutcome::Status { status, message: message(&said) }
             }
-            answers => answers,
+            response => response,
         };
         // What was read from JSON can be written.
-        let answer = serde_json::to_vec(&outcome).unwrap_or_default();
-        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &answer).await? {
-            tracing::info!(cluster = name, id = message(&id), "nobody waits for this answer");
+        let response = serde_json::to_vec(&outcome).unwrap_or_default();
+        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await?
+        {
+            tracing::info!(cluster = name, id = message(&id), "no request waits for this response");
         }
         Ok(())
     }
@@ -140,20 +142,22 @@ impl PollEndpoint {
     async fn wait_for_batches(
         &self,
         name: &str,
-        held: &[String],
+        in_progress: &[String],
         wait: Duration,
     ) -> Result<PollResponse, PollRejection> {
         let begun = Instant::now();
-        let room = MAX_CONCURRENT_BATCHES.saturating_sub(held.len());
+        let room = MAX_CONCURRENT_BATCHES.saturating_sub(in_progress.len());
         loop {
-            let letters =
-                self.queue.pending_batches(name, self.clock.now(), held, room, MAX_BATCH_BYTES).await?;
+            let queued = self
+                .queue
+                .pending_batches(name, self.clock.now(), in_progress, room, MAX_BATCH_BYTES)
+                .await?;
             let waited = begun.elapsed();
-            if !letters.is_empty() || waited >= wait {
+            if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();
-                let mail = letters.into_iter().map(|letter| super::pull::sealed_batch(letter, now)).collect();
+                let batches = queued.into_iter().map(|batch| super::pull::sealed_batch(batch, now)).collect();
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Ok(PollResponse { v: pull::VERSION, waited_ms, batches: mail });
+                return Ok(PollResponse { v: pull::VERSION, waited_ms, batches });
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;
         }

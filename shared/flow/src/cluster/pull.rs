@@ -1,7 +1,7 @@
-//! Asking a relay that nobody reaches: the batch waits in the table until the relay fetches it, and so does its answer.
+//! The pull transport: a batch waits in the table until the relay polls for it, and so does its response.
 //!
-//! To whoever asks it is a request over HTTP that takes as long, and no answer is no answer: the relay may have got it. When
-//! the time is over the letter is taken back, so nothing is handed out later than a request could have arrived.
+//! To its caller it is a request over HTTP that takes as long. Without a response the relay may still have got the batch. At
+//! the timeout the batch is taken back, so that a relay gets none later than a request could have arrived.
 
 use std::time::{Duration, Instant};
 
@@ -17,20 +17,20 @@ use super::batch_sender::{BatchSender, encode_error};
 use super::registry::ClusterConfig;
 use crate::ports::RelayError;
 
-/// Between two looks for an answer: the first pause and the longest. Each is half as long again as the one before.
+/// The pauses between two reads of a response: the first and the longest. Each is half as long again as the one before.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_secs(2));
 
 impl BatchSender {
-    /// Puts a batch into the mailbox of a cluster and waits for the answer.
+    /// Queues a batch for a cluster and waits for the response.
     pub(super) async fn send_by_queue(
         &self,
         cluster: &ClusterConfig,
         batch: &Batch,
         timeout: Duration,
     ) -> Result<ReplyOutcome, RelayError> {
-        let letter = self.new_batch(cluster, batch, timeout)?;
-        let id = letter.id.clone();
-        self.queue.enqueue_batch(&cluster.name, &letter).await.map_err(|error| queue_error(&error))?;
+        let queued = self.new_batch(cluster, batch, timeout)?;
+        let id = queued.id.clone();
+        self.queue.enqueue_batch(&cluster.name, &queued).await.map_err(|error| queue_error(&error))?;
         let end = Instant::now() + timeout;
         let mut pause = PAUSE.0;
         loop {
@@ -44,11 +44,11 @@ impl BatchSender {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
                     if let Err(error) = self.queue.take_batch(&cluster.name, &id).await {
-                        tracing::info!(%error, "a letter stays until the table has outlived it");
+                        tracing::info!(%error, "a batch stays until the table removes it");
                     }
                     return parse_response(&answer);
                 }
-                Err(error) => tracing::info!(%error, "the answer is looked for again"),
+                Err(error) => tracing::info!(%error, "the response is read again"),
             }
         }
         match self.queue.take_batch(&cluster.name, &id).await.map_err(|error| queue_error(&error))? {
@@ -70,7 +70,7 @@ impl BatchSender {
         if body.len() > MAX_BATCH_BYTES {
             let (bytes, name) = (body.len(), &cluster.name);
             let why = format!(
-                "{bytes} bytes are asked for, and cluster {name}, which polls, takes {MAX_BATCH_BYTES} at once"
+                "the batch has {bytes} bytes, and cluster {name}, which polls, takes {MAX_BATCH_BYTES} at once"
             );
             return Err(RelayError::Refused(why));
         }
@@ -87,31 +87,32 @@ impl BatchSender {
     }
 }
 
-/// Milliseconds for which a batch is handed out: no longer than it is waited for, and than it may be acted on.
+/// Returns the milliseconds for which a relay can get a batch: until its timeout, or until its first request is not valid
+/// any more.
 fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
     let starts = batch.requests.iter().filter_map(|verb| match verb {
-        Verb::Ensure(request) => Some(request.not_after_ms),
+        Verb::Ensure(request) => Some(request.valid_for_ms),
         _ => None,
     });
     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    starts.min().map_or(timeout, |not_after| not_after.min(timeout))
+    starts.min().map_or(timeout, |valid_for| valid_for.min(timeout))
 }
 
 fn parse_response(answer: &[u8]) -> Result<ReplyOutcome, RelayError> {
     serde_json::from_slice(answer)
-        .map_err(|error| RelayError::Unreachable(format!("its answer cannot be read: {error}")))
+        .map_err(|error| RelayError::Unreachable(format!("its response cannot be read: {error}")))
 }
 
 fn queue_error(error: &StoreError) -> RelayError {
-    RelayError::Busy(format!("its mailbox does not answer: {error}"))
+    RelayError::Busy(format!("its batch queue does not respond: {error}"))
 }
 
-/// A letter as it is handed out.
-pub(super) fn sealed_batch(letter: QueuedBatch, now: Timestamp) -> SealedBatch {
+/// Returns a queued batch as a relay gets it.
+pub(super) fn sealed_batch(batch: QueuedBatch, now: Timestamp) -> SealedBatch {
     SealedBatch {
-        age_ms: now.since(letter.posted).0,
-        left_ms: letter.expires.since(now).0,
-        sealed: STANDARD.encode(&letter.body),
-        id: letter.id,
+        age_ms: now.since(batch.posted).0,
+        expires_in_ms: batch.expires.since(now).0,
+        ciphertext: STANDARD.encode(&batch.body),
+        id: batch.id,
     }
 }

@@ -27,8 +27,8 @@ pub struct ClusterConfig {
     pub keys: WebhookKeys,
     /// The uid of its namespace `kube-system`: the relay of another cluster is not believed.
     pub uid: String,
-    /// An image whose `/ebb-entrypoint` is the runner.
-    pub runner_image: String,
+    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    pub entrypoint_image: String,
     pub user: PodUser,
 }
 
@@ -93,7 +93,7 @@ impl ClusterRegistry {
                 }),
                 keys,
                 uid,
-                runner_image: written.entrypoint_image,
+                entrypoint_image: written.entrypoint_image,
                 user: if written.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
             };
             Ok((name, cluster))

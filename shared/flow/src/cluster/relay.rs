@@ -1,4 +1,4 @@
-//! The relays of clusters: asked over HTTP, or by mail where they are not reached.
+//! The relays of clusters, over HTTP or the batch queue of those that poll.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use super::script;
 use crate::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation};
 
-/// Asks the relay of the cluster that a unit names. What is asked of one cluster at the same time goes together.
+/// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to one cluster go together.
 pub struct ClusterRelay {
     sender: Arc<BatchSender>,
     batches: OpenBatches,
@@ -28,16 +28,16 @@ pub struct ClusterRelay {
 }
 
 impl ClusterRelay {
-    /// The relays of `clusters`, reached by `call`, or by `mail` if they poll.
+    /// The relays of `clusters`, reached by `call`, or by `queue` if they poll.
     pub fn new(
         clusters: Arc<ClusterRegistry>,
         call: Arc<dyn HttpCall>,
-        mail: Arc<dyn BatchQueue>,
+        queue: Arc<dyn BatchQueue>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn RandomSource>,
         grace: Duration,
     ) -> Self {
-        let sender = Arc::new(BatchSender { clusters, queue: mail, clock, random, call });
+        let sender = Arc::new(BatchSender { clusters, queue, clock, random, call });
         Self { sender, batches: OpenBatches::default(), grace, observations: Mutex::default() }
     }
 
@@ -64,7 +64,7 @@ impl ClusterRelay {
         }
     }
 
-    /// Notes whether there was an answer. One that helps outweighs others: they are about single works then.
+    /// Notes whether there was an answer. One that helps outweighs others: they are about single tasks then.
     fn observe(&self, cluster: &ClusterConfig, error: Option<&RelayError>) {
         let mut heard = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = heard.entry(cluster.name.clone());
@@ -76,7 +76,7 @@ impl ClusterRelay {
         }
     }
 
-    /// The state of work that may be there. A refusal says nothing of that: only that no such cluster is connected (any
+    /// Reads the state of a task that may exist. A refusal says nothing of that: only that no such cluster is connected (any
     /// more) is final.
     async fn task_state(&self, cluster: Option<&str>, verb: Verb) -> Result<TaskState, RelayError> {
         let found = self.named(cluster)?;
@@ -100,9 +100,9 @@ fn unexpected(answer: &RelayResponse) -> RelayError {
     let kind = match answer {
         RelayResponse::State(_) => "a state",
         RelayResponse::Done => "done",
-        RelayResponse::Info(_) => "what it is",
+        RelayResponse::About(_) => "what it is",
         RelayResponse::Listing(_) => "a list",
-        RelayResponse::Refused(_) | RelayResponse::Failed(_) | RelayResponse::TooLarge => "why not",
+        RelayResponse::Refused(_) | RelayResponse::Unavailable(_) | RelayResponse::TooLarge => "why not",
     };
     RelayError::Unreachable(format!("it answered with {kind}, which is no answer to what was asked"))
 }
@@ -111,8 +111,11 @@ fn unexpected(answer: &RelayResponse) -> RelayError {
 impl RelayClient for ClusterRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let found = self.named(cluster)?;
-        let pods =
-            PodSettings { runner_image: found.runner_image.clone(), grace: self.grace, user: found.user };
+        let pods = PodSettings {
+            entrypoint_image: found.entrypoint_image.clone(),
+            grace: self.grace,
+            user: found.user,
+        };
         let request =
             script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
         let state = self.state(cluster, Verb::Ensure(Box::new(request))).await;
@@ -127,7 +130,7 @@ impl RelayClient for ClusterRelay {
         grace: Duration,
     ) -> Result<TaskState, RelayError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.task_state(cluster, Verb::Cancel { name: name.clone(), grace_ms }).await
+        self.task_state(cluster, Verb::Cancel { task: name.clone(), grace_ms }).await
     }
 
     async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
@@ -142,8 +145,8 @@ impl RelayClient for ClusterRelay {
         self.expect_done(cluster, Verb::Acknowledge(name.clone())).await
     }
 
-    async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
-        self.expect_done(cluster, Verb::Release { instance: life.to_owned() }).await
+    async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
+        self.expect_done(cluster, Verb::Release { instance: instance.to_owned() }).await
     }
 
     fn clusters(&self) -> Vec<ConnectedCluster> {
@@ -165,8 +168,8 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(self.named(Some(cluster))?, Verb::Info).await? {
-            (RelayResponse::Info(about), uid) => Ok((about, uid)),
+        match self.request(self.named(Some(cluster))?, Verb::About).await? {
+            (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -175,7 +178,7 @@ impl RelayClient for ClusterRelay {
         let cluster = self.named(Some(cluster))?;
         match self.request(cluster, Verb::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
-                // Nobody may ask it for works for a long time.
+                // There may be no request for a task for a long time.
                 if listing.errors.is_empty() {
                     self.observe(cluster, None);
                 }
@@ -185,7 +188,7 @@ impl RelayClient for ClusterRelay {
         }
     }
 
-    async fn discard(&self, cluster: &str, name: &TaskId) -> Result<(), RelayError> {
+    async fn delete(&self, cluster: &str, name: &TaskId) -> Result<(), RelayError> {
         match self.request(self.named(Some(cluster))?, Verb::Delete(name.clone())).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),

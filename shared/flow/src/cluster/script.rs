@@ -1,4 +1,4 @@
-//! A script as objects of a cluster: a Job, and a Secret with what its runner reads.
+//! A script as objects of a cluster: a Job, and a Secret with the spec of its entrypoint.
 
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
@@ -13,7 +13,7 @@ use super::job::{self, MAIN, PodSettings, SPEC};
 /// Bytes that a Secret may hold.
 pub const MAX_SECRET: usize = 1 << 20;
 
-/// Why work cannot be sent to a cluster as it is written. For people.
+/// The reason why a script cannot be sent to a cluster. For people.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The pod template cannot be laid onto ours.
@@ -35,12 +35,12 @@ pub enum ScriptError {
 /// # Errors
 /// [`ScriptError`]: it will never be possible as it is written.
 pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
-    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work } = request;
-    let work = match work {
+    let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body } = request;
+    let body = match body {
         TaskBody::Objects(objects) => objects,
-        TaskBody::Script(script) => of_script(script, &name, timeout_ms, pods)?,
+        TaskBody::Script(script) => of_script(script, &task, timeout_ms, pods)?,
     };
-    Ok(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work })
+    Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body })
 }
 
 fn of_script(
@@ -66,7 +66,7 @@ fn of_script(
     })
 }
 
-/// What the runner reads. What only the cluster knows is `null` and filled in there.
+/// The spec of the entrypoint. What only the cluster knows is `null` and filled in there.
 fn document(
     script: ScriptTask,
     named: String,
@@ -93,7 +93,7 @@ fn document(
         env: script.env,
         inputs,
         outputs: script.outputs,
-        deadline_ms: timeout_ms,
+        timeout_ms,
         grace_ms: u64::try_from(pods.grace.as_millis()).unwrap_or(u64::MAX),
         log_tail: ebb_protocol::limits::LOG_TAIL,
         folder: job::folder(),

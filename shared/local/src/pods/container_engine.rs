@@ -15,13 +15,13 @@ use tokio::process::{Child, Command};
 use super::PodsError;
 use super::task_folder::TaskFolder;
 
-/// The folder of runner, spec and script in a container.
+/// The folder of entrypoint, spec and script in a container.
 pub(super) const FOLDER: &str = "/ebb";
-/// The runner's spec, below [`FOLDER`].
+/// The entrypoint's spec, below [`FOLDER`].
 const SPEC: &str = "spec.json";
 /// Labels: whose container it is, and of which work.
 const STATE_LABEL: &str = "dev.ebb.state";
-const TASK_LABEL: &str = "dev.ebb.work";
+const TASK_LABEL: &str = "dev.ebb.task";
 /// How long the engine may take for what it does at once.
 const ANSWER: Duration = Duration::from_secs(60);
 
@@ -32,8 +32,8 @@ pub struct ContainerEngine {
     program: String,
     /// The address of the engine; `None`: the default of the command.
     url: Option<String>,
-    /// The runner, a static program (`cargo xtask build entrypoint`) that is copied into every container.
-    pub(super) runner: PathBuf,
+    /// The entrypoint, a static program (`cargo xtask build entrypoint`) that is copied into every container.
+    pub(super) entrypoint: PathBuf,
 }
 
 /// Why a command failed: what it said.
@@ -63,15 +63,15 @@ pub(super) enum ContainerState {
 
 impl ContainerEngine {
     /// Finds the command whose engine answers, of `programs` (`docker`, `podman`) the first one. `url` says where the engine
-    /// is; `None`: where the command looks for it. `runner` is copied into every container.
+    /// is; `None`: where the command looks for it. `entrypoint` is copied into every container.
     ///
     /// # Errors
     /// [`PodsError::Containers`] with what each command said.
-    pub async fn find(programs: &[&str], url: Option<&str>, runner: PathBuf) -> Result<Self, PodsError> {
+    pub async fn find(programs: &[&str], url: Option<&str>, entrypoint: PathBuf) -> Result<Self, PodsError> {
         let mut said = Vec::new();
         for program in programs {
-            let (url, runner) = (url.map(str::to_owned), runner.clone());
-            let found = Self { program: (*program).to_owned(), url, runner };
+            let (url, entrypoint) = (url.map(str::to_owned), entrypoint.clone());
+            let found = Self { program: (*program).to_owned(), url, entrypoint };
             match found.ping().await {
                 Ok(()) => return Ok(found),
                 Err(error) => said.push(format!("{program}: {error}")),
@@ -85,25 +85,25 @@ impl ContainerEngine {
         self.ask(&["ps", "--quiet"]).await.map(drop)
     }
 
-    /// Makes the container of a work, with the runner and its spec in it; it does not run yet.
+    /// Makes the container of a work, with the entrypoint and its spec in it; it does not run yet.
     pub(super) async fn create(
         &self,
         work: &TaskFolder,
         image: &str,
-        runner: &[u8],
+        entrypoint: &[u8],
         spec: &[u8],
     ) -> Result<(), EngineError> {
         let (name, image) = (name(work), &*self.full(image));
         let state = format!("{STATE_LABEL}={}", digest(state(work)));
         let work = format!("{TASK_LABEL}={}", key(work));
-        let (entrypoint, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
+        let (program_path, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
         let made = ["create", "--name", &name, "--label", &state, "--label", &work, "--pull", "never"];
-        // As for processes: servers of this machine are where they are, our S3 and the runner's reports too. The log is
+        // As for processes: servers of this machine are where they are, our S3 and the entrypoint's reports too. The log is
         // kept by us.
-        let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &entrypoint, "--", image];
+        let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &program_path, "--", image];
         let started = ["run", "--spec", &spec_path];
         self.run(&[&made[..], &kept, &started].concat(), b"").await?;
-        let archive = archive(runner, spec).map_err(|error| EngineError(error.to_string()))?;
+        let archive = archive(entrypoint, spec).map_err(|error| EngineError(error.to_string()))?;
         self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
     }
 
@@ -251,7 +251,7 @@ pub(super) fn name(work: &TaskFolder) -> String {
 }
 
 /// What is put into a container, as tar. The folder is everybody's: images run as whom they like.
-fn archive(runner: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
+fn archive(entrypoint: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     let folder = FOLDER.trim_start_matches('/');
     let mut add = |path: String, kind: tar::EntryType, mode: u32, bytes: &[u8]| {
@@ -262,7 +262,7 @@ fn archive(runner: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
         archive.append_data(&mut header, path, bytes)
     };
     add(format!("{folder}/"), tar::EntryType::Directory, 0o1777, b"")?;
-    add(format!("{folder}/{PROGRAM_NAME}"), tar::EntryType::Regular, 0o755, runner)?;
+    add(format!("{folder}/{PROGRAM_NAME}"), tar::EntryType::Regular, 0o755, entrypoint)?;
     add(format!("{folder}/{SPEC}"), tar::EntryType::Regular, 0o444, spec)?;
     archive.into_inner()
 }

@@ -1,8 +1,8 @@
 //! A supervisor's script in a container instead of a process of its own.
 //!
-//! Flow: say `started` on disk; make the container with the runner in it, pulling its image if need be; carry what it
+//! Flow: say `started` on disk; make the container with the entrypoint in it, pulling its image if need be; carry what it
 //! prints; wait until it has ended, its time is over or it is cancelled. The start may take as long as the unit, and a
-//! cancellation ends it too. The runner reports how the script has ended to this process, over the loopback interface,
+//! cancellation ends it too. The entrypoint reports how the script has ended to this process, over the loopback interface,
 //! which containers share. The container goes when the result is on disk.
 
 use std::fs;
@@ -38,14 +38,14 @@ use super::{PodsError, folder, secrets};
 
 /// Between `SIGTERM` and `SIGKILL` of a script, unless who cancels it is less patient.
 const GRACE: Duration = Duration::from_secs(10);
-/// After the deadline, which the runner keeps, until we end it.
+/// After the deadline, which the entrypoint keeps, until we end it.
 const DEADLINE_SLACK: Duration = Duration::from_secs(30);
 /// Between two looks at the folder.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Between two looks at the container whose command runs, and whose command has ended.
 const INSPECT: Duration = Duration::from_secs(10);
 const INSPECT_ENDED: Duration = Duration::from_millis(100);
-/// How long the last of the log may take on its way, and a report of a runner that has exited.
+/// How long the last of the log may take on its way, and a report of an entrypoint that has exited.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long the removal of a container may take whose start was given up.
 const REMOVAL: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ impl ContainerError {
     }
 }
 
-/// The command that a container runs by, what carries what it prints, and the runner's reports.
+/// The command that a container runs by, what carries what it prints, and the entrypoint's reports.
 struct RunningContainer {
     command: Child,
     carried: JoinHandle<()>,
@@ -153,10 +153,10 @@ impl ContainerTask<'_> {
         containers: &ContainerEngine,
     ) -> Result<Result<RunningContainer, ContainerError>, PodsError> {
         let broken = |error| PodsError::io(&self.work.folder, error);
-        let runner = match fs::read(&containers.runner) {
-            Ok(runner) => runner,
+        let entrypoint = match fs::read(&containers.entrypoint) {
+            Ok(entrypoint) => entrypoint,
             Err(error) => {
-                let text = format!("the runner, {}: {error}", containers.runner.display());
+                let text = format!("the entrypoint, {}: {error}", containers.entrypoint.display());
                 return Ok(Err(ContainerError(ReasonCode::NotStartable, text)));
             }
         };
@@ -176,7 +176,7 @@ impl ContainerTask<'_> {
         let reports = serve(listener, token);
         folder::write_whole(&self.work.started(), b"")?;
         let log = LogWriter::create(&self.work.folder).map_err(broken)?;
-        if let Err(trouble) = self.create(containers, &runner, &spec).await {
+        if let Err(trouble) = self.create(containers, &entrypoint, &spec).await {
             return Ok(Err(trouble));
         }
         let (output, input) = io::pipe().map_err(broken)?;
@@ -189,11 +189,11 @@ impl ContainerTask<'_> {
     async fn create(
         &self,
         containers: &ContainerEngine,
-        runner: &[u8],
+        entrypoint: &[u8],
         spec: &[u8],
     ) -> Result<(), ContainerError> {
         let image = &self.request.body.image;
-        let Err(first) = containers.create(self.work, image, runner, spec).await else { return Ok(()) };
+        let Err(first) = containers.create(self.work, image, entrypoint, spec).await else { return Ok(()) };
         containers.ping().await.map_err(ContainerError::lost("no containers can be had"))?;
         let unmade = ContainerError::lost("the container cannot be made");
         if containers.has(image).await {
@@ -202,10 +202,10 @@ impl ContainerTask<'_> {
         containers.pull(image).await.map_err(|error| {
             ContainerError(ReasonCode::ImagePull, format!("the image {image:?} cannot be had: {error}"))
         })?;
-        containers.create(self.work, image, runner, spec).await.map_err(unmade)
+        containers.create(self.work, image, entrypoint, spec).await.map_err(unmade)
     }
 
-    /// What the runner reads.
+    /// What the entrypoint reads.
     fn spec(&self, relay: RelayAddress) -> Result<Vec<u8>, String> {
         let script = &self.request.body;
         let mut inputs = Vec::with_capacity(script.inputs.len());
@@ -221,7 +221,7 @@ impl ContainerTask<'_> {
             env: env.collect(),
             inputs,
             outputs: script.outputs.clone(),
-            deadline_ms: self.request.timeout_ms,
+            timeout_ms: self.request.timeout_ms,
             grace_ms: u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX),
             log_tail: LOG_TAIL,
             folder: format!("{FOLDER}/script"),
@@ -310,7 +310,7 @@ impl ContainerTask<'_> {
         let mut result = ended.result;
         result.secrets.clear();
         for (output, text) in ended.sensitive {
-            match store_output(self.around, &self.request.name, &output, &text) {
+            match store_output(self.around, &self.request.task, &output, &text) {
                 Ok(kept) => drop(result.secrets.insert(output, kept)),
                 Err(why) => {
                     let message = format!("output {output:?} cannot be kept: {why}");
@@ -321,7 +321,7 @@ impl ContainerTask<'_> {
         result
     }
 
-    /// The known end of a container whose runner has reported nothing.
+    /// The known end of a container whose entrypoint has reported nothing.
     fn unreported_result(&self, sight: ContainerState, is_late: bool) -> Callback {
         let lost = |message: &str| Callback::failed(ReasonCode::Lost, message);
         match sight {
@@ -364,7 +364,7 @@ async fn forward_output(mut output: pipe::Receiver, mut log: LogWriter) {
     }
 }
 
-/// Takes the runner's reports.
+/// Takes the entrypoint's reports.
 fn serve(listener: TcpListener, token: String) -> ReportReceiver {
     let (send, reports) = mpsc::unbounded_channel();
     let known = Arc::new((format!("Bearer {token}"), send));

@@ -44,12 +44,12 @@ pub async fn run_once(
     let kept =
         tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
-    let name = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
+    let task = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
     let run = OneOffGuard { work: TaskFolder { folder: kept.keep() } };
     let request = EnsureTask {
         v: 1,
-        name,
-        not_after_ms: u64::MAX,
+        task,
+        valid_for_ms: u64::MAX,
         timeout_ms: u64::try_from(once.timeout.as_millis()).unwrap_or(u64::MAX),
         callback: CallbackEndpoint { url: String::new(), token: String::new(), installation: String::new() },
         body: once.script,

@@ -195,7 +195,7 @@ impl RelayClient for LocalRelay {
                 request.v
             )));
         }
-        check(&request.name)?;
+        check(&request.task)?;
         let Some(request) = request.into_script() else {
             return Err(RelayError::Refused("objects need a cluster, and this machine has none".to_owned()));
         };
@@ -239,7 +239,7 @@ impl RelayShared {
     }
 
     async fn ensure(self: &Arc<Self>, request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
-        let name = request.name.clone();
+        let name = request.task.clone();
         let received = StoredRequest { at_ms: supervisor::now_ms(), request };
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
         let work = self.task_folder(&name);
@@ -467,7 +467,7 @@ fn check(name: &TaskId) -> Result<(), RelayError> {
         return Err(RelayError::Refused(format!("{shown:?} is no DNS label")));
     }
     if name.attempt == 0 {
-        return Err(RelayError::Refused("tries count from 1".to_owned()));
+        return Err(RelayError::Refused("attempts count from 1".to_owned()));
     }
     Ok(())
 }

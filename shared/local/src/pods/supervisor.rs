@@ -102,7 +102,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     if work.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
     }
-    if now_ms() > received.at_ms.saturating_add(request.not_after_ms) {
+    if now_ms() > received.at_ms.saturating_add(request.valid_for_ms) {
         return Ok(failed(
             ReasonCode::Lost,
             "the script could not be started within the time allowed for that",
@@ -132,7 +132,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut result = match end.failure(request.timeout_ms, "the supervisor") {
         None => outputs::collect(
-            &request.name,
+            &request.task,
             &request.body.outputs,
             &prepared.outputs,
             &work.root(),

@@ -49,14 +49,14 @@ pub(super) struct BackendHandle {
 }
 
 /// Opens what runs the units. `state` is for what processes leave, the functions listen at `listen`, `options` are for
-/// processes, their `call` for all that is on this machine; relays that poll are asked by `mail`, and a child ends when
+/// processes, their `call` for all that is on this machine; relays that poll are reached by `queue`, and a child ends when
 /// `stopped` says so.
 pub(super) async fn open(
     units: &UnitBackend,
     state: &Path,
     listen: IpAddr,
     options: LocalRelayOptions,
-    mail: Arc<dyn BatchQueue>,
+    queue: Arc<dyn BatchQueue>,
     stopped: watch::Receiver<bool>,
 ) -> Result<BackendHandle, StackError> {
     match units {
@@ -73,12 +73,12 @@ pub(super) async fn open(
         UnitBackend::Cluster(cluster) => {
             let opened = kubernetes::open(cluster, listen, stopped).await;
             let (clusters, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-            Ok(remote_backend(Arc::new(clusters), options.call, mail, Some(task)))
+            Ok(remote_backend(Arc::new(clusters), options.call, queue, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
             let (clusters, call) =
                 remote_clusters(relays).map_err(StackError::part("what asks the relays"))?;
-            Ok(remote_backend(Arc::new(clusters), call, mail, None))
+            Ok(remote_backend(Arc::new(clusters), call, queue, None))
         }
     }
 }
@@ -86,11 +86,11 @@ pub(super) async fn open(
 fn remote_backend(
     clusters: Arc<ClusterRegistry>,
     call: Arc<dyn HttpCall>,
-    mail: Arc<dyn BatchQueue>,
+    queue: Arc<dyn BatchQueue>,
     task: Option<JoinHandle<()>>,
 ) -> BackendHandle {
     let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-    let relay = ClusterRelay::new(clusters.clone(), call, mail, clock, random, GRACE);
+    let relay = ClusterRelay::new(clusters.clone(), call, queue, clock, random, GRACE);
     BackendHandle { relay: Arc::new(relay), clusters, processes: None, task }
 }
 

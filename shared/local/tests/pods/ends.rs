@@ -12,7 +12,7 @@ pub(crate) async fn exit_codes() {
     let world = PodsFixture::new();
     for (code, attempt) in [(0, 1), (1, 2), (7, 3), (255, 4)] {
         let mut request = sh(&format!("echo said; echo so >&2; exit {code}"));
-        request.name.attempt = attempt;
+        request.task.attempt = attempt;
         let result = world.run(request).await;
         assert_eq!(result.log.as_deref(), Some("said\nso\n"));
         assert!(result.duration_ms.is_some());
@@ -64,7 +64,7 @@ pub(crate) async fn daemons_die() {
 pub(crate) async fn not_after_is_kept() {
     let world = PodsFixture::new();
     let mut request = sh("echo ran");
-    request.not_after_ms = 0;
+    request.valid_for_ms = 0;
     // The request is stored and a process started in between: that takes longer than no time at all.
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
@@ -79,9 +79,9 @@ pub(crate) async fn long_log() {
     let log = result.log.unwrap();
     assert!(log.len() <= LOG_TAIL && log.len() > LOG_TAIL - 10);
     assert!(log.ends_with("last\n"));
-    let whole = String::from_utf8(world.relay.log(&request.name).unwrap()).unwrap();
+    let whole = String::from_utf8(world.relay.log(&request.task).unwrap()).unwrap();
     assert!(whole.starts_with("first\n") && whole.contains(" bytes left out …]\n"));
-    let files = std::fs::read_dir(world.folder(&request.name)).unwrap();
+    let files = std::fs::read_dir(world.folder(&request.task)).unwrap();
     let kept: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     assert!(kept < 2_000_000, "{kept}");
 }
@@ -90,14 +90,14 @@ pub(crate) async fn last_line() {
     let world = PodsFixture::new();
     let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
     world.ensure(request.clone()).await;
-    world.prints(&request.name, "done").await;
-    assert_eq!(world.relay.last_line(&request.name).unwrap(), "done");
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
+    world.prints(&request.task, "done").await;
+    assert_eq!(world.relay.last_line(&request.task).unwrap(), "done");
+    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
 
     let mut request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'");
-    request.name.attempt = 2;
+    request.task.attempt = 2;
     world.run(request.clone()).await;
-    assert_eq!(world.relay.last_line(&request.name).unwrap(), "two 20%");
+    assert_eq!(world.relay.last_line(&request.task).unwrap(), "two 20%");
     assert_eq!(world.relay.last_line(&name("other", 1)), None);
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn not_startable() {
             .enumerate()
     {
         let mut request = request(text);
-        request.name.attempt = attempt as u32 + 1;
+        request.task.attempt = attempt as u32 + 1;
         let result = world.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::NotStartable);
         assert!(reason(&result).message.contains(expected), "{result:?}");
@@ -120,13 +120,13 @@ pub(crate) async fn cancel_kills() {
     let world = PodsFixture::new();
     let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
     world.ensure(request.clone()).await;
-    let log = world.prints(&request.name, "\n").await;
-    assert_eq!(world.cancel(&request.name, Duration::from_millis(50)).await, TaskState::Tombstoned);
+    let log = world.prints(&request.task, "\n").await;
+    assert_eq!(world.cancel(&request.task, Duration::from_millis(50)).await, TaskState::Tombstoned);
     for pid in log.split_whitespace() {
         assert!(!lives(pid));
     }
     assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
+    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     // Nobody is told of it.
     assert!(world.control.requests.lock().unwrap().is_empty());
 }
@@ -135,9 +135,9 @@ pub(crate) async fn cancel_with_grace() {
     let world = PodsFixture::new();
     let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
     world.ensure(request.clone()).await;
-    world.prints(&request.name, "up").await;
-    assert_eq!(world.cancel(&request.name, PATIENCE).await, TaskState::Tombstoned);
-    let log = String::from_utf8(world.relay.log(&request.name).unwrap()).unwrap();
+    world.prints(&request.task, "up").await;
+    assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
+    let log = String::from_utf8(world.relay.log(&request.task).unwrap()).unwrap();
     assert!(log.contains("tidying"), "{log}");
 }
 
@@ -145,17 +145,17 @@ pub(crate) async fn cancel_of_the_ended() {
     let world = PodsFixture::new();
     let request = sh("exit 4");
     let result = world.run(request.clone()).await;
-    assert_eq!(world.cancel(&request.name, PATIENCE).await, TaskState::Ended(Box::new(result)));
+    assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
 
     // Whoever comes to a good end when asked to end has done its work.
     let mut request = with_outputs(
         sh("trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done"),
         &[("x", "/out/x")],
     );
-    request.name.attempt = 2;
+    request.task.attempt = 2;
     world.ensure(request.clone()).await;
-    world.prints(&request.name, "up").await;
-    match world.cancel(&request.name, PATIENCE).await {
+    world.prints(&request.task, "up").await;
+    match world.cancel(&request.task, PATIENCE).await {
         TaskState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
         other => panic!("{other:?}"),
     }

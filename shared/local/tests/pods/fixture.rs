@@ -75,7 +75,7 @@ impl PodsFixture {
 
     /// Starts it and waits for its end.
     pub(crate) async fn run(&self, request: EnsureTask<ScriptTask>) -> Callback {
-        let name = request.name.clone();
+        let name = request.task.clone();
         self.ensure(request).await;
         self.ended(&name).await
     }
@@ -83,7 +83,7 @@ impl PodsFixture {
     pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
         eventually("the end of the work", async || match self.relay.get(None, name).await.unwrap() {
             TaskState::Ended(result) => Some(*result),
-            TaskState::Running { .. } | TaskState::Waiting { .. } => None,
+            TaskState::Running { .. } | TaskState::Queued { .. } => None,
             other => panic!("{other:?}"),
         })
         .await
@@ -127,8 +127,8 @@ pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {
 pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
     EnsureTask {
         v: 1,
-        name: name("run-0", 1),
-        not_after_ms: 600_000,
+        task: name("run-0", 1),
+        valid_for_ms: 600_000,
         timeout_ms: 600_000,
         callback: CallbackEndpoint {
             url: URL.to_owned(),

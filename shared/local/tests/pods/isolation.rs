@@ -50,9 +50,9 @@ pub(crate) async fn same_paths_at_once() {
     let mut names = Vec::new();
     for who in ["a", "b", "c"] {
         let mut request = with_outputs(sh(script), &[("shared", "/out/shared"), ("seen", "/out/seen")]);
-        request.name.unit = format!("unit-{who}");
+        request.task.unit = format!("unit-{who}");
         request.body.env = vec![("WHO".to_owned(), who.to_owned())];
-        names.push((who, request.name.clone()));
+        names.push((who, request.task.clone()));
         world.ensure(request).await;
     }
     for (who, name) in names {
@@ -78,7 +78,7 @@ pub(crate) async fn nothing_left_on_the_host() {
     let result = world.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(root(), before);
-    assert!(!world.folder(&request.name).join("root").exists());
+    assert!(!world.folder(&request.task).join("root").exists());
 }
 
 /// A declared file is private, its neighbours are the machine's.
@@ -130,10 +130,10 @@ pub(crate) async fn interpreters() {
         }
         attempt += 1;
         let mut request = with_outputs(request(text), &[("x", "/out/x")]);
-        request.name.attempt = attempt;
+        request.task.attempt = attempt;
         let result = world.run(request.clone()).await;
         assert_eq!(output(&result, "x"), "ok", "{interpreter}");
-        let again = world.cancel(&request.name, Duration::ZERO).await;
+        let again = world.cancel(&request.task, Duration::ZERO).await;
         assert_eq!(again, TaskState::Ended(Box::new(result)));
     }
     assert!(attempt > 0);

@@ -33,11 +33,11 @@ pub(crate) async fn ensure_is_idempotent() {
     let request = counted(&file, "sleep 0.3");
     assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
     assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
-    let result = world.ended(&request.name).await;
+    let result = world.ended(&request.task).await;
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the first callback", async || (sent() == 1).then_some(())).await;
     // The same name with other words is the same work.
-    let other = EnsureTask { name: request.name.clone(), ..counted(&file, "exit 9") };
+    let other = EnsureTask { task: request.task.clone(), ..counted(&file, "exit 9") };
     assert_eq!(world.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
     eventually("the callback once more", async || (sent() == 2).then_some(())).await;
     assert_eq!(runs(&file), 1);
@@ -63,7 +63,7 @@ pub(crate) async fn many_at_once() {
     for answer in all.collect::<Vec<_>>() {
         assert!(matches!(answer.await.unwrap().unwrap(), TaskState::Running { .. } | TaskState::Ended(_)));
     }
-    assert_eq!(world.ended(&request.name).await.status, CallbackStatus::Succeeded);
+    assert_eq!(world.ended(&request.task).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
@@ -71,13 +71,13 @@ pub(crate) async fn cancel_before_ensure() {
     let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "");
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Unknown);
-    assert_eq!(world.cancel(&request.name, Duration::ZERO).await, TaskState::Tombstoned);
+    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
     // The next try is another matter.
     let mut next = request.clone();
-    next.name.attempt = 2;
+    next.task.attempt = 2;
     assert_eq!(world.run(next).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
@@ -87,13 +87,13 @@ pub(crate) async fn higher_tries_replace_lower() {
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
     world.ensure(first.clone()).await;
-    world.prints(&first.name, "up").await;
+    world.prints(&first.task, "up").await;
     let mut third = counted(&file, &format!("! kill -0 $(head -n1 {})", file.display()));
-    third.name.attempt = 3;
+    third.task.attempt = 3;
     assert_eq!(world.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
     let mut second = first.clone();
-    second.name.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), TaskState::Tombstoned);
+    second.task.attempt = 2;
+    assert_eq!(world.relay.get(None, &second.task).await.unwrap(), TaskState::Tombstoned);
     assert_eq!(world.ensure(second).await, TaskState::Tombstoned);
     assert_eq!(world.ensure(first).await, TaskState::Tombstoned);
     assert_eq!(runs(&file), 2);
@@ -104,8 +104,8 @@ pub(crate) async fn cancel_races_ensure() {
     for round in 0..8 {
         let file = counts.path().join(format!("runs-{round}"));
         let mut request = counted(&file, "sleep 1000");
-        request.name.unit = format!("round-{round}");
-        let name = request.name.clone();
+        request.task.unit = format!("round-{round}");
+        let name = request.task.clone();
         let relay = world.relay.clone();
         let ensure = tokio::spawn(async move { relay.ensure(None, request.into()).await.unwrap() });
         let state = world.cancel(&name, Duration::ZERO).await;
@@ -124,16 +124,16 @@ pub(crate) async fn callbacks_until_taken() {
         vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Ok(204)];
     let request = sh("");
     world.run(request.clone()).await;
-    let taken = world.folder(&request.name).join("taken");
+    let taken = world.folder(&request.task).join("taken");
     eventually("the result is taken", async || taken.exists().then_some(())).await;
     assert_eq!(world.control.requests.lock().unwrap().len(), 4);
 
     // 4xx is an answer too.
     *world.control.answers.lock().unwrap() = vec![Ok(410)];
     let mut request = sh("");
-    request.name.attempt = 2;
+    request.task.attempt = 2;
     world.run(request.clone()).await;
-    let taken = world.folder(&request.name).join("taken");
+    let taken = world.folder(&request.task).join("taken");
     eventually("the result is refused", async || taken.exists().then_some(())).await;
     assert_eq!(world.control.requests.lock().unwrap().len(), 5);
 
@@ -141,7 +141,7 @@ pub(crate) async fn callbacks_until_taken() {
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(world.state.path(), options(control.clone())).unwrap();
     let mut request = sh("");
-    request.name.attempt = 3;
+    request.task.attempt = 3;
     again.ensure(None, request.into()).await.unwrap();
     eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
@@ -151,16 +151,16 @@ pub(crate) async fn acknowledge_and_prune() {
     *world.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let request = sh("echo kept");
     let result = world.run(request.clone()).await;
-    world.relay.acknowledge(None, &request.name).await.unwrap();
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Ended(Box::new(result)));
-    assert_eq!(world.relay.log(&request.name).unwrap(), b"kept\n");
+    world.relay.acknowledge(None, &request.task).await.unwrap();
+    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Ended(Box::new(result)));
+    assert_eq!(world.relay.log(&request.task).unwrap(), b"kept\n");
     assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // Not before the supervisor has gone too.
     eventually("the folder goes", async || {
         (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())
     })
     .await;
-    assert_eq!(world.relay.get(None, &request.name).await.unwrap(), TaskState::Unknown);
+    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);
 }
 
@@ -168,12 +168,12 @@ pub(crate) async fn refused() {
     let world = PodsFixture::new();
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
-        request.name.unit = unit.to_owned();
+        request.task.unit = unit.to_owned();
         let answer = world.relay.ensure(None, request.into()).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
     let mut request = sh("");
-    request.name.attempt = 0;
+    request.task.attempt = 0;
     assert!(matches!(world.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
     let mut request = sh("");
     request.v = 2;

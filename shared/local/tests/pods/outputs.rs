@@ -24,7 +24,7 @@ pub(crate) async fn not_files() {
     {
         let path = if attempt == 3 { "/out/passwd" } else { "/out/a" };
         let mut request = with_outputs(sh(make), &[("a", path)]);
-        request.name.attempt = attempt as u32 + 1;
+        request.task.attempt = attempt as u32 + 1;
         let result = world.run(request).await;
         assert!(reason(&result).message.contains(expected), "{make}: {result:?}");
     }
@@ -57,7 +57,7 @@ pub(crate) async fn too_large() {
         let names = ["a", "b", "c", "d", "e"].map(|name| (name, format!("/out/{name}")));
         let outputs: Vec<_> = names.iter().map(|(name, path)| (*name, path.as_str())).collect();
         let mut request = with_outputs(sh(&make), if attempt < 2 { &outputs[..2] } else { &outputs });
-        request.name.attempt = attempt as u32 + 1;
+        request.task.attempt = attempt as u32 + 1;
         let result = world.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::OutputTooLarge);
         assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
@@ -71,7 +71,7 @@ pub(crate) async fn released() {
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
         let mut request = with_outputs(sh("printf canary-out >/out/x"), &[("x", "/out/x")]);
-        request.name.unit = unit.to_owned();
+        request.task.unit = unit.to_owned();
         request.body.outputs[0].sensitive = true;
         assert_eq!(world.run(request).await.status, CallbackStatus::Succeeded);
     }
@@ -125,7 +125,7 @@ pub(crate) async fn sensitive() {
     }
 
     let mut request = sh("");
-    request.name.attempt = 2;
+    request.task.attempt = 2;
     request.body.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);
@@ -194,7 +194,7 @@ pub(crate) async fn unusable_inputs() {
     .enumerate()
     {
         let mut request = sh("echo ran");
-        request.name.attempt = attempt as u32 + 1;
+        request.task.attempt = attempt as u32 + 1;
         request.body.inputs = vec![bad];
         let result = world.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::NotStartable);

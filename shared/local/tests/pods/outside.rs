@@ -59,10 +59,10 @@ pub(crate) async fn supervisor_killed() {
     let world = PodsFixture::new();
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
     world.ensure(request.clone()).await;
-    let log = world.prints(&request.name, "up").await;
-    let log = if log.split_whitespace().count() < 4 { world.prints(&request.name, " ").await } else { log };
-    kill(&fs::read_to_string(world.folder(&request.name).join("pid")).unwrap());
-    let result = world.ended(&request.name).await;
+    let log = world.prints(&request.task, "up").await;
+    let log = if log.split_whitespace().count() < 4 { world.prints(&request.task, " ").await } else { log };
+    kill(&fs::read_to_string(world.folder(&request.task).join("pid")).unwrap());
+    let result = world.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(result.log.unwrap().contains("up"));
     for pid in log.split_whitespace().filter(|word| *word != "up") {
@@ -82,11 +82,11 @@ pub(crate) async fn supervisor_asked_to_end() {
             "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
         );
         let mut request = with_outputs(sh(&text), &[("x", "/out/x")]);
-        request.name.attempt = attempt;
+        request.task.attempt = attempt;
         world.ensure(request.clone()).await;
-        world.prints(&request.name, "up").await;
-        send("-TERM", &fs::read_to_string(world.folder(&request.name).join("pid")).unwrap());
-        let result = world.ended(&request.name).await;
+        world.prints(&request.task, "up").await;
+        send("-TERM", &fs::read_to_string(world.folder(&request.task).join("pid")).unwrap());
+        let result = world.ended(&request.task).await;
         let log = result.log.as_deref().unwrap_or_default();
         assert!(log.ends_with("tidying\n"), "{log}");
         if code == 0 {
@@ -105,10 +105,10 @@ pub(crate) async fn children_without_environment_die() {
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
                       until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
     world.ensure(request.clone()).await;
-    let log = world.prints(&request.name, "up").await;
+    let log = world.prints(&request.task, "up").await;
     let child = log.split_whitespace().next().unwrap().to_owned();
-    fs::write(world.folder(&request.name).join("root/tmp/go"), b"").unwrap();
-    let result = world.ended(&request.name).await;
+    fs::write(world.folder(&request.task).join("root/tmp/go"), b"").unwrap();
+    let result = world.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(!lives(&child), "{child}");
 }
@@ -119,7 +119,7 @@ pub(crate) async fn stopped_supervisor_at_the_deadline() {
     let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
     request.timeout_ms = 300;
     world.ensure(request.clone()).await;
-    let result = world.ended(&request.name).await;
+    let result = world.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Timeout, "{result:?}");
     let log = result.log.unwrap_or_default();
     assert!(log.split_whitespace().next().is_none_or(|pid| !lives(pid)), "{log}");
@@ -137,7 +137,7 @@ pub(crate) async fn stopped_supervisor_and_a_cancel() {
     })
     .await;
     let grace = std::time::Duration::from_secs(3600);
-    assert_eq!(world.cancel(&request.name, grace).await, TaskState::Tombstoned);
+    assert_eq!(world.cancel(&request.task, grace).await, TaskState::Tombstoned);
     assert!(!lives(&pid), "{pid}");
 }
 
@@ -147,12 +147,12 @@ pub(crate) async fn owner_killed() {
     let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let open = gate.path().join("open");
     let mut done = with_outputs(sh("printf early >/out/x"), &[("x", "/out/x")]);
-    done.name.unit = "early".to_owned();
+    done.task.unit = "early".to_owned();
     let mut running = with_outputs(
         sh(&format!("until [ -e {} ]; do sleep 0.02; done; printf late >/out/x", open.display())),
         &[("x", "/out/x")],
     );
-    running.name.unit = "late".to_owned();
+    running.task.unit = "late".to_owned();
     let asked = serde_json::to_string(&[&done, &running]).unwrap();
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args([OWN, state.path().to_str().unwrap(), &asked])
@@ -169,13 +169,13 @@ pub(crate) async fn owner_killed() {
     owner.wait().unwrap();
 
     let world = PodsFixture::in_folder(state);
-    assert!(matches!(world.relay.get(None, &running.name).await.unwrap(), TaskState::Running { .. }));
+    assert!(matches!(world.relay.get(None, &running.task).await.unwrap(), TaskState::Running { .. }));
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the early callback", async || (sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
     eventually("the late callback", async || (sent() == 2).then_some(())).await;
-    assert_eq!(output(&world.ended(&done.name).await, "x"), "early");
-    assert_eq!(output(&world.ended(&running.name).await, "x"), "late");
+    assert_eq!(output(&world.ended(&done.task).await, "x"), "early");
+    assert_eq!(output(&world.ended(&running.task).await, "x"), "late");
 }
 
 /// A crash between the request on disk and the start of the supervisor; and one before the request.
@@ -195,9 +195,9 @@ pub(crate) async fn crash_before_the_start() {
     fs::create_dir(state.path().join("pods/run-0/2")).unwrap();
 
     let world = PodsFixture::in_folder(state);
-    assert_eq!(world.ended(&request.name).await.log.as_deref(), Some("ran\n"));
+    assert_eq!(world.ended(&request.task).await.log.as_deref(), Some("ran\n"));
     let mut second = request.clone();
-    second.name.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.name).await.unwrap(), TaskState::Unknown);
+    second.task.attempt = 2;
+    assert_eq!(world.relay.get(None, &second.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(world.run(second).await.status, CallbackStatus::Succeeded);
 }

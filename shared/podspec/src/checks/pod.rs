@@ -56,7 +56,7 @@ pub(super) fn check(
     for list in ["initContainers", "containers"] {
         for (at, item) in items(spec, list, path) {
             container::check(item, &at, report);
-            if allowed.level == PodSecurityLevel::Restricted {
+            if allowed.pod_security_level == PodSecurityLevel::Restricted {
                 security::restricted(item, &spec["securityContext"], &at, report);
             }
         }

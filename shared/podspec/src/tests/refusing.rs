@@ -17,7 +17,7 @@ fn allowed(level: PodSecurityLevel) -> ClusterPolicy {
         "secrets": ["ebb-out-own"],
     }))
     .expect("an allow-list");
-    allowed.level = level;
+    allowed.pod_security_level = level;
     allowed
 }
 
@@ -266,7 +266,7 @@ fn the_restricted_level() {
     ] {
         assert_eq!(pod(of_pod, of_container), [wanted], "{of_pod} {of_container}");
     }
-    assert_eq!(ClusterPolicy::default().level, PodSecurityLevel::Restricted);
+    assert_eq!(ClusterPolicy::default().pod_security_level, PodSecurityLevel::Restricted);
 }
 
 #[test]

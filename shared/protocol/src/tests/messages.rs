@@ -120,8 +120,8 @@ fn reason_codes() {
 fn relay_messages() {
     let ensure = EnsureTask {
         v: 1,
-        name: TaskId { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
-        not_after_ms: 45_000,
+        task: TaskId { unit: "k3j2h4q5w6e7r3t2-1-pre-start-7".to_owned(), attempt: 2 },
+        valid_for_ms: 45_000,
         timeout_ms: 300_000,
         callback: CallbackEndpoint {
             url: "https://ebb.example.org/v1/callbacks".to_owned(),
@@ -157,7 +157,7 @@ fn relay_messages() {
     };
     ignores_unknown_fields(&ensure);
     golden!("ensure", ensure.clone());
-    let EnsureTask { v, name, not_after_ms, timeout_ms, callback, .. } = ensure;
+    let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, .. } = ensure;
     let value = |name: &str, from, sensitive| ObjectOutput { name: name.to_owned(), from, sensitive };
     let password =
         ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
@@ -189,18 +189,18 @@ fn relay_messages() {
     let ended =
         ObjectTask { until: TaskCompletion::Ended { container: "main".to_owned() }, ..ObjectTask::default() };
     let other = TaskId { unit: "a-1".to_owned(), attempt: 1 };
-    let asked = |work| {
-        let (name, callback) = (name.clone(), callback.clone());
-        RelayRequest::Ensure(Box::new(EnsureTask { v, name, not_after_ms, timeout_ms, callback, body: work }))
+    let ensure = |body| {
+        let (task, callback) = (task.clone(), callback.clone());
+        RelayRequest::Ensure(Box::new(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body }))
     };
     let requests = vec![
-        asked(objects),
-        asked(ended),
+        ensure(objects),
+        ensure(ended),
         RelayRequest::Get(other.clone()),
-        RelayRequest::Cancel { name: other.clone(), grace_ms: 10_000 },
+        RelayRequest::Cancel { task: other.clone(), grace_ms: 10_000 },
         RelayRequest::Acknowledge(other.clone()),
         RelayRequest::Release { instance: "k3j2h4q5w6e7r3t2".to_owned() },
-        RelayRequest::Info,
+        RelayRequest::About,
         RelayRequest::List { after: None },
         RelayRequest::List { after: Some("records:x".to_owned()) },
         RelayRequest::Delete(other.clone()),
@@ -210,7 +210,7 @@ fn relay_messages() {
     golden!("batch", batch.clone());
     let late = batch.after(Duration::from_millis(45_001));
     let RelayRequest::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
-    assert_eq!((late.not_after_ms, late.timeout_ms), (0, 254_999));
+    assert_eq!((late.valid_for_ms, late.timeout_ms), (0, 254_999));
     let object = ObjectSummary {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
@@ -219,52 +219,53 @@ fn relay_messages() {
         uid: "9d2b".to_owned(),
         labelled: true,
     };
-    let listed = TaskSummary {
-        name: other,
-        phase: "taken".to_owned(),
+    let summary = TaskSummary {
+        task: other,
+        phase: "acknowledged".to_owned(),
         instance: "a".to_owned(),
         callback: "https://ebb.example.org/v1/callbacks".to_owned(),
         installation: "k3j2h4q5w6e7r3t2".to_owned(),
         age_ms: 7,
         objects: vec![object.clone()],
     };
-    let stranger = UnmanagedObject { unit: "b-1".to_owned(), age_ms: 8, object };
+    let unmanaged = UnmanagedObject { unit: "b-1".to_owned(), age_ms: 8, object };
     let listing = ClusterListing {
-        tasks: vec![listed],
-        unmanaged: vec![stranger],
+        tasks: vec![summary],
+        unmanaged: vec![unmanaged],
         errors: vec!["Pod: forbidden".to_owned()],
-        next: Some("strangers".to_owned()),
+        next_token: Some("unmanaged".to_owned()),
     };
     ignores_unknown_fields(&listing);
     let about = RelayInfo { version: "0.1.0".to_owned(), up_ms: 9, tasks: 3 };
     ignores_unknown_fields(&about);
-    let answers = vec![
+    let responses = vec![
         RelayResponse::State(TaskState::Tombstoned),
         RelayResponse::Done,
         RelayResponse::Refused("no such kind".to_owned()),
-        RelayResponse::Failed("busy".to_owned()),
+        RelayResponse::Unavailable("busy".to_owned()),
         RelayResponse::TooLarge,
-        RelayResponse::Info(about),
+        RelayResponse::About(about),
         RelayResponse::Listing(listing),
     ];
-    let answers = BatchResponse { v, cluster: "8c1a".to_owned(), responses: answers };
-    golden!("answers", answers.clone());
+    let response = BatchResponse { v, cluster: "8c1a".to_owned(), responses };
+    golden!("answers", response.clone());
     let reply = |id: &str, outcome| QueuedReply { id: id.to_owned(), outcome };
     let status = ReplyOutcome::Status { status: 409, message: "another cluster".to_owned() };
     let poll = PollRequest {
         v,
         cluster: "8c1a".to_owned(),
         wait_ms: Some(20_000),
-        held: vec!["0-1".to_owned()],
+        in_progress: vec!["0-1".to_owned()],
         replies: vec![
-            reply("0-2", ReplyOutcome::Response(BatchResponse { responses: vec![], ..answers })),
+            reply("0-2", ReplyOutcome::Response(BatchResponse { responses: vec![], ..response })),
             reply("0-3", status),
         ],
     };
     ignores_unknown_fields(&poll);
     golden!("poll", poll);
-    let mail = SealedBatch { id: "0-4".to_owned(), age_ms: 1, left_ms: 2, sealed: "c2VhbGVk".to_owned() };
-    let post = PollResponse { v, waited_ms: 3, batches: vec![mail] };
+    let sealed =
+        SealedBatch { id: "0-4".to_owned(), age_ms: 1, expires_in_ms: 2, ciphertext: "c2VhbGVk".to_owned() };
+    let post = PollResponse { v, waited_ms: 3, batches: vec![sealed] };
     ignores_unknown_fields(&post);
     golden!("post", post);
     let ended = TaskState::Ended(Box::new(Callback::new(CallbackStatus::Succeeded)));

@@ -90,8 +90,8 @@ fn ensure(name: &TaskId, token: &str) -> RelayRequest {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}});
     RelayRequest::Ensure(Box::new(EnsureTask {
         v: VERSION,
-        name: name.clone(),
-        not_after_ms: 60_000,
+        task: name.clone(),
+        valid_for_ms: 60_000,
         timeout_ms: 90_000,
         callback: CallbackEndpoint {
             url: "http://127.0.0.1:1/".to_owned(),
@@ -102,14 +102,14 @@ fn ensure(name: &TaskId, token: &str) -> RelayRequest {
     }))
 }
 
-/// A work whose object was never asked for cannot come to be, whichever callback it has: nothing has to be waited for.
+/// A task whose object was never asked for cannot come to be, whichever callback it has: nothing has to be waited for.
 #[tokio::test]
 async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
     let server = Arc::new(FakeApiServer::default());
     let settings = RelaySettings {
         policy: serde_json::from_value(json!({"namespaces": {"units": []}, "kinds": ["ConfigMap"]})).unwrap(),
         callback_hosts: ["127.0.0.1".to_owned()].into(),
-        max_in_flight: Duration::from_secs(3600),
+        api_server_request_timeout: Duration::from_secs(3600),
         ..RelaySettings::new("relay", "units", "http://127.0.0.1:1")
     };
     let relay = Relay::open(client(&server), settings).await.unwrap();
@@ -127,8 +127,8 @@ async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
     };
     assert!(begun.is_err());
     let again = ask(ensure(&name, "second")).await;
-    assert!(matches!(&again, RelayResponse::Failed(why) if why.contains("as planned")), "{again:?}");
+    assert!(matches!(&again, RelayResponse::Unavailable(why) if why.contains("as planned")), "{again:?}");
     server.fails.store(false, SeqCst);
-    let cancelled = ask(RelayRequest::Cancel { name, grace_ms: 0 }).await;
+    let cancelled = ask(RelayRequest::Cancel { task: name, grace_ms: 0 }).await;
     assert!(matches!(cancelled, RelayResponse::State(TaskState::Tombstoned)), "{cancelled:?}");
 }

@@ -1,7 +1,7 @@
-//! Letters: `mail#CLUSTER` / `ID`.
+//! Queued batches: `batch#CLUSTER` / `ID`.
 //!
-//! When it was posted is in `at`, until when it is handed out in `end`; its body in `b` or, by its key in the bucket, in `o`;
-//! the answer in `ab` or `ao`. The table removes what everybody has forgotten.
+//! `at` is the time at which a batch was queued, `end` that at which it expires. Its body is in `b` or, by its key in the
+//! bucket, in `o`; the response in `rb` or `ro`. The table removes batches that were not taken back.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
@@ -14,17 +14,17 @@ use crate::meter::CapacityKind;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
-/// How long the table keeps what nobody has taken back: longer than anything is under way.
+/// How long the table keeps a batch that was not taken back: longer than any request is in transit.
 const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
 
-/// A letter as the table has it.
+/// A queued batch as the table has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BatchItem {
     pub(crate) id: String,
     pub(crate) posted: Timestamp,
     pub(crate) ends: Timestamp,
     pub(crate) body: BodyStorage,
-    pub(crate) answer: Option<BodyStorage>,
+    pub(crate) response: Option<BodyStorage>,
 }
 
 fn attribute(inline: &str, object: &str, body: &BodyStorage) -> (String, AttributeValue) {
@@ -49,24 +49,24 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
         posted: reader.time("at")?,
         ends: reader.time("end")?,
         body: body(&reader, "b", "o")?.ok_or_else(|| reader.broken("neither b nor o"))?,
-        answer: body(&reader, "ab", "ao")?,
+        response: body(&reader, "rb", "ro")?,
     })
 }
 
 impl DynamoTable {
-    pub(crate) async fn put_batch_item(&self, cluster: &str, letter: &BatchItem) -> StoreResult<()> {
+    pub(crate) async fn put_batch_item(&self, cluster: &str, batch: &BatchItem) -> StoreResult<()> {
         self.put(Item::from([
             ("pk".to_owned(), text(key::batch_queue(cluster))),
-            ("sk".to_owned(), text(&letter.id)),
-            ("at".to_owned(), number(letter.posted.0)),
-            ("end".to_owned(), number(letter.ends.0)),
-            (TableSpec::TTL.to_owned(), number(letter.ends.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
-            attribute("b", "o", &letter.body),
+            ("sk".to_owned(), text(&batch.id)),
+            ("at".to_owned(), number(batch.posted.0)),
+            ("end".to_owned(), number(batch.ends.0)),
+            (TableSpec::TTL.to_owned(), number(batch.ends.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
+            attribute("b", "o", &batch.body),
         ]))
         .await
     }
 
-    /// Lists letters of a cluster, the oldest first. Gives at most `limit`, and where the next ones begin.
+    /// Lists the batches of a cluster, the oldest first: at most `limit`, and where the next page begins.
     pub(crate) async fn list_batch_items(
         &self,
         cluster: &str,
@@ -82,8 +82,8 @@ impl DynamoTable {
             .limit(limit)
             .set_exclusive_start_key(from);
         let (items, next) = self.page(query).await?;
-        let letters = items.iter().map(|item| read("Query", item)).collect::<StoreResult<_>>()?;
-        Ok((letters, next))
+        let batches = items.iter().map(|item| read("Query", item)).collect::<StoreResult<_>>()?;
+        Ok((batches, next))
     }
 
     pub(crate) async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
@@ -95,22 +95,22 @@ impl DynamoTable {
         &self,
         cluster: &str,
         id: &str,
-        answer: &BodyStorage,
+        response: &BodyStorage,
     ) -> StoreResult<bool> {
-        let (name, value) = attribute("ab", "ao", answer);
+        let (name, value) = attribute("rb", "ro", response);
         let request = self
             .client
             .update_item()
             .update_expression("SET #a = :a")
             .condition_expression(
-                "attribute_exists(pk) AND attribute_not_exists(ab) AND attribute_not_exists(ao)",
+                "attribute_exists(pk) AND attribute_not_exists(rb) AND attribute_not_exists(ro)",
             )
             .expression_attribute_names("#a", name)
             .expression_attribute_values(":a", value);
         self.update_if((&key::batch_queue(cluster), id), request).await
     }
 
-    /// The letter as it was.
+    /// Returns the batch as it was.
     pub(crate) async fn delete_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
         let request = self
             .client
@@ -120,9 +120,9 @@ impl DynamoTable {
             .key("sk", text(id))
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
-        let item = answer.attributes.filter(|item| !item.is_empty());
+        let output = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.answered("DeleteItem", CapacityKind::Write, output.consumed_capacity.as_slice());
+        let item = output.attributes.filter(|item| !item.is_empty());
         self.written(item.as_ref().map_or(0, item_size), 0);
         item.map(|item| read("DeleteItem", &item)).transpose()
     }

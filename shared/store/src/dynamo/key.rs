@@ -77,7 +77,7 @@ pub(crate) fn expires(due: Timestamp) -> String {
 }
 
 pub(crate) fn batch_queue(cluster: &str) -> String {
-    format!("mail#{}", encode(cluster))
+    format!("batch#{}", encode(cluster))
 }
 
 /// The partition of the item with the next orphan scan and the outage of each cluster.

@@ -1,7 +1,7 @@
 //! The operations over DynamoDB.
 //!
 //! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, the removal times of the data of instances in `expiry`, letters in `mail`, the state of clusters in `clusters`,
+//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, the removal times of the data of instances in `expiry`, queued batches in `batch_queue`, the state of clusters in `clusters`,
 //! and marks of what works in `marks`. Reads of the table itself are strongly consistent.
 //!
 //! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an

@@ -8,27 +8,34 @@ use super::fixture::StoreFixture;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-fn letter(id: &str, ends: u64, size: usize) -> QueuedBatch {
+fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
     QueuedBatch { id: id.into(), posted: NOW, expires: Timestamp(NOW.0 + ends), body: vec![7; size] }
 }
 
 impl StoreFixture {
-    async fn mail(&self, cluster: &str, at: u64, held: &[&str], limit: usize, bytes: usize) -> Vec<String> {
-        let held: Vec<String> = held.iter().map(|&id| id.to_owned()).collect();
+    async fn pending(
+        &self,
+        cluster: &str,
+        at: u64,
+        in_progress: &[&str],
+        limit: usize,
+        bytes: usize,
+    ) -> Vec<String> {
+        let in_progress: Vec<String> = in_progress.iter().map(|&id| id.to_owned()).collect();
         let now = Timestamp(NOW.0 + at);
-        let found = self.store.pending_batches(cluster, now, &held, limit, bytes).await.unwrap();
-        found.into_iter().map(|letter| letter.id).collect()
+        let found = self.store.pending_batches(cluster, now, &in_progress, limit, bytes).await.unwrap();
+        found.into_iter().map(|batch| batch.id).collect()
     }
 }
 
-pub(super) async fn letters_wait_until_they_are_answered_taken_or_over(world: StoreFixture) {
+pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(world: StoreFixture) {
     let store = &world.store;
-    for letter in [letter("b", 20, 10), letter("a", 10, 10), letter("c", 30, 10)] {
-        store.enqueue_batch("eu", &letter).await.unwrap();
+    for queued in [batch("b", 20, 10), batch("a", 10, 10), batch("c", 30, 10)] {
+        store.enqueue_batch("eu", &queued).await.unwrap();
     }
-    store.enqueue_batch("eu#1", &letter("a", 30, 10)).await.unwrap();
+    store.enqueue_batch("eu#1", &batch("a", 30, 10)).await.unwrap();
     let all = usize::MAX;
-    for (at, held, limit, bytes, expected) in [
+    for (at, in_progress, limit, bytes, expected) in [
         (0, &[][..], 9, all, &["a", "b", "c"][..]),
         (0, &[], 2, all, &["a", "b"]),
         (0, &[], 9, 25, &["a", "b"]),
@@ -38,10 +45,14 @@ pub(super) async fn letters_wait_until_they_are_answered_taken_or_over(world: St
         (10, &[], 9, all, &["b", "c"]),
         (30, &[], 9, all, &[]),
     ] {
-        assert_eq!(world.mail("eu", at, held, limit, bytes).await, expected, "{at} {held:?} {limit} {bytes}");
+        assert_eq!(
+            world.pending("eu", at, in_progress, limit, bytes).await,
+            expected,
+            "{at} {in_progress:?} {limit} {bytes}"
+        );
     }
-    assert_eq!(world.mail("eu#1", 0, &[], 9, all).await, ["a"]);
-    assert_eq!(world.mail("us", 0, &[], 9, all).await, [""; 0]);
+    assert_eq!(world.pending("eu#1", 0, &[], 9, all).await, ["a"]);
+    assert_eq!(world.pending("us", 0, &[], 9, all).await, [""; 0]);
 
     assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
     assert!(store.put_reply("eu", "a", b"first").await.unwrap());
@@ -49,41 +60,41 @@ pub(super) async fn letters_wait_until_they_are_answered_taken_or_over(world: St
     // Nobody's, another cluster's.
     assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
     assert!(!store.put_reply("us", "b", b"x").await.unwrap());
-    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["b", "c"]);
+    assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
     assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
     // What was taken back is nobody's, and cannot be answered.
     assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
     assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
-    assert_eq!(world.mail("eu", 0, &[], 9, all).await, ["c"]);
-    assert!(world.item("mail#eu", "b").await.is_none());
-    assert!(world.item("mail#eu", "c").await.unwrap()["ttl"].is_n());
+    assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["c"]);
+    assert!(world.item("batch#eu", "b").await.is_none());
+    assert!(world.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }
 
-pub(super) async fn large_letters_and_answers_are_in_the_bucket_until_they_are_taken(world: StoreFixture) {
+pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are_taken(world: StoreFixture) {
     let store = &world.store;
     for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
         let id = size.to_string();
-        let (body, answer) = (format!("mail/eu/{id}"), format!("mail/eu/{id}.answer"));
-        store.enqueue_batch("eu", &letter(&id, 10, size)).await.unwrap();
+        let (body, response) = (format!("batches/eu/{id}"), format!("batches/eu/{id}.response"));
+        store.enqueue_batch("eu", &batch(&id, 10, size)).await.unwrap();
         let found = store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
-        assert_eq!(found, [letter(&id, 10, size)]);
+        assert_eq!(found, [batch(&id, 10, size)]);
         assert!(store.put_reply("eu", &id, &vec![8; size]).await.unwrap());
         assert_eq!(store.get_object(&body).await.unwrap().is_some(), in_bucket, "{size}");
-        assert_eq!(store.get_object(&answer).await.unwrap().is_some(), in_bucket, "{size}");
+        assert_eq!(store.get_object(&response).await.unwrap().is_some(), in_bucket, "{size}");
         assert_eq!(store.take_batch("eu", &id).await.unwrap(), Some(vec![8; size]));
-        for key in [&body, &answer] {
+        for key in [&body, &response] {
             assert_eq!(store.get_object(key).await.unwrap(), None, "{key}");
         }
     }
     // Nothing is kept for what nobody waits for.
     assert!(!store.put_reply("eu", "x", &vec![8; 2 * BATCH_INLINE]).await.unwrap());
-    assert_eq!(store.get_object("mail/eu/x.answer").await.unwrap(), None);
+    assert_eq!(store.get_object("batches/eu/x.response").await.unwrap(), None);
 }
 
 /// What stands in the documentation of costs.
-pub(super) async fn a_question_by_mail_is_three_writes(world: StoreFixture) {
+pub(super) async fn a_queued_batch_is_three_writes(world: StoreFixture) {
     let store = &world.store;
     world.meter.take();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
@@ -91,7 +102,7 @@ pub(super) async fn a_question_by_mail_is_three_writes(world: StoreFixture) {
     // DynamoDB Local reports none for what finds nothing.
     assert!(idle.read_units <= 1.0, "{idle:?}");
     assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
-    store.enqueue_batch("eu", &letter("a", 10, 300)).await.unwrap();
+    store.enqueue_batch("eu", &batch("a", 10, 300)).await.unwrap();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
     store.put_reply("eu", "a", &[8; 300]).await.unwrap();
     store.read_reply("eu", "a").await.unwrap();
@@ -101,31 +112,31 @@ pub(super) async fn a_question_by_mail_is_three_writes(world: StoreFixture) {
     assert_eq!((asked.requests, asked.read_units, asked.write_units), (requests.into(), 2.0, 3.0));
 }
 
-/// Relays look twice a second, however many letters wait.
-pub(super) async fn a_look_for_letters_reads_no_more_than_it_needs(world: StoreFixture) {
+/// Relays look twice a second, however many batches wait.
+pub(super) async fn a_poll_reads_no_more_than_it_needs(world: StoreFixture) {
     let store = &world.store;
     for number in 0..230 {
-        store.enqueue_batch("eu", &letter(&format!("{number:03}"), 10, 900)).await.unwrap();
+        store.enqueue_batch("eu", &batch(&format!("{number:03}"), 10, 900)).await.unwrap();
     }
     let of =
         |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
     world.meter.take();
-    assert_eq!(world.mail("eu", 0, &[], 64, usize::MAX).await, of(0..64));
+    assert_eq!(world.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
     let look = world.meter.take();
     assert_eq!(look.requests, [("Query", 1)].into());
     assert!(look.read_units <= 32.0, "{look:?}");
-    assert_eq!(world.mail("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
+    assert_eq!(world.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
     assert_eq!(world.meter.take().requests, [].into());
-    // A look finds the mail behind that which is answered or held.
+    // A poll finds the batches behind those that are answered or in progress.
     for id in of(0..120) {
         store.put_reply("eu", &id, b"done").await.unwrap();
     }
-    let held = of(120..180);
-    let held: Vec<&str> = held.iter().map(String::as_str).collect();
+    let in_progress = of(120..180);
+    let in_progress: Vec<&str> = in_progress.iter().map(String::as_str).collect();
     world.meter.take();
-    assert_eq!(world.mail("eu", 0, &held, 4, usize::MAX).await, of(180..184));
+    assert_eq!(world.pending("eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
     assert_eq!(world.meter.take().requests, [("Query", 2)].into());
-    assert_eq!(world.mail("eu", 0, &held, 64, usize::MAX).await, of(180..230));
+    assert_eq!(world.pending("eu", 0, &in_progress, 64, usize::MAX).await, of(180..230));
 }
 
 pub(super) async fn a_scan_is_claimed_once(world: StoreFixture) {

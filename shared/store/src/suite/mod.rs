@@ -140,10 +140,10 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             moves_whose_reply_is_lost_are_made_once,
             documents_whose_reply_is_lost_are_kept_once;
         batch_queue:
-            letters_wait_until_they_are_answered_taken_or_over,
-            large_letters_and_answers_are_in_the_bucket_until_they_are_taken,
-            a_question_by_mail_is_three_writes,
-            a_look_for_letters_reads_no_more_than_it_needs,
+            batches_wait_until_they_are_answered_taken_or_expired,
+            large_batches_and_responses_are_in_the_bucket_until_they_are_taken,
+            a_queued_batch_is_three_writes,
+            a_poll_reads_no_more_than_it_needs,
             a_scan_is_claimed_once,
             an_outage_is_recorded_until_it_ends;
         model:

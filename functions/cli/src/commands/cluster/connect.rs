@@ -12,32 +12,32 @@ use crate::output::{self, OutputArgs};
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
 
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("direction").required(true).args(["poll", "relay"]))]
+#[command(group = clap::ArgGroup::new("direction").required(true).args(["push_url", "pull_url"]))]
 pub(crate) struct ClusterConnectArgs {
     /// The cluster, by the name that documents have for it; `default` is that of documents that name none
     #[arg(value_parser = label)]
     name: String,
-    /// The URL by which the control plane will reach the relay; --poll is usual
+    /// The URL at which the control plane will reach the relay; --pull-url is usual
     #[arg(long, value_name = "URL")]
-    relay: Option<Url>,
-    /// Instead, the URL of the control plane's api: the relay asks there, and nobody has to reach it
+    push_url: Option<Url>,
+    /// Instead, the URL of the control plane's API: the relay polls it, and needs no inbound connections
     #[arg(long, value_name = "URL")]
-    poll: Option<Url>,
+    pull_url: Option<Url>,
     /// The URL at which the control plane takes callbacks
     #[arg(long, value_name = "URL")]
-    control_plane: Url,
+    callback_url: Url,
     /// The relay's image
     #[arg(long, value_parser = image)]
     image: String,
-    /// An image with the runner of scripts, as /ebb-entrypoint
+    /// An image with the entrypoint of scripts, as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", value_parser = image)]
-    runner_image: String,
+    entrypoint_image: String,
     /// The namespace of the relay and its records, where nothing else belongs
     #[arg(long, default_value = "ebb-relay", value_parser = label)]
     namespace: String,
     /// The namespace of units that name none
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
-    units: String,
+    unit_namespace: String,
     /// The uid of the cluster's namespace kube-system, as printed by
     /// `kubectl get namespace kube-system --output=jsonpath={.metadata.uid}`
     #[arg(long, value_parser = uid)]
@@ -71,30 +71,30 @@ impl ClusterConnectArgs {
     }
 
     fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection, CliError> {
-        if self.namespace == self.units {
+        if self.namespace == self.unit_namespace {
             return Err(CliError::broken(
-                "--namespace and --units are two namespaces: the relay's own is nobody's",
+                "--namespace and --unit-namespace are two namespaces: the relay's own holds no units",
             ));
         }
-        if let Some(relay) = &self.relay {
-            server(relay, "--relay")?;
+        if let Some(url) = &self.push_url {
+            server(url, "--push-url")?;
         }
-        let (poll, poll_port) = match &self.poll {
-            Some(url) => (url.as_str().trim_end_matches('/'), server(url, "--poll")?.1.to_string()),
+        let (pull_url, pull_port) = match &self.pull_url {
+            Some(url) => (url.as_str().trim_end_matches('/'), server(url, "--pull-url")?.1.to_string()),
             None => ("", String::new()),
         };
-        let (host, port) = server(&self.control_plane, "--control-plane")?;
+        let (host, port) = server(&self.callback_url, "--callback-url")?;
         let secret = secret.reveal();
         // No place is a part of a later one. Numbers come first, because names and secrets may have digits.
         let port = port.to_string();
-        let poll_port = if poll_port.is_empty() { port.clone() } else { poll_port };
+        let pull_port = if pull_port.is_empty() { port.clone() } else { pull_port };
         let places = [
-            ("https://api-of-control-plane:44444", poll),
-            ("44444", &*poll_port),
+            ("https://api-of-control-plane:44444", pull_url),
+            ("44444", &*pull_port),
             ("44443", &*port),
             ("name-of-cluster", &*self.name),
             ("namespace-of-relay", &self.namespace),
-            ("namespace-of-units", &self.units),
+            ("namespace-of-units", &self.unit_namespace),
             ("image-of-relay", &self.image),
             ("host-of-control-plane", &host),
             ("whsec_secret+of+relay", &secret),
@@ -112,12 +112,12 @@ impl ClusterConnectArgs {
         let mut entry = json!({
             "secret": *secret,
             "uid": self.uid,
-            "entrypointImage": self.runner_image,
+            "entrypointImage": self.entrypoint_image,
             // The namespaces take no other pods.
             "runAsNonRoot": true,
         });
-        if let Some(relay) = &self.relay {
-            entry["url"] = relay.as_str().trim_end_matches('/').into();
+        if let Some(url) = &self.push_url {
+            entry["url"] = url.as_str().trim_end_matches('/').into();
         }
         let clusters = Value::Object(Map::from_iter([(self.name.clone(), entry)]));
         Ok(ClusterConnection { manifests: lines.collect(), clusters })
@@ -174,15 +174,15 @@ mod tests {
     }
 
     fn connection(more: &[&str]) -> Result<ClusterConnection, String> {
-        let relay = match more.iter().any(|it| it.starts_with("--poll")) {
+        let relay = match more.iter().any(|it| it.starts_with("--pull-url")) {
             true => None,
-            false => Some("--relay=https://relay.example/"),
+            false => Some("--push-url=https://relay.example/"),
         };
-        let line = ["", "eu", "--image=r/relay:1", "--runner-image=r/runner:1"];
-        let control = "--control-plane=https://ebb.example/v1/callbacks";
-        let control = if more.iter().any(|it| it.starts_with("--control")) { None } else { Some(control) };
+        let line = ["", "eu", "--image=r/relay:1", "--entrypoint-image=r/entrypoint:1"];
+        let callback = "--callback-url=https://ebb.example/v1/callbacks";
+        let callback = if more.iter().any(|it| it.starts_with("--callback")) { None } else { Some(callback) };
         let uid = if more.iter().any(|it| it.starts_with("--uid")) { None } else { Some("--uid=u-1") };
-        let line = line.into_iter().chain(relay).chain(control).chain(uid).chain(more.iter().copied());
+        let line = line.into_iter().chain(relay).chain(callback).chain(uid).chain(more.iter().copied());
         let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         args.connection(&secret)
@@ -193,12 +193,12 @@ mod tests {
     fn both_sides_have_what_they_need_of_each_other() {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
         let ClusterConnection { manifests, clusters } =
-            connection(&["--namespace=own", "--units=theirs", "--uid=u-1"]).unwrap();
+            connection(&["--namespace=own", "--unit-namespace=theirs", "--uid=u-1"]).unwrap();
         let cluster = ClusterRegistry::parse(&clusters.to_string()).unwrap();
         let cluster = cluster.named(Some("eu")).unwrap();
         assert_eq!(
-            (&cluster.transport, &*cluster.uid, &*cluster.runner_image, &*cluster.keys.first().reveal()),
-            (&RelayTransport::Push("https://relay.example".to_owned()), "u-1", "r/runner:1", &*secret)
+            (&cluster.transport, &*cluster.uid, &*cluster.entrypoint_image, &*cluster.keys.first().reveal()),
+            (&RelayTransport::Push("https://relay.example".to_owned()), "u-1", "r/entrypoint:1", &*secret)
         );
         for line in [
             "  name: own",
@@ -208,7 +208,7 @@ mod tests {
             "    app.kubernetes.io/instance: eu",
             "          image: \"r/relay:1\"",
             "            - {name: EBB_RELAY_CALLBACK_HOSTS, value: \"ebb.example:443\"}",
-            "            - {name: EBB_RELAY_UNITS, value: theirs}",
+            "            - {name: EBB_RELAY_UNIT_NAMESPACE, value: theirs}",
             "        - {protocol: TCP, port: 443}",
             &format!("  secret: \"{}\"", *secret),
         ] {
@@ -217,19 +217,19 @@ mod tests {
         for place in ["-of-", "+of+", "44443", "44444"] {
             assert!(!manifests.contains(place), "{place} is left");
         }
-        assert!(manifests.contains("{name: EBB_RELAY_POLL, value: \"\"}"), "{manifests}");
-        let polls = connection(&["--poll=https://api.example:8443/"]).unwrap();
+        assert!(manifests.contains("{name: EBB_RELAY_PULL_URL, value: \"\"}"), "{manifests}");
+        let pulls = connection(&["--pull-url=https://api.example:8443/"]).unwrap();
         for part in [
-            "{name: EBB_RELAY_POLL, value: \"https://api.example:8443\"}",
+            "{name: EBB_RELAY_PULL_URL, value: \"https://api.example:8443\"}",
             "{name: EBB_RELAY_CLUSTER, value: \"eu\"}",
             "{protocol: TCP, port: 8443}",
             "{protocol: TCP, port: 443}",
         ] {
-            assert!(polls.manifests.contains(part), "{part}\n{}", polls.manifests);
+            assert!(pulls.manifests.contains(part), "{part}\n{}", pulls.manifests);
         }
-        let cluster = ClusterRegistry::parse(&polls.clusters.to_string()).unwrap();
+        let cluster = ClusterRegistry::parse(&pulls.clusters.to_string()).unwrap();
         assert_eq!(cluster.named(Some("eu")).unwrap().transport, RelayTransport::Pull);
-        let again = connection(&["--control-plane=http://10.0.0.1:8080"]).unwrap();
+        let again = connection(&["--callback-url=http://10.0.0.1:8080"]).unwrap();
         assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
         let settings =
             |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
@@ -241,9 +241,9 @@ mod tests {
         for (argument, expected) in [
             ("--namespace=ebb-units", "two namespaces"),
             ("--namespace=A", "DNS label"),
-            ("--units=a: b", "DNS label"),
-            ("--control-plane=ftp://h", "--control-plane is"),
-            ("--control-plane=https://u@h", "--control-plane is"),
+            ("--unit-namespace=a: b", "DNS label"),
+            ("--callback-url=ftp://h", "--callback-url is"),
+            ("--callback-url=https://u@h", "--callback-url is"),
             ("--uid=", "uid of the namespace kube-system"),
         ] {
             let refused = connection(&[argument]).map(|it| it.manifests).unwrap_err();

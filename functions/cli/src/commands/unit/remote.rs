@@ -25,7 +25,7 @@ const FOLDER: &str = "alone";
 /// A script that is to run alone.
 pub(super) struct SingleScript {
     /// Its name, which no other run of it has.
-    pub(super) name: TaskId,
+    pub(super) task: TaskId,
     pub(super) script: ScriptTask,
     pub(super) timeout: Duration,
     /// The cluster; `None`: the one of documents that name none.
@@ -78,10 +78,10 @@ impl SingleScript {
     /// Waits a while until nothing of it is left: its relay may end with this program. What fails is left to the relay.
     async fn forgotten(&self, relay: &dyn RelayClient) {
         let cluster = self.cluster.as_deref();
-        let _ = relay.release(cluster, self.name.instance()).await;
-        let _ = relay.acknowledge(cluster, &self.name).await;
+        let _ = relay.release(cluster, self.task.instance()).await;
+        let _ = relay.acknowledge(cluster, &self.task).await;
         let begun = Instant::now();
-        while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) = relay.get(cluster, &self.name).await
+        while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) = relay.get(cluster, &self.task).await
             && begun.elapsed() < PATIENCE
         {
             tokio::time::sleep(EVERY).await;
@@ -99,8 +99,8 @@ impl SingleScript {
         };
         let request = || EnsureTask {
             v: VERSION,
-            name: self.name.clone(),
-            not_after_ms: millis(PATIENCE),
+            task: self.task.clone(),
+            valid_for_ms: millis(PATIENCE),
             timeout_ms: millis(self.timeout),
             callback: callback.clone(),
             body: TaskBody::Script(self.script.clone()),
@@ -114,13 +114,13 @@ impl SingleScript {
                     return Ok(*ended);
                 }
                 TaskState::Running { log: said, .. } => log(tail.news(&said, false).text.as_bytes()),
-                TaskState::Waiting { .. } => {}
+                TaskState::Queued { .. } => {}
                 TaskState::Unknown | TaskState::Tombstoned => {
                     return Err(CliError::failed("the script was ended from outside"));
                 }
             }
             tokio::time::sleep(EVERY).await;
-            state = answer(async || relay.get(cluster, &self.name).await).await?;
+            state = answer(async || relay.get(cluster, &self.task).await).await?;
         }
     }
 
@@ -128,9 +128,9 @@ impl SingleScript {
     async fn cancelled(&self, relay: &dyn RelayClient) -> Result<(), CliError> {
         let cluster = self.cluster.as_deref();
         loop {
-            match answer(async || relay.cancel(cluster, &self.name, GRACE).await).await? {
+            match answer(async || relay.cancel(cluster, &self.task, GRACE).await).await? {
                 TaskState::Ended(_) | TaskState::Tombstoned => return Ok(()),
-                TaskState::Running { .. } | TaskState::Waiting { .. } | TaskState::Unknown => {
+                TaskState::Running { .. } | TaskState::Queued { .. } | TaskState::Unknown => {
                     tokio::time::sleep(EVERY).await;
                 }
             }

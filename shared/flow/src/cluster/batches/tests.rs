@@ -31,8 +31,8 @@ struct FakeBatchRelay {
 
 fn answer(verb: &Verb) -> RelayResponse {
     let name = match verb {
-        Verb::Get(name) | Verb::Dequeue(name) | Verb::Cancel { name, .. } => &name.unit,
-        Verb::Ensure(request) => &request.name.unit,
+        Verb::Get(name) | Verb::Dequeue(name) | Verb::Cancel { task: name, .. } => &name.unit,
+        Verb::Ensure(request) => &request.task.unit,
         _ => return RelayResponse::Done,
     };
     match name.contains("bad") {
@@ -120,8 +120,8 @@ fn running(unit: impl std::fmt::Display) -> RelayReply {
 fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
     Verb::Ensure(Box::new(EnsureTask {
         v: VERSION,
-        name: TaskId { attempt, ..name(unit) },
-        not_after_ms: 1,
+        task: TaskId { attempt, ..name(unit) },
+        valid_for_ms: 1,
         timeout_ms: 2,
         callback: CallbackEndpoint {
             url: "u".to_owned(),
@@ -150,7 +150,7 @@ async fn what_is_asked_at_the_same_time_goes_together() {
     let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(batches, [1, 2, 2]);
-    let cancel = Verb::Cancel { name: name(2), grace_ms: 1 };
+    let cancel = Verb::Cancel { task: name(2), grace_ms: 1 };
     let (_, batches) = world.all([start(0, 1, 1), start(1, 2, 1), cancel, start(3, 1, 1)]).await;
     assert_eq!(batches, [1, 1, 2]);
     let other = world.ask(Some("eu"), Verb::Dequeue(name(7)));

@@ -100,7 +100,7 @@ fn kind_of(error: &RelayError) -> &'static str {
     }
 }
 
-fn work() -> TaskId {
+fn task() -> TaskId {
     TaskId { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
 }
 
@@ -108,8 +108,8 @@ fn request() -> (EnsureTask, ObjectTask) {
     let objects = ObjectTask { instance: "life".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
-        name: work(),
-        not_after_ms: 1,
+        task: task(),
+        valid_for_ms: 1,
         timeout_ms: 2,
         callback: CallbackEndpoint {
             url: "u".to_owned(),
@@ -126,37 +126,37 @@ async fn every_verb_is_signed_and_answered() {
     let seen = Arc::new(RecordingServer::default());
     let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, "uid");
     let answers = |status: u16, answer: Value| {
-        let text = json!({"v": 1, "cluster": "uid", "answers": [answer]}).to_string();
+        let text = json!({"v": 1, "cluster": "uid", "responses": [answer]}).to_string();
         *seen.answer.lock().unwrap() = (status, text);
     };
     let (request, objects) = request();
     answers(200, json!({"state": {"running": {"log": "l"}}}));
     let running = TaskState::running("l".to_owned());
     assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
-    assert_eq!(relay.get(None, &work()).await, Ok(running));
+    assert_eq!(relay.get(None, &task()).await, Ok(running));
     answers(200, json!({"state": "tombstoned"}));
-    assert_eq!(relay.cancel(None, &work(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
+    assert_eq!(relay.cancel(None, &task(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
     answers(200, json!("done"));
-    assert_eq!(relay.acknowledge(None, &work()).await, Ok(()));
+    assert_eq!(relay.acknowledge(None, &task()).await, Ok(()));
     assert_eq!(relay.release(None, "life").await, Ok(()));
-    assert_eq!(relay.discard("default", &work()).await, Ok(()));
-    answers(200, json!({"about": {"version": "1", "upMs": 2, "works": 3}}));
+    assert_eq!(relay.delete("default", &task()).await, Ok(()));
+    answers(200, json!({"about": {"version": "1", "upMs": 2, "tasks": 3}}));
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3 };
     assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
-    answers(200, json!({"listing": {"next": "2"}}));
-    let listing = ClusterListing { next: Some("2".to_owned()), ..ClusterListing::default() };
+    answers(200, json!({"listing": {"nextToken": "2"}}));
+    let listing = ClusterListing { next_token: Some("2".to_owned()), ..ClusterListing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
     let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
-    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.body == objects && sent.name == work()));
+    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.body == objects && sent.task == task()));
     let rest = [
-        Verb::Get(work()),
-        Verb::Cancel { name: work(), grace_ms: 3_000 },
-        Verb::Acknowledge(work()),
+        Verb::Get(task()),
+        Verb::Cancel { task: task(), grace_ms: 3_000 },
+        Verb::Acknowledge(task()),
         Verb::Release { instance: "life".to_owned() },
-        Verb::Delete(work()),
-        Verb::Info,
+        Verb::Delete(task()),
+        Verb::About,
         Verb::List { after: Some("1".to_owned()) },
     ];
     assert_eq!(verbs[1..], rest);
@@ -167,8 +167,8 @@ async fn what_is_final_and_what_is_asked_again() {
     let seen = Arc::new(RecordingServer::default());
     let url = serve(Arc::clone(&seen)).await;
     let right = relay(&url, SECRET, "uid");
-    let answers = |list: Value| json!({"v": 1, "cluster": "uid", "answers": list}).to_string();
-    let of_other = json!({"v": 1, "cluster": "copy", "answers": ["done"]}).to_string();
+    let answers = |list: Value| json!({"v": 1, "cluster": "uid", "responses": list}).to_string();
+    let of_other = json!({"v": 1, "cluster": "copy", "responses": ["done"]}).to_string();
     for (status, text, kind, expected) in [
         (
             200,
@@ -176,8 +176,8 @@ async fn what_is_final_and_what_is_asked_again() {
             REFUSED,
             "the kind Node is not allowed",
         ),
-        (200, answers(json!([{"failed": "etcd is down"}])), BUSY, "etcd is down"),
-        (200, answers(json!(["alone"])), BUSY, "its answer is too large"),
+        (200, answers(json!([{"unavailable": "etcd is down"}])), BUSY, "etcd is down"),
+        (200, answers(json!(["tooLarge"])), BUSY, "its answer is too large"),
         (200, answers(json!([])), UNREACHABLE, "0 answers to one request"),
         (200, answers(json!(["done"])), UNREACHABLE, "no answer to what was asked"),
         (200, "<html>".to_owned(), UNREACHABLE, "cannot be read"),
@@ -193,7 +193,7 @@ async fn what_is_final_and_what_is_asked_again() {
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), kind, "{status} {error}");
         // What may run is not settled by that.
-        let error = right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
+        let error = right.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
@@ -205,7 +205,7 @@ async fn what_is_final_and_what_is_asked_again() {
         (None, Some("default".to_owned()), None)
     );
     *seen.answer.lock().unwrap() = (200, answers(json!([{"refused": "no"}])));
-    right.cancel(None, &work(), Duration::ZERO).await.unwrap_err();
+    right.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
     assert_eq!(noted(), Some(("default".to_owned(), RelayObservation::NoResponse("no".to_owned()))));
     let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
     let gone = relay("http://127.0.0.1:1", SECRET, "uid");
@@ -214,7 +214,7 @@ async fn what_is_final_and_what_is_asked_again() {
         (&gone, None, false, "the relay does not answer"),
         (&right, Some("eu"), true, "no relay is connected for cluster \"eu\""),
     ] {
-        let error = relay.get(cluster, &work()).await.unwrap_err();
+        let error = relay.get(cluster, &task()).await.unwrap_err();
         assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }

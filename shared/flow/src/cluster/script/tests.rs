@@ -9,7 +9,7 @@ use super::*;
 use crate::cluster::job::PodUser;
 
 fn pods(user: PodUser) -> PodSettings {
-    PodSettings { runner_image: "ebb.test/runner:1".to_owned(), grace: Duration::from_secs(30), user }
+    PodSettings { entrypoint_image: "ebb.test/entrypoint:1".to_owned(), grace: Duration::from_secs(30), user }
 }
 
 fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
@@ -28,8 +28,8 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
     };
     EnsureTask {
         v: 1,
-        name: TaskId { unit: unit.to_owned(), attempt: 2 },
-        not_after_ms: 104_000,
+        task: TaskId { unit: unit.to_owned(), attempt: 2 },
+        valid_for_ms: 104_000,
         timeout_ms: 90_500,
         callback: CallbackEndpoint {
             url: "https://e/v1/callbacks".to_owned(),
@@ -60,13 +60,13 @@ fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
     let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
     insta::assert_json_snapshot!(made);
-    // The document is what the runner reads, once it is filled in.
+    // The document is what the entrypoint reads, once it is filled in.
     let mut document = made.body.secrets[0].document.clone();
     for fill in &made.body.secrets[0].fill {
         let value = match fill.with {
             FillWith::Secret(_) => json!({"json": "s3cret"}),
             FillWith::Report => {
-                json!({"url": "http://10.0.0.1/r", "token": "t", "heartbeatMs": 1, "patienceMs": 1})
+                json!({"url": "http://10.0.0.1/r", "token": "t", "heartbeatMs": 1, "reportRetryMs": 1})
             }
         };
         *document.pointer_mut(&fill.pointer).unwrap() = value;
@@ -92,7 +92,7 @@ fn the_template_meets_the_levels() {
         let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().body;
         let template = &made.apply[0]["spec"]["template"];
         let namespaces = [("units".to_owned(), Default::default())].into();
-        let allowed = ClusterPolicy { level, namespaces, ..ClusterPolicy::default() };
+        let allowed = ClusterPolicy { pod_security_level: level, namespaces, ..ClusterPolicy::default() };
         let found = ebb_podspec::template_violations(template, template, "units", &allowed);
         let found: Vec<&str> = found.iter().map(|refusal| refusal.path.as_str()).collect();
         assert_eq!(found, refused, "{user:?} {level:?}");
@@ -143,5 +143,5 @@ fn objects_are_passed_on() {
         ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
     let request = EnsureTask { body: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
     let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
-    assert_eq!((sent.body, sent.name, sent.callback), (work, request.name, request.callback));
+    assert_eq!((sent.body, sent.task, sent.callback), (work, request.task, request.callback));
 }

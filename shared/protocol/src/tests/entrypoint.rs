@@ -1,4 +1,4 @@
-//! What relay and runner say to each other, as it is written: the two are updated apart.
+//! The messages between relay and entrypoint, as they are written: the two are updated apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -42,7 +42,7 @@ fn specs() {
             input("bytes", UnitValue::Bytes(vec![0xff, 0])),
         ],
         outputs: vec![output("name", false), output("password", true)],
-        deadline_ms: 600_000,
+        timeout_ms: 600_000,
         grace_ms: 10_000,
         log_tail: 262_144,
         folder: "/ebb/own".to_owned(),
@@ -55,7 +55,7 @@ fn specs() {
         }),
     };
     golden!("spec", lasting(spec));
-    let least = json!({"v": 1, "text": "true", "deadlineMs": 1, "graceMs": 2, "folder": "/ebb/own"});
+    let least = json!({"v": 1, "text": "true", "timeoutMs": 1, "graceMs": 2, "folder": "/ebb/own"});
     let least: EntrypointSpec = serde_json::from_value(least).expect("what is left out has a default");
     golden!("spec-least", lasting(least));
 }
