@@ -23,6 +23,7 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
 use ebb_store::{DynamoTable, Meter, Store};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -128,6 +129,7 @@ impl Stack {
     /// # Errors
     /// [`StackError`]; nothing is left running then.
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
+        raise_open_files();
         let state = &settings.state;
         let lock = keys::lock(state).await?;
         let kept = keys::StackKeys::open(state)?;
@@ -449,4 +451,15 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::Flo
         env.queue.send(message, Duration::ZERO).await;
     }
     Ok(())
+}
+
+/// Raises the limit of open files of this process to what the user may have. Shells often set 1,024, and each request and
+/// each script of a large run has several.
+fn raise_open_files() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(%error, soft, "the limit of open files stays");
+    }
 }
