@@ -1,6 +1,7 @@
 //! What the repository looks like: its top level, which crate may depend on which, and what no file may have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package};
@@ -8,13 +9,14 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use crate::tree;
 
 /// All that stands at the top level, besides dot files.
-const TOP_LEVEL: [&str; 11] = [
+const TOP_LEVEL: [&str; 12] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",
     "README.md",
+    "docs",
     "functions",
     "infra",
     "shared",
@@ -437,11 +439,34 @@ fn nothing_is_skipped_or_left_to_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Returns the documents for people.
+fn documents() -> impl Iterator<Item = &'static String> {
+    tree::files().iter().filter(|file| file.ends_with(".md"))
+}
+
+#[test]
+fn links_between_documents_lead_to_files() {
+    let mut wrong = Vec::new();
+    for file in documents() {
+        let folder = Path::new(file).parent().expect("a file is in a folder");
+        for (number, line) in tree::read(file).lines().enumerate() {
+            for link in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
+            {
+                let path = link.split('#').next().unwrap_or_default();
+                if !path.is_empty() && !path.contains(':') && !tree::root().join(folder).join(path).exists() {
+                    wrong.push(format!("{file}:{}: {link}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn documents_claim_only_what_can_be_measured() {
     let mut wrong = Vec::new();
-    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
-        for (number, line) in tree::find(file).unwrap_or_default().lines().enumerate() {
+    for file in documents() {
+        for (number, line) in tree::read(file).lines().enumerate() {
             let words = line.split(|c: char| !c.is_alphanumeric() && c != '-').map(str::to_lowercase);
             let praise = words.filter(|word| PRAISE.contains(&word.as_str()));
             wrong.extend(praise.map(|word| format!("{file}:{}: {word}", number + 1)));

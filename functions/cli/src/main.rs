@@ -14,6 +14,8 @@ mod offline;
 mod output;
 mod pods;
 mod progress;
+#[cfg(test)]
+mod reference;
 mod server;
 mod target;
 mod timing;

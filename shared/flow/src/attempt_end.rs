@@ -166,7 +166,7 @@ mod tests {
     fn every_class_of_retry_is_retried() {
         let unit = |on: &str| -> UnitPlan {
             let unit = json!({
-                "key": "r/u", "work": "removal", "timeoutMs": 1,
+                "key": "r/u", "action": "removal", "timeoutMs": 1,
                 "retry": {"attempts": 2, "backoffMs": 1, "maxBackoffMs": 1, "on": [on]},
                 "source": {"file": "f", "line": 1, "column": 1},
             });
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn references_are_into_the_cluster_of_the_unit() {
         let unit = json!({
-            "key": "r/u", "work": "removal", "timeoutMs": 1,
+            "key": "r/u", "action": "removal", "timeoutMs": 1,
             "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
             "source": {"file": "f", "line": 1, "column": 1},
             "outputs": {"o": {"from": {"file": "/o"}, "sensitive": true}},

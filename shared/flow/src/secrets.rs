@@ -166,7 +166,7 @@ mod tests {
     fn what_clusters_hold_is_noted_once_for_each() {
         let unit = |work: &str, sensitive: bool| {
             serde_json::json!({
-                "key": "r/u", "work": work, "timeoutMs": 1,
+                "key": "r/u", "action": work, "timeoutMs": 1,
                 "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
                 "source": {"file": "f", "line": 1, "column": 1},
                 "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::error::{ClusterError, error_message, status};
+use crate::error::{ReconcileError, error_message, status};
 use crate::names;
 use crate::objects::{self, ObjectOwnership};
 use crate::record::ObjectRef;
@@ -20,10 +20,10 @@ use crate::rules;
 pub(crate) enum RequestError {
     /// It will never be done as it is written.
     Refused(String),
-    Failed(ClusterError),
+    Failed(ReconcileError),
 }
 
-impl<E: Into<ClusterError>> From<E> for RequestError {
+impl<E: Into<ReconcileError>> From<E> for RequestError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -84,7 +84,7 @@ impl Reconciler {
     }
 
     /// What the operator allows, the Secrets that come with the task, and those that hold outputs of its instance.
-    async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ClusterError> {
+    async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ReconcileError> {
         let mut allowed = self.settings.policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs =

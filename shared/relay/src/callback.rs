@@ -1,6 +1,6 @@
 //! Delivery of a result to the control plane.
 
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 
@@ -19,7 +19,7 @@ impl Reconciler {
     pub(crate) async fn send_callback(
         &self,
         held: &VersionedRecord,
-    ) -> Result<CallbackDelivery, ClusterError> {
+    ) -> Result<CallbackDelivery, ReconcileError> {
         let Some(spec) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
         let to = &spec.callback;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 
-use crate::error::{ClusterError, error_message, status};
+use crate::error::{ReconcileError, error_message, status};
 use crate::names::{INSTANCE, OUTPUT, PART};
 use crate::objects::DeleteOutcome;
 use crate::reconcile::ReconcileAction;
@@ -29,7 +29,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
+    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if spec.objects.keep && !spec.applied.is_empty() {
             return Ok(ReconcileAction::Done);
@@ -72,7 +72,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When one cannot be removed; says of each namespace why.
-    pub(crate) async fn release(&self, instance: &str) -> Result<(), ClusterError> {
+    pub(crate) async fn release(&self, instance: &str) -> Result<(), ReconcileError> {
         let (all, mut errors) = self.output_secrets(instance).await;
         for (api, secret) in all {
             let same = Preconditions { uid: secret.uid(), resource_version: None };
@@ -86,10 +86,10 @@ impl Reconciler {
             return Ok(());
         }
         let told: BTreeSet<_> = errors.iter().map(error_message).collect();
-        Err(ClusterError::Internal(told.into_iter().collect::<Vec<_>>().join("; ")))
+        Err(ReconcileError::Internal(told.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
-    async fn remove_old_tombstones(&self) -> Result<(), ClusterError> {
+    async fn remove_old_tombstones(&self) -> Result<(), ReconcileError> {
         let keep = self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION);
         let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
         // Without a task nothing is left that somebody could have to remove.

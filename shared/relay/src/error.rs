@@ -4,7 +4,7 @@ use crate::store::now_ms;
 
 /// Why something was not done. It may be tried again: nothing of this says that the task has failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
+pub enum ReconcileError {
     /// The API server gave no answer, or one that does not help.
     #[error("{0}")]
     Api(#[from] kube::Error),

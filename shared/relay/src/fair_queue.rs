@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ebb_protocol::relay::{SecretDocument, TaskId};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::error::{ClusterError, status};
+use crate::error::{ReconcileError, status};
 use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container::is_stuck;
@@ -158,7 +158,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<bool, ClusterError> {
+    ) -> Result<bool, ReconcileError> {
         if !held.record.is_queued() {
             return Ok(true);
         }
@@ -180,7 +180,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         if held.document_parts == 0 && !documents.is_empty() {
             self.store.save_documents(held, documents).await?;
         }
@@ -201,7 +201,7 @@ impl Reconciler {
     pub(crate) async fn release_slot_once_over(
         self: &Arc<Self>,
         held: &VersionedRecord,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         let name = &held.record.name;
         let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
             return Ok(());
@@ -212,7 +212,7 @@ impl Reconciler {
         }
         let pods = match self.pods(spec).await {
             // The namespace is gone, and the rights in it: the relay neither sees nor starts anything there.
-            Err(ClusterError::Api(error)) if matches!(status(&error), Some(403 | 404)) => Vec::new(),
+            Err(ReconcileError::Api(error)) if matches!(status(&error), Some(403 | 404)) => Vec::new(),
             pods => pods?,
         };
         if pods.iter().all(|pod| is_over(pod) || is_stuck(pod)) {

@@ -49,7 +49,7 @@ mod watches;
 
 pub use client::client;
 pub use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
-pub use error::ClusterError;
+pub use error::ReconcileError;
 pub use poll::{ControlPlaneEndpoint, poll};
 pub use relay::Relay;
 pub use reports::ReportOutcome;

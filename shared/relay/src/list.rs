@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
 use crate::discovery::ResourceKind;
-use crate::error::{ClusterError, error_message};
+use crate::error::{ReconcileError, error_message};
 use crate::names::{ATTEMPT, UNIT, task_of_labels};
 use crate::objects;
 use crate::record::TaskRecord;
@@ -30,7 +30,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer, or the page before is too old to go on from.
-    pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ClusterError> {
+    pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ReconcileError> {
         if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;
         }
@@ -52,7 +52,7 @@ impl Reconciler {
     async fn summarize(
         &self,
         record: TaskRecord,
-    ) -> Result<(Option<TaskSummary>, Vec<String>), ClusterError> {
+    ) -> Result<(Option<TaskSummary>, Vec<String>), ReconcileError> {
         let mut unseen = Vec::new();
         let Some(spec) = record.spec else { return Ok((None, unseen)) };
         let mut objects = Vec::new();
@@ -87,7 +87,7 @@ impl Reconciler {
         Ok((Some(listed), unseen))
     }
 
-    async fn list_unmanaged(&self) -> Result<ClusterListing, ClusterError> {
+    async fn list_unmanaged(&self) -> Result<ClusterListing, ReconcileError> {
         let mut listing = ClusterListing::default();
         let mut found = Vec::new();
         for kind in self.managed_kinds(&mut listing.errors).await? {
@@ -127,7 +127,7 @@ impl Reconciler {
     }
 
     /// The kinds of which tasks may have objects, as the cluster has them now.
-    async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ClusterError> {
+    async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ReconcileError> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> =

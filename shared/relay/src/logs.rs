@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::names;
 use crate::record::TaskSpec;
 use crate::relay::Reconciler;
@@ -24,7 +24,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, ClusterError> {
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, ReconcileError> {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -50,7 +50,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When its pods cannot be listed.
-    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, ClusterError> {
+    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, ReconcileError> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
         match self.pods(spec).await?.last() {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),

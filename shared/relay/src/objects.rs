@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditi
 use serde_json::{Value, json};
 
 use crate::discovery::ResourceKind;
-use crate::error::{ClusterError, status};
+use crate::error::{ReconcileError, status};
 use crate::names::{self, MANAGER};
 use crate::record::{AppliedObject, ObjectRef};
 use crate::relay::Reconciler;
@@ -107,7 +107,7 @@ impl Reconciler {
         &self,
         name: &TaskId,
         applied: &AppliedObject,
-    ) -> Result<DeleteOutcome, ClusterError> {
+    ) -> Result<DeleteOutcome, ReconcileError> {
         let Some(object) = self.read(&applied.object_ref).await? else { return Ok(DeleteOutcome::Gone) };
         if uid(&object) != applied.uid || owner(&object).as_ref() != Some(name) {
             return Ok(DeleteOutcome::Gone);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ebb_protocol::relay::TaskId;
 
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::record::TaskPhase;
 use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
@@ -29,7 +29,7 @@ impl Reconciler {
     pub(crate) async fn attempt_conflict(
         self: &Arc<Self>,
         name: &TaskId,
-    ) -> Result<AttemptConflict, ClusterError> {
+    ) -> Result<AttemptConflict, ReconcileError> {
         let mut rival = AttemptConflict::None;
         for other in self.store.list(&name.unit).await? {
             if other.name.attempt > name.attempt {
@@ -47,7 +47,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ClusterError> {
+    pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ReconcileError> {
         let name = &seen.record.name;
         let now = self.store.get(name).await?;
         let (phase, spec) = now.map_or((None, None), |held| (Some(held.record.phase), held.record.spec));

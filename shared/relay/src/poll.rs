@@ -22,7 +22,7 @@ use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Notify;
 
 use crate::store::now_ms;
-use crate::{ClusterError, Relay, http};
+use crate::{ReconcileError, Relay, http};
 
 /// The timeout of a request, beside the time that it waits for batches.
 const TRANSPORT: Duration = Duration::from_secs(10);
@@ -45,13 +45,13 @@ pub struct ControlPlaneEndpoint {
 ///
 /// # Errors
 /// At once, when no client of HTTP can be made.
-pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), ClusterError> {
+pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), ReconcileError> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(TRANSPORT)
         .build()
-        .map_err(|error| ClusterError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
+        .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
     let client = Arc::new(PollClient {
         relay,

@@ -11,7 +11,7 @@ use ebb_readiness::ObjectReadiness;
 use serde_json::Value;
 
 use crate::documents;
-use crate::error::{ClusterError, error_message, is_final, status};
+use crate::error::{ReconcileError, error_message, is_final, status};
 use crate::reconcile::ReconcileAction;
 use crate::record::{ObjectRef, TaskSpec};
 use crate::relay::Reconciler;
@@ -27,10 +27,10 @@ impl Reconciler {
     pub(crate) async fn wait(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         let before = held.clone();
         let error = match self.try_wait(held).await {
-            Err(ClusterError::Api(error)) => error,
+            Err(ReconcileError::Api(error)) => error,
             done => return done,
         };
         let deadline = before.record.spec.as_ref().map_or(u64::MAX, |spec| spec.deadline_ms);
@@ -43,12 +43,12 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ClusterError> {
+    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be given until the deadline.
-            Err(ClusterError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
+            Err(ReconcileError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
             left => left?,
         };
         if spec.container().is_some() {
@@ -81,7 +81,7 @@ impl Reconciler {
     async fn judge(
         self: &Arc<Self>,
         spec: &TaskSpec,
-    ) -> Result<Result<(Vec<Value>, Option<String>), Callback>, ClusterError> {
+    ) -> Result<Result<(Vec<Value>, Option<String>), Callback>, ReconcileError> {
         let own = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
@@ -128,7 +128,7 @@ impl Reconciler {
         name: &TaskId,
         spec: &TaskSpec,
         objects: &[Value],
-    ) -> Result<Callback, ClusterError> {
+    ) -> Result<Callback, ReconcileError> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
         for (number, output) in spec.objects.outputs.iter().enumerate() {
@@ -163,7 +163,7 @@ impl Reconciler {
         spec: &TaskSpec,
         output: &ObjectOutput,
         objects: &[Value],
-    ) -> Result<Result<CollectedOutput, (ReasonCode, String)>, ClusterError> {
+    ) -> Result<Result<CollectedOutput, (ReasonCode, String)>, ReconcileError> {
         let (text, key) = match &output.from {
             ObjectOutputFrom::Value(text) => (text, None),
             ObjectOutputFrom::Secret { name, key } => (name, Some(key)),

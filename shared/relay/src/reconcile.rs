@@ -7,7 +7,7 @@ use ebb_protocol::relay::TaskId;
 use tokio::sync::Notify;
 
 use crate::callback::CallbackDelivery;
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::record::{TaskPhase, TaskRecord};
 use crate::relay::Reconciler;
 use crate::requests::CONFLICT_PAUSE;
@@ -60,7 +60,7 @@ impl Reconciler {
     }
 
     /// Takes the next step for a task.
-    async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ClusterError> {
+    async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
         match self.within_step_timeout(Box::pin(self.step_unless_ended(name))).await? {
             Some(next) => Ok(next),
             None => self.deliver_result(name).await,
@@ -71,7 +71,7 @@ impl Reconciler {
     async fn step_unless_ended(
         self: &Arc<Self>,
         name: &TaskId,
-    ) -> Result<Option<ReconcileAction>, ClusterError> {
+    ) -> Result<Option<ReconcileAction>, ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.head(name).await? else {
             self.release_slot(name);
@@ -104,7 +104,7 @@ impl Reconciler {
     }
 
     /// Calls back; a result that was taken is noted as such.
-    async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction, ClusterError> {
+    async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
         // Results are large, and a control plane that does not answer has all of them wait.
         let Ok(room) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
         let Some(held) = self.within_step_timeout(self.store.get(name)).await? else {
@@ -132,7 +132,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub(crate) async fn mark_acknowledged(&self, name: &TaskId) -> Result<bool, ClusterError> {
+    pub(crate) async fn mark_acknowledged(&self, name: &TaskId) -> Result<bool, ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok(false) };
         if held.record.phase != TaskPhase::Ended {
@@ -146,9 +146,9 @@ impl Reconciler {
     /// Gives up what takes too long: it holds the lock of its unit.
     async fn within_step_timeout<T>(
         &self,
-        done: impl Future<Output = Result<T, ClusterError>>,
-    ) -> Result<T, ClusterError> {
-        let late = |_| Err(ClusterError::Internal("the API server takes too long".to_owned()));
+        done: impl Future<Output = Result<T, ReconcileError>>,
+    ) -> Result<T, ReconcileError> {
+        let late = |_| Err(ReconcileError::Internal("the API server takes too long".to_owned()));
         tokio::time::timeout(self.settings.step_timeout, done).await.unwrap_or_else(late)
     }
 }
@@ -179,7 +179,7 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
                 pause = BACKOFF.0;
                 None
             }
-            Err(ClusterError::Conflict) => Some(CONFLICT_PAUSE),
+            Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
             Err(error) => {
                 tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step has failed");

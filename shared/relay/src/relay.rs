@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::cleanup;
 use crate::discovery::DiscoveryCache;
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::fair_queue::FairQueue;
 use crate::reconcile;
 use crate::record::TaskRecord;
@@ -63,7 +63,7 @@ impl Relay {
     ///
     /// # Errors
     /// When the cluster cannot be reached, or does not let it read what it has to.
-    pub async fn open(client: Client, settings: RelaySettings) -> Result<Self, ClusterError> {
+    pub async fn open(client: Client, settings: RelaySettings) -> Result<Self, ReconcileError> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
         let http = reqwest::Client::builder()
@@ -72,7 +72,7 @@ impl Relay {
             .timeout(CALLBACK_TIMEOUT)
             .build()
             // An image without CA certificates, for one.
-            .map_err(|error| ClusterError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
+            .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
         let tasks = store
@@ -120,7 +120,7 @@ impl Relay {
     ///
     /// # Errors
     /// When it does not.
-    pub async fn check(&self) -> Result<(), ClusterError> {
+    pub async fn check(&self) -> Result<(), ReconcileError> {
         self.inner.client.apiserver_version().await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebb_protocol::relay::TaskId;
 
-use crate::error::{ClusterError, error_message};
+use crate::error::{ReconcileError, error_message};
 use crate::objects::DeleteOutcome;
 use crate::record::TaskPhase;
 use crate::relay::Reconciler;
@@ -20,7 +20,7 @@ impl Reconciler {
         self: &Arc<Self>,
         name: &TaskId,
         units: &[String],
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Result<Option<String>, ReconcileError> {
         self.registry.subscribe(name, units);
         let mut left = None;
         for unit in units {
@@ -49,7 +49,7 @@ impl Reconciler {
     pub(crate) async fn delete_unmanaged_task(
         self: &Arc<Self>,
         name: &TaskId,
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Result<Option<String>, ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
         if held.record.phase.is_open() {
             self.begin_stop(name).await?;
@@ -65,7 +65,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the record cannot be written.
-    pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ClusterError> {
+    pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
         if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
             self.begin_termination(&mut held, GRACE_MS, None).await?;
@@ -77,7 +77,7 @@ impl Reconciler {
     async fn remove_objects(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Result<Option<String>, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(None) };
         let mut left = None;
         for applied in spec.applied.iter().rev() {
@@ -92,7 +92,7 @@ impl Reconciler {
                 Ok(DeleteOutcome::Gone) => {}
                 Ok(DeleteOutcome::Pending(why)) => left = Some(why),
                 // Rights may be given, and policies changed, until the deadline.
-                Err(ClusterError::Api(error @ kube::Error::Api(_))) => {
+                Err(ReconcileError::Api(error @ kube::Error::Api(_))) => {
                     left = Some(format!("{}: {}", applied.object_ref, error_message(&error)));
                 }
                 Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use ebb_protocol::value::SecretRef;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::names::{self, OUTPUT, PART};
 use crate::record::{ObjectRef, TaskPhase, TaskSpec};
 use crate::relay::{Reconciler, Relay};
@@ -35,8 +35,8 @@ pub enum ReportOutcome {
 /// How long it may take to write down a report: the entrypoint tries again.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn timed_out() -> Result<ReportOutcome, ClusterError> {
-    Err(ClusterError::Internal("the API server takes too long".to_owned()))
+fn timed_out() -> Result<ReportOutcome, ReconcileError> {
+    Err(ReconcileError::Internal("the API server takes too long".to_owned()))
 }
 
 impl Relay {
@@ -49,7 +49,7 @@ impl Relay {
         name: &TaskId,
         token: &str,
         body: &[u8],
-    ) -> Result<ReportOutcome, ClusterError> {
+    ) -> Result<ReportOutcome, ReconcileError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
         }
@@ -63,10 +63,10 @@ impl Relay {
         name: &TaskId,
         token: &str,
         body: &[u8],
-    ) -> Result<ReportOutcome, ClusterError> {
+    ) -> Result<ReportOutcome, ReconcileError> {
         loop {
             match self.inner.accept_report(name, token, body).await {
-                Err(ClusterError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
+                Err(ReconcileError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
                 Ok(taken) => {
                     if taken.1 {
                         self.inner.reconcile(name);
@@ -82,7 +82,7 @@ impl Relay {
     ///
     /// # Errors
     /// When that cannot be read: the entrypoint has to try again.
-    pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
+    pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
         }
@@ -126,7 +126,7 @@ fn decode_outputs(
 
 impl Reconciler {
     /// Whether it is worth to read a report: its token is looked at before its body.
-    async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ClusterError> {
+    async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
         let held = self.store.head(name).await?;
         Ok(match held.and_then(|held| held.record.spec) {
             None => ReportOutcome::Gone,
@@ -141,7 +141,7 @@ impl Reconciler {
         name: &TaskId,
         token: &str,
         body: &[u8],
-    ) -> Result<(ReportOutcome, bool), ClusterError> {
+    ) -> Result<(ReportOutcome, bool), ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
         let Some(spec) = held.record.spec.clone() else { return Ok((ReportOutcome::Gone, false)) };
@@ -178,7 +178,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         spec: &TaskSpec,
         ended: ScriptExit,
-    ) -> Result<(ReportOutcome, bool), ClusterError> {
+    ) -> Result<(ReportOutcome, bool), ReconcileError> {
         let mut result = ended.result;
         // Only a relay names Secrets.
         result.secrets.clear();
@@ -202,7 +202,7 @@ impl Reconciler {
         Ok((ReportOutcome::Accepted, true))
     }
 
-    async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ClusterError> {
+    async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ReconcileError> {
         let is_success = result.status == CallbackStatus::Succeeded;
         if let Some(spec) = &mut held.record.spec {
             spec.reported = true;
@@ -228,7 +228,7 @@ impl Reconciler {
         spec: &TaskSpec,
         number: usize,
         bytes: Vec<u8>,
-    ) -> Result<SecretRef, ClusterError> {
+    ) -> Result<SecretRef, ReconcileError> {
         const KEY: &str = "value";
         let place = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
         let mut labels = names::task_labels(name, &spec.objects.instance);

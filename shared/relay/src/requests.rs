@@ -16,7 +16,7 @@ use tokio::sync::SemaphorePermit;
 use crate::admit::RequestError;
 use crate::batch_context::BatchContext;
 use crate::documents;
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::fair_queue::SlotGrant;
 use crate::names;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
@@ -178,7 +178,7 @@ impl Reconciler {
             };
             return match done {
                 Ok(answer) => answer,
-                Err(RequestError::Failed(ClusterError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
+                Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
                     tokio::time::sleep(CONFLICT_PAUSE).await;
                     continue;
                 }
@@ -224,7 +224,7 @@ impl Reconciler {
             }
             if late || (dying && received.at.elapsed() > LOWER_WAIT) {
                 let why = if dying { "lower attempts still end" } else { "it is too late to start it" };
-                return Err(RequestError::Failed(ClusterError::Internal(why.to_owned())));
+                return Err(RequestError::Failed(ReconcileError::Internal(why.to_owned())));
             }
             if !dying {
                 return self.begin(request, received.ms).await;
@@ -267,7 +267,7 @@ impl Reconciler {
         let record = TaskRecord { name: request.task.clone(), phase: TaskPhase::Starting, spec: Some(spec) };
         let made = async {
             let mut held = self.store.create(record).await.map_err(|error| match error {
-                ClusterError::TooLarge(why) => RequestError::Refused(why),
+                ReconcileError::TooLarge(why) => RequestError::Refused(why),
                 other => other.into(),
             })?;
             self.start(&mut held, &documents).await?;
@@ -367,7 +367,7 @@ impl Reconciler {
                 Some(held) if !held.record.is_queued() => Ok(held),
                 _ => {
                     self.begin_cancel(name, GRACE_MS).await?;
-                    let missing = || ClusterError::Internal("its record is gone: ask again".to_owned());
+                    let missing = || ReconcileError::Internal("its record is gone: ask again".to_owned());
                     self.store.get(name).await?.ok_or_else(missing)
                 }
             }
@@ -380,7 +380,7 @@ impl Reconciler {
     }
 
     /// Begins to end a task, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
-    async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ClusterError> {
+    async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else {
             let record = TaskRecord {
                 name: name.clone(),
@@ -393,7 +393,7 @@ impl Reconciler {
             // It may have ended while nobody looked. Whether or not that can be seen, it is ended.
             match self.wait(&mut held).await {
                 Ok(_) => {}
-                Err(ClusterError::Conflict) => return Err(ClusterError::Conflict),
+                Err(ReconcileError::Conflict) => return Err(ReconcileError::Conflict),
                 Err(error) => {
                     tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "cancelled without a look");
                     let Some(again) = self.store.get(name).await? else { return Ok(()) };
@@ -446,7 +446,7 @@ impl Reconciler {
         }
     }
 
-    fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState, ClusterError> {
+    fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState, ReconcileError> {
         let waits = held.record.is_queued().then(|| self.queue.position(&held.record.name)).flatten();
         if let Some(ahead) = waits {
             return Ok(TaskState::Queued { ahead });

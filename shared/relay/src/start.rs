@@ -11,7 +11,7 @@ use ebb_protocol::relay::SecretDocument;
 use serde_json::{Value, json};
 
 use crate::admit::RequestError;
-use crate::error::{ApiRefusal, ClusterError, api_refusal, error_message, is_final, status};
+use crate::error::{ApiRefusal, ReconcileError, api_refusal, error_message, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::other_attempts::AttemptConflict;
 use crate::reconcile::ReconcileAction;
@@ -42,7 +42,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         let name = held.record.name.clone();
         held.confirmed |=
             self.registry.take_confirmed(&name, &held.resource_version) || held.record.is_queued();
@@ -51,12 +51,12 @@ impl Reconciler {
             self.registry.mark_confirmed(&name, &held.resource_version);
         }
         match done {
-            Err(ClusterError::Conflict) => {
+            Err(ReconcileError::Conflict) => {
                 self.remove_unrecorded(held).await?;
-                Err(ClusterError::Conflict)
+                Err(ReconcileError::Conflict)
             }
             // As long as it may begin, rights may be given.
-            Err(ClusterError::Api(error))
+            Err(ReconcileError::Api(error))
                 if held.record.spec.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
             {
                 let result = Callback::failed(reason_code(&error), &error_message(&error));
@@ -70,7 +70,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         let is_new = held.record.spec.as_ref().is_some_and(|spec| spec.applied.is_empty());
         // A queued task is checked when it gets its slot.
         let is_new = is_new && self.queue.position(&held.record.name).is_none();
@@ -118,7 +118,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ApplyOutcome, ClusterError> {
+    ) -> Result<ApplyOutcome, ReconcileError> {
         let name = held.record.name.clone();
         let Some(mut spec) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
         let (all, sure): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
@@ -157,7 +157,7 @@ impl Reconciler {
                             held.confirmed = sure && status(&error).is_some_and(|code| code < 500);
                             return match (api_refusal(&error), status(&error)) {
                                 (Some(_), _) => Ok(ApplyOutcome::Failed(apply_failure(place, &error))),
-                                (None, Some(409)) => Err(ClusterError::Conflict),
+                                (None, Some(409)) => Err(ReconcileError::Conflict),
                                 (None, _) => Err(error.into()),
                             };
                         }
@@ -201,7 +201,7 @@ impl Reconciler {
     }
 
     /// Lets the first object own the documents, so that they go with it whoever deletes it.
-    async fn own_documents(&self, spec: &TaskSpec) -> Result<(), ClusterError> {
+    async fn own_documents(&self, spec: &TaskSpec) -> Result<(), ReconcileError> {
         let Some(first) = spec.manifests().next() else { return Ok(()) };
         if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != spec.namespace) {
             return Ok(());

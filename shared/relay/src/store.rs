@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
-use crate::error::{ClusterError, status};
+use crate::error::{ReconcileError, status};
 use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
 use crate::record::{AppliedObject, TaskPhase, TaskRecord};
 
@@ -55,8 +55,8 @@ impl VersionedRecord {
     /// The result.
     ///
     /// # Errors
-    /// [`ClusterError::Damaged`] if there is none, or none that can be read.
-    pub(crate) fn result(&self) -> Result<Callback, ClusterError> {
+    /// [`ReconcileError::Damaged`] if there is none, or none that can be read.
+    pub(crate) fn result(&self) -> Result<Callback, ReconcileError> {
         let bytes = self.result.as_deref().unwrap_or_default();
         serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
@@ -92,7 +92,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
+    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };
         self.read_rest(&mut held).await?;
         Ok(Some(held))
@@ -103,7 +103,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ClusterError> {
+    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
         let secret = self.secrets.get_opt(&names::record_name(name)).await?;
         secret.as_ref().map(decode).transpose()
     }
@@ -112,7 +112,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
+    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
         for part in 1..=held.result_parts {
             let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
             let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
@@ -124,8 +124,8 @@ impl RecordStore {
     /// The records of one unit, without their results.
     ///
     /// # Errors
-    /// When they cannot be listed; [`ClusterError::Damaged`] if one cannot be read: it may run.
-    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ClusterError> {
+    /// When they cannot be listed; [`ReconcileError::Damaged`] if one cannot be read: it may run.
+    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ReconcileError> {
         self.collect_of(Some(unit), Some).await
     }
 
@@ -137,7 +137,7 @@ impl RecordStore {
     pub(crate) async fn collect<T>(
         &self,
         part: impl FnMut(TaskRecord) -> Option<T>,
-    ) -> Result<Vec<T>, ClusterError> {
+    ) -> Result<Vec<T>, ReconcileError> {
         self.collect_of(None, part).await
     }
 
@@ -145,7 +145,7 @@ impl RecordStore {
         &self,
         unit: Option<&str>,
         mut part: impl FnMut(TaskRecord) -> Option<T>,
-    ) -> Result<Vec<T>, ClusterError> {
+    ) -> Result<Vec<T>, ReconcileError> {
         let mut all = Vec::new();
         let mut after = None;
         loop {
@@ -165,7 +165,7 @@ impl RecordStore {
     pub(crate) async fn page(
         &self,
         after: Option<&str>,
-    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
         self.page_of(None, after).await
     }
 
@@ -173,7 +173,7 @@ impl RecordStore {
         &self,
         unit: Option<&str>,
         after: Option<&str>,
-    ) -> Result<(Vec<TaskRecord>, Option<String>), ClusterError> {
+    ) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
         let mut selector = format!("{PART}={RECORD}");
         if let Some(unit) = unit {
             selector += &format!(",{UNIT}={unit}");
@@ -197,8 +197,8 @@ impl RecordStore {
     /// Makes a record, if there is room for what will be written into it.
     ///
     /// # Errors
-    /// [`ClusterError::Conflict`] if there is one; [`ClusterError::TooLarge`].
-    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ClusterError> {
+    /// [`ReconcileError::Conflict`] if there is one; [`ReconcileError::TooLarge`].
+    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ReconcileError> {
         let held = VersionedRecord {
             record,
             result: None,
@@ -212,7 +212,7 @@ impl RecordStore {
         let made = self.secrets.create(&PostParams::default(), &encode(&held)?).await;
         let made = made.map_err(|error| match status(&error) {
             // There is no such namespace: to look again would not help.
-            Some(404) => ClusterError::Api(error),
+            Some(404) => ReconcileError::Api(error),
             _ => write_error(error),
         })?;
         // Nothing was applied for what was not there.
@@ -222,8 +222,8 @@ impl RecordStore {
     /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
     ///
     /// # Errors
-    /// [`ClusterError::Conflict`]; [`ClusterError::TooLarge`].
-    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ClusterError> {
+    /// [`ReconcileError::Conflict`]; [`ReconcileError::TooLarge`].
+    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
         let name = held.record.name.clone();
         let before = held.result_parts;
         let result = held.result.as_deref().unwrap_or_default();
@@ -253,12 +253,12 @@ impl RecordStore {
     /// Stores the documents of a task that waits for its slot; they are deleted when it has begun.
     ///
     /// # Errors
-    /// [`ClusterError::Conflict`].
+    /// [`ReconcileError::Conflict`].
     pub(crate) async fn save_documents(
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         let name = held.record.name.clone();
         let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
         for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
@@ -275,7 +275,7 @@ impl RecordStore {
     pub(crate) async fn documents(
         &self,
         held: &VersionedRecord,
-    ) -> Result<Vec<SecretDocument>, ClusterError> {
+    ) -> Result<Vec<SecretDocument>, ReconcileError> {
         let (name, mut bytes) = (&held.record.name, Vec::new());
         for part in 1..=held.document_parts {
             let Some(piece) = self.secrets.get_opt(&names::documents_name(name, part)).await? else {
@@ -295,7 +295,7 @@ impl RecordStore {
         name: String,
         key: &str,
         piece: &[u8],
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -328,7 +328,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ClusterError> {
+    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ReconcileError> {
         let unchanged = Preconditions {
             uid: Some(held.uid.clone()),
             resource_version: Some(held.resource_version.clone()),
@@ -338,23 +338,23 @@ impl RecordStore {
     }
 }
 
-fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ClusterError> {
+fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ReconcileError> {
     match answer {
         Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),
     }
 }
 
-fn write_error(error: kube::Error) -> ClusterError {
+fn write_error(error: kube::Error) -> ReconcileError {
     match status(&error) {
-        Some(404 | 409) => ClusterError::Conflict,
-        Some(413 | 422) => ClusterError::TooLarge(format!("it does not fit into a record: {error}")),
-        _ => ClusterError::Api(error),
+        Some(404 | 409) => ReconcileError::Conflict,
+        Some(413 | 422) => ReconcileError::TooLarge(format!("it does not fit into a record: {error}")),
+        _ => ReconcileError::Api(error),
     }
 }
 
-fn damaged(name: &TaskId, error: &serde_json::Error) -> ClusterError {
-    ClusterError::Damaged { name: names::record_name(name), why: position_of(error) }
+fn damaged(name: &TaskId, error: &serde_json::Error) -> ReconcileError {
+    ReconcileError::Damaged { name: names::record_name(name), why: position_of(error) }
 }
 
 /// Where something cannot be read, and no more: the text of an error may have a value in it.
@@ -372,12 +372,12 @@ struct RecordJson {
     record: TaskRecord,
 }
 
-fn decode(secret: &Secret) -> Result<VersionedRecord, ClusterError> {
+fn decode(secret: &Secret) -> Result<VersionedRecord, ReconcileError> {
     let name = secret.name_any();
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
     let RecordJson { pieces, documents, record } = serde_json::from_slice(record)
-        .map_err(|error| ClusterError::Damaged { name, why: position_of(&error) })?;
+        .map_err(|error| ReconcileError::Damaged { name, why: position_of(&error) })?;
     Ok(VersionedRecord {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
@@ -389,14 +389,14 @@ fn decode(secret: &Secret) -> Result<VersionedRecord, ClusterError> {
     })
 }
 
-fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ClusterError> {
+fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ReconcileError> {
     let VersionedRecord { record, result_parts: pieces, document_parts: documents, .. } = held;
     let all = RecordJson { pieces: *pieces, documents: *documents, record: record.clone() };
     serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
 }
 
 /// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
-fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
+fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
     let mut grown = held.clone();
     if let Some(spec) = &mut grown.record.spec {
         spec.applied = spec
@@ -409,12 +409,12 @@ fn has_room(held: &VersionedRecord) -> Result<(), ClusterError> {
         let why = format!(
             "manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit"
         );
-        return Err(ClusterError::TooLarge(why));
+        return Err(ReconcileError::TooLarge(why));
     }
     Ok(())
 }
 
-fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
+fn encode(held: &VersionedRecord) -> Result<Secret, ReconcileError> {
     let TaskRecord { name, phase, spec } = &held.record;
     let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
     let mut labels = names::task_labels(name, instance.unwrap_or_default());
@@ -434,7 +434,7 @@ fn encode(held: &VersionedRecord) -> Result<Secret, ClusterError> {
     let record = bytes_of(held)?;
     if record.len() > MAX_RECORD {
         let size = record.len();
-        return Err(ClusterError::TooLarge(format!(
+        return Err(ReconcileError::TooLarge(format!(
             "its record has {size} bytes; {MAX_RECORD} is the limit"
         )));
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Preconditions};
 
-use crate::error::{ClusterError, error_message, status};
+use crate::error::{ReconcileError, error_message, status};
 use crate::objects::{self, DeleteOutcome};
 use crate::reconcile::ReconcileAction;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
@@ -28,7 +28,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         result: Callback,
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         if may_run || self.may_be_in_flight(held) {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
@@ -46,7 +46,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         mut result: Callback,
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         if let Some(spec) = &held.record.spec
             && result.duration_ms.is_none()
         {
@@ -76,7 +76,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         grace_ms: u64,
         result: Option<Callback>,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         if held.record.is_queued() && result.is_none() {
             held.make_tombstone();
             return self.store.save(held).await;
@@ -110,7 +110,7 @@ impl Reconciler {
     pub(crate) async fn terminate(
         &self,
         held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         let TaskPhase::Terminating { grace_ms, since_ms, has_result: concluded, .. } = held.record.phase
         else {
             return Ok(ReconcileAction::RequeueNow);
@@ -156,7 +156,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         since_ms: u64,
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Result<Option<String>, ReconcileError> {
         let TaskPhase::Terminating { unconfirmed: unsure, .. } = &mut held.record.phase else {
             return Ok(None);
         };
@@ -187,7 +187,7 @@ impl Reconciler {
         held: &VersionedRecord,
         spec: &TaskSpec,
         grace_ms: u64,
-    ) -> Result<Option<String>, ClusterError> {
+    ) -> Result<Option<String>, ReconcileError> {
         let name = &held.record.name;
         let mut left = None;
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
@@ -196,7 +196,7 @@ impl Reconciler {
             match self.delete(name, applied).await {
                 Ok(DeleteOutcome::Gone) => {}
                 Ok(DeleteOutcome::Pending(why)) => left = Some(why),
-                Err(ClusterError::Api(error)) => {
+                Err(ReconcileError::Api(error)) => {
                     left = Some(format!("{}: {}", applied.object_ref, refusal_message(error)?));
                 }
                 Err(error) => return Err(error),
@@ -207,7 +207,7 @@ impl Reconciler {
         }
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
-            Err(ClusterError::Api(error)) => {
+            Err(ReconcileError::Api(error)) => {
                 return Ok(Some(format!("its pods: {}", refusal_message(error)?)));
             }
             Err(error) => return Err(error),
@@ -215,7 +215,7 @@ impl Reconciler {
         for pod in &pods {
             left = Some(format!("Pod {} is still there", pod.name_any()));
             match self.terminate_pod(pod, grace_ms).await {
-                Err(ClusterError::Api(error)) => {
+                Err(ReconcileError::Api(error)) => {
                     left = Some(format!("Pod {}: {}", pod.name_any(), refusal_message(error)?));
                 }
                 ended => ended?,
@@ -224,7 +224,7 @@ impl Reconciler {
         Ok(left)
     }
 
-    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> Result<(), ClusterError> {
+    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> Result<(), ReconcileError> {
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl Reconciler {
 ///
 /// # Errors
 /// When it has said nothing.
-fn refusal_message(error: kube::Error) -> Result<String, ClusterError> {
+fn refusal_message(error: kube::Error) -> Result<String, ReconcileError> {
     match status(&error) {
         Some(_) => Ok(error_message(&error)),
         None => Err(error.into()),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use crate::error::ClusterError;
+use crate::error::ReconcileError;
 use crate::logs;
 use crate::objects;
 use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, StartBlocker};
@@ -46,7 +46,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         removing: Option<String>,
-    ) -> Result<ReconcileAction, ClusterError> {
+    ) -> Result<ReconcileAction, ReconcileError> {
         match self.observe(held).await? {
             WaitOutcome::Finished(result)
                 if removing.is_none() || result.status != CallbackStatus::Succeeded =>
@@ -67,7 +67,7 @@ impl Reconciler {
         }
     }
 
-    async fn observe(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<WaitOutcome, ClusterError> {
+    async fn observe(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<WaitOutcome, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else {
             return Ok(WaitOutcome::Pending(ReconcileAction::Done));
         };
@@ -163,7 +163,7 @@ impl Reconciler {
         container: &str,
         reported: Option<Callback>,
         trouble: Option<StartBlocker>,
-    ) -> Result<WaitOutcome, ClusterError> {
+    ) -> Result<WaitOutcome, ReconcileError> {
         let why = trouble.as_ref().map(|trouble| trouble.message.as_str());
         self.registry.record_pending(&held.record.name, why);
         let until = trouble.as_ref().and_then(|it| match it.kind {
@@ -200,7 +200,7 @@ impl Reconciler {
         container: &str,
         reported: Option<Callback>,
         trouble: Option<StartBlocker>,
-    ) -> Result<WaitOutcome, ClusterError> {
+    ) -> Result<WaitOutcome, ReconcileError> {
         if now_ms() < spec.deadline_ms {
             return Ok(WaitOutcome::Pending(ReconcileAction::requeue_at(spec.deadline_ms)));
         }
@@ -223,7 +223,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         pod: Option<&Pod>,
         sight: &PodObservation,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), ReconcileError> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
         let Some(spec) = &mut held.record.spec else { return Ok(()) };
         // What is known of an eviction is more than that the pod was deleted, which comes after.
@@ -244,7 +244,7 @@ impl Reconciler {
         &self,
         spec: &TaskSpec,
         job: Option<&Value>,
-    ) -> Result<Option<StartBlocker>, ClusterError> {
+    ) -> Result<Option<StartBlocker>, ReconcileError> {
         let Some(applied) = spec.manifests().next() else { return Ok(None) };
         let namespace = applied.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);

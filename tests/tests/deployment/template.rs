@@ -200,14 +200,14 @@ fn times_fit_to_each_other() {
     assert!(properties(&template, "WakeupQueue")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
 }
 
-/// What the README says of quotas that are parameters.
+/// Quotas that are parameters.
 #[test]
-fn the_readme_names_the_quotas_of_the_http_api() {
-    let (template, readme) = (template(), tree::read("README.md"));
+fn the_page_of_limits_has_the_rates_of_the_http_api() {
+    let (template, page) = (template(), tree::read("docs/src/operations/limits.md"));
     let of = |name: &str| template["Parameters"][name]["Default"].as_u64().unwrap();
     let (rate, burst) = (of("RequestsPerSecond"), of("Burst"));
     let said = format!("`RequestsPerSecond` ({rate}) and `Burst` ({},{:03})", burst / 1_000, burst % 1_000);
-    assert!(readme.contains(&said), "{said}");
+    assert!(page.contains(&said), "{said}");
 }
 
 /// By whatever the stack is deleted or a resource replaced. No emulator heeds it, so it is read here.

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod book;
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
 mod containers;

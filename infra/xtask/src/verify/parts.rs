@@ -34,12 +34,13 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "docs",
-        covers: "rustdoc without warnings, the relay's chart and its manifests, the tests of xtask",
-        needs: "Go, to build helm",
-        paths: &["shared", "functions", "tests/src", "infra"],
+        covers: "rustdoc without warnings, the commands and examples of the book, the relay's chart and its manifests, the tests of xtask",
+        needs: "Go, to build helm; Python, openssl and curl",
+        paths: &["docs", "shared", "functions", "tests/src", "tests/tests/e2e", "infra"],
         run: |this| {
             run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
             this.summary.add(true);
+            e2e(this, &["book::"])?;
             chart::all(chart::ChartAction::Compare)?;
             this.summary.add(true);
             cargo_test(&["-p", "xtask"], &[], &mut this.summary)
@@ -193,7 +194,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
-            let others = ["--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
+            let others =
+                ["--skip", "book::", "--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
             e2e(this, &others)?;
             if this.pick(false, true) {
                 many_tasks(this)?;

@@ -4,7 +4,7 @@ use super::*;
 
 fn unit(sensitive: bool) -> UnitPlan {
     serde_json::from_value(json!({
-        "key": "r/u", "work": "removal", "timeoutMs": 1,
+        "key": "r/u", "action": "removal", "timeoutMs": 1,
         "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
         "source": {"file": "f", "line": 1, "column": 1},
         "outputs": {"o": {"from": {"file": "/o"}, "sensitive": sensitive}},

@@ -1,0 +1,108 @@
+//! The generated parts of the book: every command with its options, every route of the API.
+//!
+//! `INSTA_UPDATE=always cargo test -p ebb reference` writes them.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use crate::commands::EbbCli;
+
+/// Compares the end of a page, from `heading` on, with the generated text, or replaces it.
+fn check(page: &str, heading: &str, generated: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/src").join(page);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (before, _) = text.split_once(heading).expect("the page has the heading");
+    let expected = format!("{before}{heading}\n\n{}\n", generated.trim_end());
+    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        std::fs::write(&file, expected).unwrap();
+    } else {
+        assert!(text == expected, "{page} is out of date: INSTA_UPDATE=always cargo test -p ebb reference");
+    }
+}
+
+/// Returns a text that a cell of a table can hold.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|").replace('<', "&lt;")
+}
+
+fn row(argument: &Arg) -> String {
+    let values = argument.get_value_names().unwrap_or_default().iter();
+    let values = values.map(|name| format!(" <{name}>")).collect::<String>();
+    let values = if argument.get_action().takes_values() { values } else { String::new() };
+    let name = match (argument.get_long(), argument.get_short()) {
+        (Some(long), Some(short)) => format!("-{short}, --{long}{values}"),
+        (Some(long), None) => format!("--{long}{values}"),
+        _ => values.trim_start().to_owned(),
+    };
+    let mut help = cell(&argument.get_help().map(ToString::to_string).unwrap_or_default());
+    if let Some(variable) = argument.get_env() {
+        let _ = write!(help, " [`{}`]", variable.to_string_lossy());
+    }
+    let defaults = argument.get_default_values().iter().map(|value| value.to_string_lossy());
+    let defaults = defaults.collect::<Vec<_>>().join(" ");
+    if !defaults.is_empty() && argument.get_action().takes_values() {
+        let _ = write!(help, " (default: `{defaults}`)");
+    }
+    format!("| `{}` | {help} |\n", name.replace('|', "\\|"))
+}
+
+fn command(text: &mut String, path: &str, command: &mut Command) {
+    let mut visible: Vec<_> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
+    visible.retain(|one| one.get_name() != "help");
+    if visible.is_empty() {
+        let about =
+            command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+        let usage = command.render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage: ").trim();
+        let _ = write!(text, "### {path}\n\n{}.\n\n```text\n{usage}\n```\n\n", about.trim_end_matches('.'));
+        let rows: String = command
+            .get_arguments()
+            .filter(|one| {
+                !one.is_hide_set() && !["help", "version", "server"].contains(&one.get_id().as_str())
+            })
+            .map(row)
+            .collect();
+        if !rows.is_empty() {
+            let _ = write!(text, "| argument | meaning |\n|---|---|\n{rows}\n");
+        }
+    }
+    for mut one in visible {
+        let path = format!("{path} {}", one.get_name());
+        self::command(text, &path, &mut one);
+    }
+}
+
+#[test]
+fn the_book_has_every_command() {
+    let mut cli = EbbCli::command();
+    cli.build();
+    let mut text = String::new();
+    command(&mut text, "ebb", &mut cli);
+    check("cli.md", "## Commands", &text);
+}
+
+#[test]
+fn the_book_has_every_route() {
+    let document = serde_json::to_value(ebb_flow::http::openapi()).unwrap();
+    let mut text = String::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let _ = write!(text, "### {} {path}\n\n", method.to_uppercase());
+            for paragraph in ["summary", "description"].map(|name| &operation[name]) {
+                if let Some(paragraph) = paragraph.as_str() {
+                    let _ = write!(text, "{paragraph}\n\n");
+                }
+            }
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let parameters: Vec<_> = parameters.filter_map(|one| one["name"].as_str()).collect();
+            if !parameters.is_empty() {
+                let _ = write!(text, "Parameters: `{}`. ", parameters.join("`, `"));
+            }
+            let statuses: Vec<_> = operation["responses"].as_object().unwrap().keys().cloned().collect();
+            let _ = write!(text, "Statuses: `{}`.\n\n", statuses.join("`, `"));
+        }
+    }
+    check("api.md", "## Operations", &text);
+}

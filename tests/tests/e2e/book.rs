@@ -1,0 +1,225 @@
+//! The commands of the book, run as a reader runs them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::program;
+use crate::workdir::PATIENCE;
+
+/// A command of a page, with what the page shows of it.
+struct Step {
+    is_server: bool,
+    command: String,
+    exit_code: i32,
+    /// `[..]` stands for any text in a line, a line `...` for any lines.
+    output: Vec<String>,
+}
+
+/// A block of a page that is run or written.
+enum Block {
+    Console(Step),
+    File { name: String, text: String },
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let (mut found, mut mark) = (Vec::new(), String::new());
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let content = line.trim_start();
+        if let Some(comment) = content.strip_prefix("<!-- ") {
+            mark = comment.trim_end_matches(" -->").to_owned();
+        } else if content.starts_with("```") {
+            let indent = line.len() - content.len();
+            let body = lines.by_ref().take_while(|line| line.trim() != "```");
+            let body: Vec<_> = body.map(|line| line.get(indent..).unwrap_or_default().to_owned()).collect();
+            if content == "```console" {
+                let mut output = body[1..].to_vec();
+                let exit_code = output.first().and_then(|line| line.strip_prefix("? ")?.parse().ok());
+                if exit_code.is_some() {
+                    output.remove(0);
+                }
+                while output.last().is_some_and(String::is_empty) {
+                    output.pop();
+                }
+                found.push(Block::Console(Step {
+                    is_server: mark == "terminal: server",
+                    command: body[0].strip_prefix("$ ").expect("a command").to_owned(),
+                    exit_code: exit_code.unwrap_or(0),
+                    output,
+                }));
+            } else if let Some(name) = mark.strip_prefix("file: ") {
+                found.push(Block::File { name: name.to_owned(), text: body.join("\n") + "\n" });
+            }
+            mark.clear();
+        }
+    }
+    found
+}
+
+fn line_matches(pattern: &str, line: &str) -> bool {
+    let mut parts = pattern.split("[..]");
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut last = None;
+    for part in parts {
+        last = Some(part);
+        let Some((_, after)) = rest.split_once(part) else { return false };
+        rest = after;
+    }
+    rest.is_empty() || last.is_some_and(|part| line.ends_with(part))
+}
+
+fn output_matches(patterns: &[String], lines: &[&str]) -> bool {
+    match (patterns.split_first(), lines.split_first()) {
+        (None, None) => true,
+        (Some((pattern, rest)), _) if pattern == "..." => {
+            (0..=lines.len()).any(|skipped| output_matches(rest, &lines[skipped..]))
+        }
+        (Some((pattern, rest)), Some((line, lines))) => {
+            line_matches(pattern, line) && output_matches(rest, lines)
+        }
+        _ => false,
+    }
+}
+
+/// A terminal's settings: the folder, and `ebb` among the programs.
+fn shell(command: &str, folder: &Path) -> Command {
+    let path = format!("{}:{}", program::ebb().parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{command} 2>&1")]).current_dir(folder).env("PATH", path);
+    shell.env_remove("EBB_URL").stdin(Stdio::null());
+    shell
+}
+
+/// A server in the second terminal. It ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server, and waits until it has printed what the page shows.
+fn serve(step: &Step, folder: &Path) -> Server {
+    let mut server = Server(shell(&step.command, folder).stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(server.0.stdout.take().unwrap()).lines().take(step.output.len());
+    let lines: Vec<String> = lines.map(Result::unwrap).collect();
+    check(step, &lines.join("\n"));
+    server
+}
+
+fn check(step: &Step, printed: &str) {
+    let lines: Vec<&str> = printed.trim_end().lines().map(str::trim_end).collect();
+    assert!(
+        output_matches(&step.output, &lines),
+        "$ {}\n-- the page shows\n{}\n-- it prints\n{printed}",
+        step.command,
+        step.output.join("\n")
+    );
+}
+
+#[test]
+fn the_first_hour() {
+    let temporary = tempfile::tempdir().unwrap();
+    // Scripts have a `/tmp` of their own.
+    let kept = tempfile::tempdir_in("/var/tmp").unwrap();
+    let notes = kept.path().join("notes");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/src/first-hour.md")).unwrap();
+    let page = page.replace("/var/tmp/ebb-first-hour", notes.to_str().unwrap());
+    let page = page.replace("/tmp/first-hour", temporary.path().to_str().unwrap());
+    let (mut folder, mut servers, mut commands) = (root, Vec::new(), 0);
+    for block in blocks(&page) {
+        match block {
+            Block::File { name, text } => {
+                std::fs::write(folder.join(name), text).unwrap();
+            }
+            Block::Console(step) => {
+                commands += 1;
+                if let Some(to) = step.command.strip_prefix("cd ") {
+                    folder = PathBuf::from(to);
+                } else if step.is_server {
+                    servers.push(serve(&step, &folder));
+                } else {
+                    let ended = shell(&step.command, &folder).output().unwrap();
+                    check(&step, &String::from_utf8_lossy(&ended.stdout));
+                    assert_eq!(ended.status.code(), Some(step.exit_code), "{}", step.command);
+                }
+            }
+        }
+    }
+    assert!(commands > 30, "{commands} commands");
+}
+
+/// Both senders announce a sandbox each, and the receiver verifies the notifications.
+#[test]
+fn the_examples_of_a_platform() {
+    let folder = tempfile::tempdir().unwrap();
+    let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").canonicalize().unwrap();
+    let examples = examples.to_str().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = Step {
+        is_server: true,
+        command: format!("exec ebb dev --port 0 --s3-port 0 --platform-url http://127.0.0.1:{port}"),
+        exit_code: 0,
+        output: vec!["server  [..]".to_owned()],
+    };
+    let _server = serve(&server, folder.path());
+    let settings = std::fs::read_to_string(folder.path().join(".ebb/server.json")).unwrap();
+    let settings: Value = serde_json::from_str(&settings).unwrap();
+    let setting = |name: &str| settings[name].as_str().unwrap_or_else(|| panic!("no {name}")).to_owned();
+    let mut receiver = shell(&format!("exec python3 {examples}/verify.py {port}"), folder.path());
+    receiver.env("EBB_PLATFORM_SECRET", setting("platformSecret")).stdout(Stdio::piped());
+    let mut receiver = Server(receiver.spawn().unwrap());
+    let (sender, lines) = std::sync::mpsc::channel();
+    let printed = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
+    std::thread::spawn(move || printed.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    // Waits until a notification of each sandbox has this type.
+    let both = |kind: &str| {
+        let mut missing = BTreeSet::from(["a", "b"]);
+        while !missing.is_empty() {
+            let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {kind} of {missing:?}"));
+            let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
+            if event["type"].as_str().unwrap().contains(kind) {
+                missing.remove(event["name"].as_str().unwrap());
+            }
+        }
+    };
+    let run = |command: &str| {
+        let mut command = shell(command, folder.path());
+        command.env("EBB_URL", setting("url")).env("EBB_WEBHOOK_SECRET", setting("webhookSecret"));
+        command.env("EBB_TOKEN", setting("token"));
+        let ended = command.output().unwrap();
+        assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stdout));
+    };
+    std::fs::write(folder.path().join("plugin.yaml"), PLUGIN).unwrap();
+    for name in ["a", "b"] {
+        std::fs::write(folder.path().join(format!("{name}.yaml")), SANDBOX.replace("NAME", name)).unwrap();
+    }
+    run("ebb plugin apply -f plugin.yaml");
+    run(&format!("{examples}/send.sh created a uid-a 1 a.yaml"));
+    run(&format!("python3 {examples}/send.py created b uid-b --file b.yaml"));
+    both("ready");
+    run(&format!("{examples}/send.sh deleted a uid-a"));
+    run(&format!("python3 {examples}/send.py deleted b uid-b"));
+    both("gone");
+}
+
+const PLUGIN: &str = r##"apiVersion: ebb.dev/v1
+kind: Plugin
+name: p@1.0.0
+runners: {shell: {image: "busybox:1.36"}}
+preStart:
+  create:
+    pod: {script: "#!/bin/sh\nprintf made >/tmp/name"}
+    outputs: {name: {file: /tmp/name}}
+outputs: {name: "${units.create.outputs.name}"}
+"##;
+const SANDBOX: &str =
+    "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
