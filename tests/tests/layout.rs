@@ -11,6 +11,7 @@ use crate::tree;
 /// All that stands at the top level, besides dot files.
 const TOP_LEVEL: [&str; 12] = [
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
