@@ -171,3 +171,20 @@ fn postgresql() -> bool {
     let server = versions.into_iter().any(|version| installed(&version.path())) || in_path();
     server && works(command("psql").arg("--version"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::root;
+
+    #[test]
+    fn the_setup_script_has_every_package() {
+        let script = std::fs::read_to_string(root().join("infra/dev/setup.sh")).unwrap();
+        let sets: [&[DebianPackage]; 5] =
+            [&OF_TESTS, &OF_DYNAMODB_LOCAL, &OF_PYTHON, &OF_DEPLOYMENT, &OF_CLUSTER];
+        for package in sets.into_iter().flatten() {
+            let line = format!("\n    need {} \"", package.name);
+            assert!(script.contains(&line), "infra/dev/setup.sh lacks {}", package.name);
+        }
+    }
+}
