@@ -3,7 +3,7 @@
 //!
 //! The functions are the real ones; only what surrounds them is made here. Everything happens in an order that follows
 //! from the scenario and its seed alone, so that a failing case fails again. Faults are put in by hooks on the numbered
-//! writes of the [`SimTable`], and by the plans of [`Queue`] and [`Outside`].
+//! writes of the [`SimTable`], and by the plans of [`ScenarioQueue`] and [`ScenarioServer`].
 
 mod executor;
 mod faults;

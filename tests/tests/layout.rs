@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use crate::tree;
 
 /// All that stands at the top level, besides dot files.
-const TOP_LEVEL: [&str; 12] = [
+const TOP_LEVEL: [&str; 13] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -153,7 +153,7 @@ const SHARED_TYPE_NAMES: [&str; 0] = [];
 /// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
 /// numbers may only decrease.
 const BANNED_WORDS: [([&str; 2], usize); 4] =
-    [(["no", "body"], 212), (["some", "body"], 84), (["who", "ever"], 101), (["a", "new"], 7)];
+    [(["no", "body"], 168), (["some", "body"], 65), (["who", "ever"], 78), (["a", "new"], 5)];
 
 /// Praise that no figure can hold up, as whole words.
 const PRAISE: [&str; 20] = [

@@ -1,6 +1,6 @@
 //! Documents: loading with positions, checking, compiling to a frozen plan, rendering.
 //!
-//! Pure: text in, values out. It reads files only through the [`load::Files`] that it is given, and knows neither
+//! Pure: text in, values out. It reads files only through the [`load::FileSource`] that it is given, and knows neither
 //! table nor network.
 pub mod compile;
 pub mod diagnostic;

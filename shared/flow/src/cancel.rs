@@ -2,7 +2,7 @@
 //!
 //! An undo may begin only when every try that may have started is settled: its result is recorded, or nothing can run
 //! under its name any more. Sends that were decided before the cancellation may arrive until
-//! [`crate::env::Settings::landing`] after it.
+//! [`crate::env::DeploymentSettings::max_in_flight`] after it.
 //!
 //! Queued work is removed before running work is killed: the place of a killed script goes to the next one in the queue.
 

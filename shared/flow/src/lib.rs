@@ -1,9 +1,11 @@
-//! Load, decide, write, dispatch: the bodies of the functions as plain async fns.
+//! Orchestration: loads the state of a run, decides, writes, dispatches. The functions call it as plain async functions.
 //!
-//! Bird's eye: [`receive`] starts and ends lives, [`complete`] takes results, [`sweep`] is where time acts, [`api`] is
-//! what people and programs see. All of them move runs on through [`drive`]: [`dispatch`] sends, [`results`] records
-//! and follows, [`finish`] ends. [`http`] puts them behind an axum router that Lambda and one machine share.
-//! [`cluster`] asks relays for what scripts and objects are there. [`observe`] tells what an invocation has done.
+//! - [`lifecycle`] creates and ends instances, [`callback`] applies results, [`sweep`] acts when time has passed, [`api`]
+//!   has the queries and commands of people and programs.
+//! - [`dispatch_all`] advances a run: [`dispatch`] sends attempts, [`results`] records results and names the next
+//!   attempts, [`transition`] moves the target at the end of a run.
+//! - [`http`] serves all of this with an axum router, on Lambda and on one machine.
+//! - [`cluster`] sends tasks to relays. [`telemetry`] gathers metrics and spans of an invocation.
 //!
 //! Architecture invariants:
 //! - Memory between invocations holds only what never changes, and the last answers of clusters. Those decide only when a

@@ -167,7 +167,7 @@ impl QueueMessage {
 pub trait MessageQueue: Send + Sync {
     /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
     async fn send(&self, message: QueueMessage, delay: Duration);
-    /// Delivers each of `messages` as soon as possible, as [`Self::add_dispatch`] does.
+    /// Delivers each of `messages` as soon as possible, as [`Self::send`] does.
     async fn send_all(&self, messages: Vec<QueueMessage>) {
         for message in messages {
             self.send(message, Duration::ZERO).await;

@@ -1,7 +1,7 @@
 //! Units that have to run once more: undos after a late success, and what an operator retries.
 //!
 //! Flow: the target first (a life that has moved on is left alone), then the units, then the run is made due. A crash
-//! in between leaves a target in the phase of its run with a closed run: [`crate::api::schedule_retry`] and the sender's
+//! in between leaves a target in the phase of its run with a closed run: [`crate::api::retry`] and the sender's
 //! repetition go on from there.
 
 use std::time::Duration;

@@ -104,7 +104,7 @@ struct FunctionContext {
 /// and `EBB_INSTALLATION` is what names the stack to relays and never changes. Without
 /// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have
 /// it in its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see
-/// [`Clusters::parse`]); it may be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks
+/// [`ClusterRegistry::parse`]); it may be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks
 /// for requests to relays, and to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_SECRETS`,
 /// `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS` are secrets; `EBB_API_TOKENS` is a comma-separated list
 /// of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in the environment or in the secret of AWS Secrets Manager

@@ -71,9 +71,9 @@ pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<PodspecViolat
 /// As [`strategic`], onto a template that we made.
 ///
 /// # Errors
-/// Also what the base has of ours (names that begin with [`RESERVED_PREFIX`](crate::OURS), the container `main` with its image and
+/// Also what the base has of ours (names that begin with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), the container `main` with its image and
 /// command) and the overlay changes. What a cluster does not allow is not asked here: see
-/// [`template_violations`](crate::refusals).
+/// [`template_violations`](crate::template_violations).
 pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let merged = strategic(base, overlay)?;
     let mut report = ViolationList::default();

@@ -16,7 +16,7 @@ pub const LONGEST_WAIT_MS: u64 = 20_000;
 pub const MAX_CONCURRENT_BATCHES: usize = 64;
 /// Bytes of a queued batch.
 pub const MAX_BATCH_BYTES: usize = 4 << 20;
-/// Bytes of a poll, replies included. As a function gets it, it has [`LAMBDA_EVENT`](crate::limits::EVENT) at most.
+/// Bytes of a poll, replies included. As a function gets it, it has [`LAMBDA_EVENT`](crate::limits::LAMBDA_EVENT) at most.
 pub const POLL_BODY: usize = 11 << 19;
 
 /// A relay asks for batches, and delivers replies.

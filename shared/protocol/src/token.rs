@@ -255,7 +255,7 @@ impl TokenClaims {
 }
 
 /// What every try of a unit gets as `EBB_IDEMPOTENCY_KEY` and `idempotency-key`: 36 characters of `[a-z0-9-]`, safe
-/// in URLs and DNS labels. `life` is what [`crate::id::life`] gives, hence one key per target, resource and unit.
+/// in URLs and DNS labels. `instance_key` is what [`crate::id::instance_key`] gives, hence one key per target, resource and unit.
 ///
 /// A plain digest, not a keyed one: it gives no right to anything, and must outlive every key.
 pub fn idempotency_key(life: &str, resource: &str, unit: &str) -> String {

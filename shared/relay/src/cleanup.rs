@@ -29,7 +29,10 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn cleanup(
+        &self,
+        held: &mut VersionedRecord,
+    ) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if spec.objects.keep && !spec.applied.is_empty() {
             return Ok(ReconcileAction::Done);

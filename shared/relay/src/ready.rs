@@ -43,7 +43,10 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+    async fn try_wait(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+    ) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use aws_sdk_dynamodb::types::ConsumedCapacity;
 
 /// Counts requests, capacity and sizes. Shared by everything that is given it; attached with
-/// [`crate::Dynamo::metered`].
+/// [`crate::DynamoTable::metered`].
 #[derive(Debug, Default)]
 pub struct Meter {
     figures: Mutex<TableUsage>,

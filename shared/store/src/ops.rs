@@ -42,9 +42,9 @@ pub trait ReadRecords: Send + Sync {
         run: &RunId,
         units: &[Unit],
     ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
-    /// The records of all units, without evidence and outputs: [`BatchItem::Nothing`] stands for them.
+    /// The records of all units, without evidence and outputs: [`OutputStorage::Nothing`] stands for them.
     ///
-    /// [`BatchItem::Nothing`]: ebb_protocol::record::Kept::Nothing
+    /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
     /// The tries of `units` that [`UpdateAttemptRecord::record_accepted`] has noted, in no order (`Query` per head item).
     async fn read_accepted(

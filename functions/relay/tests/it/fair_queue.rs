@@ -145,7 +145,7 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
     for chunk in units.chunks(BATCH) {
         let requests = chunk.iter().map(|(life, unit)| {
             let mut objects = ScriptJob::new(unit, "echo done").objects(unit);
-            objects.life = (*life).to_owned();
+            objects.instance = (*life).to_owned();
             RelayRequest::Ensure(Box::new(world.ensure_of(unit, objects)))
         });
         for answer in world.ask_all(requests.collect()).await {

@@ -59,7 +59,7 @@ async fn from_inputs_to_outputs() {
             with: FillWith::Secret(held.clone()),
         });
         let mut objects = script.objects(&unit);
-        objects.life = life.to_owned();
+        objects.instance = life.to_owned();
         (unit.clone(), world.ensure_of(&unit, objects))
     };
     let (own, request) = other("run-2", "life-1");

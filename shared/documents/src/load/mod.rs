@@ -284,7 +284,7 @@ pub fn names(
     found.or(names).map(|(names, _)| names)
 }
 
-/// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`Plugin::expanded`], without the line that says
+/// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the line that says
 /// where its lines come from.
 pub fn digest(plugin: &PluginDoc) -> String {
     use sha2::Digest as _;

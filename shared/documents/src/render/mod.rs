@@ -63,7 +63,7 @@ pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     Skipped(SkipReason),
-    /// Run the script of [`Action::Pod`](crate::plan::Work::Pod) with these.
+    /// Run the script of [`Action::Pod`](crate::plan::Action::Pod) with these.
     Pod {
         /// The inputs in the order of the document.
         inputs: Vec<RenderedInput>,

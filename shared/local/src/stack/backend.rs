@@ -32,7 +32,7 @@ pub enum UnitBackend {
 /// Relays that run elsewhere.
 #[derive(Clone, Debug)]
 pub struct RemoteRelays {
-    /// A file as [`Clusters::parse`] reads it.
+    /// A file as [`ClusterRegistry::parse`] reads it.
     pub clusters: PathBuf,
     /// Networks of the relays that are not public, separated by commas; the loopback interface is always open.
     pub networks: String,
