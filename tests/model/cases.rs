@@ -39,13 +39,7 @@ pub(super) const CALM: FaultBudget = FaultBudget {
     concurrent: 1,
 };
 
-pub(super) fn case(
-    name: &str,
-    runs: ModelAction,
-    reads: &[&[usize]],
-    per_item: u32,
-    budget: FaultBudget,
-) -> ModelCase {
+pub(super) fn case(name: &str, runs: ModelAction, reads: &[&[usize]], per_item: u32, budget: FaultBudget) -> ModelCase {
     let units = reads.iter().map(|reads| (runs, reads.to_vec())).collect();
     let name = format!("{name}, {}", runs.name());
     ModelCase {
@@ -91,8 +85,7 @@ fn with_few() -> impl Iterator<Item = ModelCase> {
     let shapes = [("fan-in", FAN_IN), ("diamond", DIAMOND)];
     let items = [("", ONE_ITEM), (" over two items", 2)];
     let all = KINDS.into_iter().flat_map(move |runs| {
-        let each =
-            shapes.into_iter().flat_map(move |shape| items.into_iter().map(move |items| (shape, items)));
+        let each = shapes.into_iter().flat_map(move |shape| items.into_iter().map(move |items| (shape, items)));
         each.flat_map(move |shape| faults.into_iter().map(move |fault| (runs, shape, fault)))
     });
     all.map(|(runs, ((shape, reads), (items, per_item)), (what, budget))| {
@@ -127,14 +120,9 @@ fn scarce() -> Vec<ModelCase> {
     }
     add("one place: deleted", ModelAction::Pod, delete, |graph| graph.slots = Some(1));
     add("one of them in a silent cluster", ModelAction::Pod, CALM, |graph| graph.unreachable = Some(1));
-    add(
-        "one of them in a silent cluster: a sweep",
-        ModelAction::Pod,
-        FaultBudget { sweeps: 1, ..CALM },
-        |graph| {
-            graph.unreachable = Some(1);
-        },
-    );
+    add("one of them in a silent cluster: a sweep", ModelAction::Pod, FaultBudget { sweeps: 1, ..CALM }, |graph| {
+        graph.unreachable = Some(1);
+    });
     add(
         "behind a gateway: a lost answer, deleted",
         ModelAction::AtOnce,

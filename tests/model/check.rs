@@ -26,8 +26,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     for ((run, unit, attempt), record) in &table.records {
         let setup = matches!(run.hook(), Hook::PreStart | Hook::PostStart);
-        let success =
-            record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
+        let success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
         let (shard, slot) = Shard::of(*unit);
         let Some(head) = table.heads.get(run).and_then(|heads| heads.get(&shard)) else { continue };
         let passed = head.head.attempt(slot) > *attempt || head.head.failed.contains(&slot);
@@ -71,14 +70,12 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         }
         let Some(due) = root.due else { return Some(format!("{run} is open, and never due")) };
         let (_, graph) = place.loaded.hook_plan(run.hook())?;
-        let view =
-            ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
+        let view = ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
-            let held =
-                target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
+            let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
             held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
         });
         if awaited && open.is_empty() && wait > SOON_MS {
@@ -86,10 +83,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         }
         for (unit, attempt) in open {
             let before = Attempt(attempt.0 - 1);
-            let next = table
-                .records
-                .get(&(run.clone(), unit, before))
-                .and_then(|record| record.result.as_ref()?.next);
+            let next = table.records.get(&(run.clone(), unit, before)).and_then(|record| record.result.as_ref()?.next);
             // Its time has come: a look may have sent it, to a relay that gave no answer.
             let now = place.runtime.now().0;
             if let Some(next) = next
@@ -106,10 +100,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
             let known = outer.tasks.contains_key(&relayed) || outer.tasks.contains_key(&posted);
             let silent = run.hook() == Hook::PreStart && place.environment.begins_silent(unit.0);
             if whole && !known && next.is_none() && !silent {
-                return Some(format!(
-                    "unit {} of {run} is ready and was not sent, though nothing went wrong",
-                    unit.0
-                ));
+                return Some(format!("unit {} of {run} is ready and was not sent, though nothing went wrong", unit.0));
             }
             if whole && known {
                 return Some(format!(

@@ -105,10 +105,7 @@ impl ModelSimulation {
             if let Some((run, before)) = looked
                 && self.overdue(&run) == Some(before)
             {
-                self.environment
-                    .state()
-                    .violations
-                    .push(format!("{run} was looked at, and is as due as before"));
+                self.environment.state().violations.push(format!("{run} was looked at, and is as due as before"));
             }
             if how == InvocationEnd::Answered {
                 self.environment.promised(task);
@@ -189,13 +186,11 @@ impl ModelSimulation {
         }
         let (flights, works, mail) = {
             let state = self.environment.state();
-            let flights: Vec<_> =
-                state.in_flight.iter().map(|(number, flight)| (*number, flight.clone())).collect();
+            let flights: Vec<_> = state.in_flight.iter().map(|(number, flight)| (*number, flight.clone())).collect();
             let running = |work: &&super::environment::ModelTask| work.state == ModelTaskState::Running;
             let works: Vec<String> =
                 state.tasks.values().filter(running).map(|work| work.request.name.clone()).collect();
-            let mail: Vec<_> =
-                state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect();
+            let mail: Vec<_> = state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect();
             (flights, works, mail)
         };
         for (number, flight) in flights {
@@ -291,8 +286,7 @@ impl ModelSimulation {
         let state = self.table.state();
         let roots = state.heads.values().filter_map(|heads| heads.get(&ebb_engine::Shard::ROOT));
         let mut phases = roots.map(|root| root.head.phase);
-        phases.any(|phase| phase != RunPhase::Closed)
-            || state.targets.values().any(|target| target.due.is_some())
+        phases.any(|phase| phase != RunPhase::Closed) || state.targets.values().any(|target| target.due.is_some())
     }
 
     /// Makes a choice happen, and pays for it.
@@ -306,11 +300,8 @@ impl ModelSimulation {
         match choice {
             StepChoice::Step { number, .. } => self.gates.release(*number, WriteFate::Proceed),
             StepChoice::Lose { number, .. } => {
-                let queue = self
-                    .gates
-                    .waiting()
-                    .iter()
-                    .any(|(at, point)| at == number && point.kind == GateKind::Queue);
+                let queue =
+                    self.gates.waiting().iter().any(|(at, point)| at == number && point.kind == GateKind::Queue);
                 if queue {
                     budget.drops -= 1
                 } else {
@@ -343,8 +334,7 @@ impl ModelSimulation {
             }
             StepChoice::Unanswered { number, .. } => {
                 budget.losses -= 1;
-                let flight =
-                    self.environment.state().in_flight.get(number).cloned().expect("it is on its way");
+                let flight = self.environment.state().in_flight.get(number).cloned().expect("it is on its way");
                 ModelEnvironment::answer(&flight, self.environment.no_answer(&flight.request));
             }
             StepChoice::Finish { name, well } => {
@@ -357,8 +347,7 @@ impl ModelSimulation {
                 if *twice {
                     budget.duplicates -= 1;
                     let mut state = self.environment.state();
-                    let mail =
-                        state.deliveries.get(number).cloned().expect("only mail that is there is delivered");
+                    let mail = state.deliveries.get(number).cloned().expect("only mail that is there is delivered");
                     let next = state.number();
                     state.deliveries.insert(next, mail);
                 }

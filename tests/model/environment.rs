@@ -216,8 +216,7 @@ impl ModelEnvironment {
                 state.violations.push(format!("{} is sent by who began after the stop", what.unit));
             }
             if let Some(newest) = state.promised.get(&what.name) {
-                let again =
-                    format!("{} is sent again, though its receiver said that it will call back", what.unit);
+                let again = format!("{} is sent again, though its receiver said that it will call back", what.unit);
                 // Who decided before it was known may be slow.
                 if by > *newest { state.violations.push(again) } else { state.overtaken.push(again) }
             }
@@ -231,9 +230,7 @@ impl ModelEnvironment {
                 state.violations.push(twice);
             }
             let number = state.number();
-            state
-                .in_flight
-                .insert(number, InFlightRequest { request: what, by, until, slot: Arc::clone(&slot) });
+            state.in_flight.insert(number, InFlightRequest { request: what, by, until, slot: Arc::clone(&slot) });
         }
         let answer = ReplyFuture(slot).await;
         self.gates.learn(&answer);
@@ -362,10 +359,7 @@ impl ModelEnvironment {
         } else {
             state.objects.insert(format!("key {}", parcel.key));
         }
-        state.tasks.insert(
-            parcel.name.clone(),
-            ModelTask { state: ModelTaskState::Running, request: parcel.clone() },
-        );
+        state.tasks.insert(parcel.name.clone(), ModelTask { state: ModelTaskState::Running, request: parcel.clone() });
     }
 
     /// Returns whether the relay would begin another work now.
@@ -472,9 +466,7 @@ fn outputs(parcel: &UnitRequest) -> BTreeMap<String, serde_json::Value> {
 
 fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
     match stand {
-        ModelTaskState::Succeeded => {
-            Callback { outputs: outputs(parcel), ..Callback::new(CallbackStatus::Succeeded) }
-        }
+        ModelTaskState::Succeeded => Callback { outputs: outputs(parcel), ..Callback::new(CallbackStatus::Succeeded) },
         _ => Callback::failed(ReasonCode::Failed, "as planned"),
     }
 }
@@ -483,13 +475,13 @@ fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, callback: &Call
     let body = serde_json::to_vec(callback).expect("a callback is JSON");
     let of = parcel.name.clone();
     let well = callback.status == CallbackStatus::Succeeded;
-    let waits = |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of: waiting, .. } if *waiting == of);
+    let waits =
+        |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of: waiting, .. } if *waiting == of);
     if !state.deliveries.values().any(waits) {
         let number = state.number();
-        state.deliveries.insert(
-            number,
-            PendingDelivery::Callback { token: parcel.token.clone(), body, of, succeeded: well },
-        );
+        state
+            .deliveries
+            .insert(number, PendingDelivery::Callback { token: parcel.token.clone(), body, of, succeeded: well });
     }
 }
 
@@ -511,9 +503,7 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let inputs = script.inputs.iter().filter_map(|input| match &input.value {
-            Some(UnitValue::Json(serde_json::Value::String(text))) => {
-                Some((input.name.clone(), text.clone()))
-            }
+            Some(UnitValue::Json(serde_json::Value::String(text))) => Some((input.name.clone(), text.clone())),
             _ => None,
         });
         let parcel = UnitRequest {
@@ -580,9 +570,7 @@ impl ModelEnvironment {
                     let stop = state.stop_begun;
                     for unit in begun.into_iter().filter(|unit| stop && is_setup(unit)) {
                         let killed = &parcel.unit;
-                        state
-                            .violations
-                            .push(format!("{unit} begins in the place of {killed}, which the stop killed"));
+                        state.violations.push(format!("{unit} begins in the place of {killed}, which the stop killed"));
                     }
                     TaskState::Tombstoned
                 }
@@ -632,8 +620,7 @@ impl HttpCall for ModelEnvironment {
             (None, None) => (path, false, false),
         };
         let unit = unit.to_owned();
-        let body: BTreeMap<String, serde_json::Value> =
-            serde_json::from_slice(&request.body).unwrap_or_default();
+        let body: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
         let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
         let parcel = UnitRequest {
             unit,
@@ -685,8 +672,7 @@ impl ebb_flow::ports::MessageQueue for ModelEnvironment {
         {
             return;
         }
-        let not_before =
-            self.runtime.elapsed() + u64::try_from(delay.as_millis()).expect("at most 15 minutes");
+        let not_before = self.runtime.elapsed() + u64::try_from(delay.as_millis()).expect("at most 15 minutes");
         let mut state = self.state();
         let number = state.number();
         state.deliveries.insert(number, PendingDelivery::Message { message, not_before });

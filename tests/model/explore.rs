@@ -227,12 +227,8 @@ fn expire(place: &ModelSimulation) {
     let now = place.runtime.elapsed();
     let lost: Vec<_> = {
         let mut state = place.environment.state();
-        let numbers: Vec<u64> = state
-            .in_flight
-            .iter()
-            .filter(|(_, flight)| flight.until < now)
-            .map(|(number, _)| *number)
-            .collect();
+        let numbers: Vec<u64> =
+            state.in_flight.iter().filter(|(_, flight)| flight.until < now).map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| state.in_flight.remove(&number)).collect()
     };
     for flight in lost {
@@ -241,12 +237,7 @@ fn expire(place: &ModelSimulation) {
 }
 
 /// The state as a number.
-fn state(
-    place: &ModelSimulation,
-    budget: &FaultBudget,
-    deletion: &DeletionState,
-    order: Option<&ActorOrder>,
-) -> u64 {
+fn state(place: &ModelSimulation, budget: &FaultBudget, deletion: &DeletionState, order: Option<&ActorOrder>) -> u64 {
     let mut digest = DebugDigest::new();
     digest.add(&(place.runtime.elapsed(), budget, deletion));
     digest.add(&order.map(ActorOrder::who));
@@ -288,8 +279,7 @@ fn state(
         .deliveries
         .iter()
         .map(|(number, mail)| {
-            let taken =
-                running.values().any(|one| *one == super::simulation::ModelInvocation::Deliver(*number));
+            let taken = running.values().any(|one| *one == super::simulation::ModelInvocation::Deliver(*number));
             let mut one = DebugDigest::new();
             match mail {
                 PendingDelivery::Callback { token, body, of, .. } => one.add(&(token, body, of, taken)),

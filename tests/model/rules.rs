@@ -50,9 +50,7 @@ fn without(rule: ProtocolRule) -> ModelCase {
         R::CancelBeforeUndo => one(ModelAction::Pod, FaultBudget { kills: 2, ticks: 1, ..delete }),
         R::RecordDecides => one(ModelAction::Later, FaultBudget { ticks: 1, ..CALM }),
         R::CancelByEpoch => case("chain", ModelAction::Pod, CHAIN, ONE_ITEM, delete),
-        R::SealBeforeRead | R::ReopenOnLateResult => {
-            one(ModelAction::Later, FaultBudget { ticks: 1, ..delete })
-        }
+        R::SealBeforeRead | R::ReopenOnLateResult => one(ModelAction::Later, FaultBudget { ticks: 1, ..delete }),
         R::DequeueBeforeKill => {
             let mut case = case("two, one place", ModelAction::Pod, TWO, ONE_ITEM, delete);
             case.graph.slots = Some(1);
@@ -72,41 +70,30 @@ fn without(rule: ProtocolRule) -> ModelCase {
         }
         R::UndoEveryAttempt => one(ModelAction::Later, FaultBudget { ticks: 2, ..CALM }),
         R::RecordAccepted => one(ModelAction::Later, FaultBudget { sweeps: 1, ticks: 2, ..CALM }),
-        R::RepetitionsWait => {
-            case("chain", ModelAction::Later, CHAIN, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM })
-        }
+        R::RepetitionsWait => case("chain", ModelAction::Later, CHAIN, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM }),
         R::LeaseBeforeRepeat => one(ModelAction::AtOnce, FaultBudget { deaths: 1, sweeps: 1, ..CALM }),
         R::ClaimDelivery => {
-            let mut case =
-                case("two", ModelAction::AtOnce, TWO, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM });
+            let mut case = case("two", ModelAction::AtOnce, TWO, ONE_ITEM, FaultBudget { duplicates: 1, ..CALM });
             case.graph.max_dispatches = Some(1);
             case
         }
         R::PostOnce => one(ModelAction::Once, FaultBudget { deaths: 1, ..CALM }),
-        R::VersionGuardsReschedule => {
-            one(ModelAction::Pod, FaultBudget { failures: 1, sweeps: 1, ticks: 1, ..CALM })
-        }
+        R::VersionGuardsReschedule => one(ModelAction::Pod, FaultBudget { failures: 1, sweeps: 1, ticks: 1, ..CALM }),
         R::RescheduleAfterActing => {
             one(ModelAction::Pod, FaultBudget { failures: 1, sweeps: 1, deaths: 1, ticks: 1, ..CALM })
         }
         R::FailedSweepIsDue => one(ModelAction::Pod, FaultBudget { deaths: 1, losses: 1, ..CALM }),
         R::DeadlineFromStart => one(ModelAction::Pod, FaultBudget { deaths: 1, ticks: 1, ..CALM }),
         R::ReadAllItems => case("fan-in over items", ModelAction::Pod, FAN_IN, 1, CALM),
-        R::StopEveryItem => {
-            case("chain of three over items", ModelAction::Pod, &[&[], &[0], &[1]], 1, delete)
-        }
+        R::StopEveryItem => case("chain of three over items", ModelAction::Pod, &[&[], &[0], &[1]], 1, delete),
         R::OneTransaction => one(ModelAction::Pod, FaultBudget { deaths: 1, ..CALM }),
         R::RedriveKeepsEpoch => {
             case("two", ModelAction::Later, TWO, ONE_ITEM, FaultBudget { ticks: 1, concurrent: 0, ..delete })
         }
         R::JoinEverySend => one(ModelAction::AtOnce, CALM),
-        R::FailedSendIsDue => case(
-            "chain",
-            ModelAction::Pod,
-            CHAIN,
-            ONE_ITEM,
-            FaultBudget { losses: 1, sweeps: 1, ticks: 1, ..CALM },
-        ),
+        R::FailedSendIsDue => {
+            case("chain", ModelAction::Pod, CHAIN, ONE_ITEM, FaultBudget { losses: 1, sweeps: 1, ticks: 1, ..CALM })
+        }
         R::RetryIsDue => one(ModelAction::Pod, FaultBudget { failures: 1, drops: 1, ..CALM }),
         R::KeepExpiredSuccess => one(ModelAction::Later, FaultBudget { ticks: 1, ..CALM }),
         R::UndoTheUnknown => {

@@ -159,10 +159,8 @@ pub(super) fn plan(graph: &ModelGraph) -> Arc<CompiledPlan> {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: model@1.0.0}\n";
     let Ok(Document::Sandbox(sandbox)) = document("sandbox", sandbox) else { panic!("no sandbox") };
     let version = semver::Version::new(1, 0, 0);
-    let bound = BTreeMap::from([(
-        "r".to_owned(),
-        BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" },
-    )]);
+    let bound =
+        BTreeMap::from([("r".to_owned(), BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" })]);
     let (plan, _) = compile::plan(&sandbox, &bound).unwrap_or_else(|errors| panic!("{errors:?}"));
     let digest = plan.digest();
     Arc::new(CompiledPlan::of(plan, &digest).expect("the plan was just compiled"))
@@ -223,12 +221,10 @@ impl ModelSimulation {
         let table = Arc::new(SimTable::new(runtime.clone()));
         let gates = StepGates::new(runtime.clone());
         let loses = budget.deaths + budget.drops > 0;
-        let faults =
-            budget.deaths + budget.losses + budget.kills + budget.drops + budget.duplicates + budget.failures;
+        let faults = budget.deaths + budget.losses + budget.kills + budget.drops + budget.duplicates + budget.failures;
         let undisturbed = budget.ticks > 0 && faults + budget.deletions == 0;
         let late = budget.sweeps == 0 && (budget.ticks > 1 || undisturbed);
-        let outer =
-            ModelEnvironment::new(runtime.clone(), gates.clone(), MAX_IN_FLIGHT_MS, loses, graph.clone());
+        let outer = ModelEnvironment::new(runtime.clone(), gates.clone(), MAX_IN_FLIGHT_MS, loses, graph.clone());
         let place = Self {
             starts_late: late,
             runtime,
@@ -247,8 +243,7 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let (mut transition, begun) =
-            transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
+        let (mut transition, begun) = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
         transition.expected_version = None;
         let table = Arc::clone(&place.table);
         let target = transition.target.clone();
@@ -302,8 +297,7 @@ impl ModelSimulation {
         invocation: ModelInvocation,
         body: impl Future<Output = Result<InvocationEnd, FlowError>> + Send + 'static,
     ) {
-        let (ended, outer, runtime) =
-            (Arc::clone(&self.ended), self.environment.clone(), self.runtime.clone());
+        let (ended, outer, runtime) = (Arc::clone(&self.ended), self.environment.clone(), self.runtime.clone());
         let task = self.runtime.spawn(async move {
             let answer = match body.await {
                 Ok(answer) => answer,
@@ -336,8 +330,7 @@ impl ModelSimulation {
             ModelInvocation::Sweep(run) => Some(run.clone()),
             ModelInvocation::Deliver(number) => match self.environment.state().deliveries.get(number) {
                 Some(PendingDelivery::Message {
-                    message: QueueMessage::Run(run) | QueueMessage::Recover(run),
-                    ..
+                    message: QueueMessage::Run(run) | QueueMessage::Recover(run), ..
                 }) => Some(run.clone()),
                 _ => None,
             },
@@ -359,9 +352,9 @@ impl ModelSimulation {
                         self.spawn(invocation, async move {
                             let taken = callback::complete(&env, &token, &body).await?;
                             let wrong = match taken {
-                                CallbackOutcome::Late(_) if well && awaits(&table, &env, &token) => Some(
-                                    format!("{of} succeeded, and its run does not take what it waits for"),
-                                ),
+                                CallbackOutcome::Late(_) if well && awaits(&table, &env, &token) => {
+                                    Some(format!("{of} succeeded, and its run does not take what it waits for"))
+                                }
                                 CallbackOutcome::Accepted | CallbackOutcome::Late(_) => None,
                                 // A failure after the last moment at which it matters.
                                 CallbackOutcome::Expired(_) if !well => None,
@@ -408,9 +401,10 @@ impl ModelSimulation {
             let due = heads.get(&ebb_engine::Shard::ROOT)?.head.due?;
             Some((due, DueItem::Run(run.clone())))
         });
-        let targets = state.targets.values().filter_map(|target| {
-            Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone())))
-        });
+        let targets = state
+            .targets
+            .values()
+            .filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
         roots.chain(targets).collect()
     }
 }

@@ -131,10 +131,7 @@ impl ScenarioExecutor {
             match self.functions.callback(token.clone(), body.clone()).await {
                 Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return,
                 Ok(refused) => {
-                    self.ledger
-                        .state()
-                        .refused
-                        .push(format!("{refused:?}: {}", String::from_utf8_lossy(&body)));
+                    self.ledger.state().refused.push(format!("{refused:?}: {}", String::from_utf8_lossy(&body)));
                     return;
                 }
                 Err(_) => self.runtime.sleep(AGAIN_MS).await,

@@ -181,13 +181,7 @@ impl FaultInjector {
                 4..=6 => kind.weight().div_ceil(4),
                 _ => kind.weight(),
             };
-            FaultStream {
-                random,
-                rate,
-                once: None,
-                injection_points: AtomicU64::new(0),
-                injected: AtomicU64::new(0),
-            }
+            FaultStream { random, rate, once: None, injection_points: AtomicU64::new(0), injected: AtomicU64::new(0) }
         };
         Self((0..).zip(FaultKind::ALL).map(stream).collect())
     }

@@ -17,8 +17,8 @@ use ebb_protocol::unit::IDEMPOTENCY_KEY;
 use ebb_store::PluginItem;
 
 use super::{
-    Ledger, QueueFaults, ScenarioPlatform, ScenarioQueue, SimClock, SimFunctions, SimRandom, SimRuntime,
-    SimTable, settings,
+    Ledger, QueueFaults, ScenarioPlatform, ScenarioQueue, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable,
+    settings,
 };
 
 pub const WELL: &str = "well";
@@ -176,21 +176,14 @@ impl ebb_flow::ports::RelayClient for FleetRelays {
         self.get(cluster, &name).await
     }
 
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        _: Duration,
-    ) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         self.arrives(cluster).await?;
         {
             let mut works = self.works();
             if let Some(FleetTaskState::Ended(callback)) = works.states.get(name) {
                 return Ok(TaskState::Ended(callback.clone()));
             }
-            if let Some(FleetTaskState::Running) =
-                works.states.insert(name.clone(), FleetTaskState::Tombstoned)
-            {
+            if let Some(FleetTaskState::Running) = works.states.insert(name.clone(), FleetTaskState::Tombstoned) {
                 works.killed += 1;
                 works.running -= 1;
             }
@@ -255,10 +248,8 @@ impl Drop for Fleet {
 fn plugin(design: &FleetScenario) -> String {
     let head = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: fleet@1.0.0\nrunners:\n  shell: {image: \"busybox:1.37\"}\n\
                 defaults: {timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}\npreStart:\n";
-    let unit =
-        |number: usize| format!("  u{number}: {{pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}}}\n");
-    let webhook =
-        |number: usize| format!("  w{number}: {{webhook: {{url: \"https://nowhere.example.org/\"}}}}\n");
+    let unit = |number: usize| format!("  u{number}: {{pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}}}\n");
+    let webhook = |number: usize| format!("  w{number}: {{webhook: {{url: \"https://nowhere.example.org/\"}}}}\n");
     let scripts = (0..design.units).map(unit);
     head.to_owned() + &scripts.chain((0..design.webhooks).map(webhook)).collect::<String>()
 }

@@ -95,8 +95,7 @@ impl SimFunctions {
         Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
     {
         let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
-        let timeout =
-            self.faults.lock().expect("no panic while it is held").as_ref().map(|hard| hard.timeout);
+        let timeout = self.faults.lock().expect("no panic while it is held").as_ref().map(|hard| hard.timeout);
         let ended = match timeout {
             Some(timeout) => self.runtime.within(task, timeout).await,
             None => task.await,
@@ -123,9 +122,10 @@ impl SimFunctions {
         asked: LifecycleType,
         event: LifecycleData,
     ) -> Result<lifecycle::LifecycleOutcome, InvocationFailure> {
-        self.invoke("receive", |env, table| async move {
-            lifecycle::receive(&env, table.as_ref(), asked, &event).await
-        })
+        self.invoke(
+            "receive",
+            |env, table| async move { lifecycle::receive(&env, table.as_ref(), asked, &event).await },
+        )
         .await
     }
 
@@ -134,11 +134,7 @@ impl SimFunctions {
     /// # Errors
     /// [`InvocationFailure`]: come again.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke(
-            "complete",
-            |env, _| async move { ebb_flow::callback::complete(&env, &token, &body).await },
-        )
-        .await
+        self.invoke("complete", |env, _| async move { ebb_flow::callback::complete(&env, &token, &body).await }).await
     }
 
     /// An operator's `retry` of the target.
@@ -147,9 +143,10 @@ impl SimFunctions {
     /// [`InvocationFailure`]: come again.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke("retry", move |env, _| async move {
-            ebb_flow::api::retry::retry(&env, &kind, &name).await.map(drop)
-        })
+        self.invoke(
+            "retry",
+            move |env, _| async move { ebb_flow::api::retry::retry(&env, &kind, &name).await.map(drop) },
+        )
         .await
     }
 
@@ -157,12 +154,7 @@ impl SimFunctions {
     ///
     /// # Errors
     /// [`InvocationFailure`]: come again.
-    pub async fn force_complete(
-        &self,
-        kind: &str,
-        name: &str,
-        unit: &str,
-    ) -> Result<bool, InvocationFailure> {
+    pub async fn force_complete(&self, kind: &str, name: &str, unit: &str) -> Result<bool, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let asked = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
         self.invoke("force-complete", move |env, _| async move {
@@ -195,8 +187,7 @@ impl SimFunctions {
         self.invoke("why", move |env, _| async move {
             let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
             let loaded = env.plan_of(&target).await?;
-            let exists =
-                ebb_flow::api::possible_resources::possible_resources(&env, &target, &loaded).await?;
+            let exists = ebb_flow::api::possible_resources::possible_resources(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await
@@ -219,7 +210,6 @@ impl SimFunctions {
     /// # Errors
     /// [`InvocationFailure`]: the message is delivered again.
     pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
-        self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await })
-            .await
+        self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
     }
 }

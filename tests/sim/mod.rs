@@ -33,9 +33,7 @@ pub use queue::{QueueFaults, ScenarioQueue};
 pub use random::SimRandom;
 pub use relay::ScenarioRelay;
 pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId};
-pub use scenario::{
-    AttemptFate, Scenario, ScenarioAction, ScenarioEffect, SetupHook, SetupUnit, UndoUnit, scenarios,
-};
+pub use scenario::{AttemptFate, Scenario, ScenarioAction, ScenarioEffect, SetupHook, SetupUnit, UndoUnit, scenarios};
 pub use servers::{ScenarioPlatform, ScenarioServer};
 pub use settings::settings;
 pub use simulation::{ScenarioEnd, ScenarioFaults, ScenarioSimulation};

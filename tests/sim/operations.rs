@@ -9,10 +9,10 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use ebb_store::{
-    AttemptUpdate, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage, ListTargets, MoveTarget,
-    ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry,
-    PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead,
-    TargetList, TargetTransition, Tombstone, UpdateAttemptRecord, WritePlugins,
+    AttemptUpdate, DueItem, HealthMark, HealthMarks, InstanceExpiry, ListPage, ListTargets, MoveTarget, ObjectStore,
+    OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RunHead, StoreResult, TargetHead, TargetList, TargetTransition,
+    Tombstone, UpdateAttemptRecord, WritePlugins,
 };
 
 use super::SimTable;
@@ -75,11 +75,7 @@ fn records_of(
 
 #[async_trait]
 impl ReadRecords for SimTable {
-    async fn read_records(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.read(|state| records_of(state, run, |unit| units.contains(&unit))).await
     }
 
@@ -97,11 +93,7 @@ impl ReadRecords for SimTable {
         .await
     }
 
-    async fn read_accepted(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         self.read(|state| {
             let from = (run.clone(), Unit(0), Attempt(0));
             let of_run = state.accepted.range(from..).take_while(|((of, _, _), _)| of == run);
@@ -238,11 +230,7 @@ impl ReadTarget for SimTable {
 
 impl SimTable {
     /// Moves a target, and keeps the plan of an instance with it.
-    async fn transact(
-        &self,
-        transition: &TargetTransition,
-        plan: Option<(&str, &[u8])>,
-    ) -> StoreResult<bool> {
+    async fn transact(&self, transition: &TargetTransition, plan: Option<(&str, &[u8])>) -> StoreResult<bool> {
         self.write("TransactWriteItems", |state| {
             let target = &transition.target;
             let key = (target.kind.clone(), target.name.clone());
@@ -280,12 +268,7 @@ impl MoveTarget for SimTable {
         self.transact(transition, None).await
     }
 
-    async fn begin_instance(
-        &self,
-        transition: &TargetTransition,
-        instance: &str,
-        plan: &[u8],
-    ) -> StoreResult<bool> {
+    async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool> {
         self.transact(transition, Some((instance, plan))).await
     }
 

@@ -47,12 +47,7 @@ struct ScenarioRelayState {
 
 impl ScenarioRelay {
     /// `unreachable` percent of requests get no answer; work waits for its turn for `turn_ms`, and for one of `slots`.
-    pub(super) fn new(
-        executor: Arc<ScenarioExecutor>,
-        unreachable: u8,
-        slot_wait_ms: u64,
-        slots: usize,
-    ) -> Self {
+    pub(super) fn new(executor: Arc<ScenarioExecutor>, unreachable: u8, slot_wait_ms: u64, slots: usize) -> Self {
         let random = Arc::new(SimRandom::new(executor.scenario.seed ^ 0x4e1a));
         Self { executor, known: Arc::default(), random, unreachable, slot_wait_ms, slots }
     }
@@ -191,12 +186,7 @@ impl ebb_flow::ports::RelayClient for ScenarioRelay {
         Ok(self.state(&known, &name))
     }
 
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        _: Duration,
-    ) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         self.answers(cluster).await?;
         let mut known = self.known();
         if !matches!(known.tasks.get(name), Some(ScenarioTaskState::Ended(..))) {

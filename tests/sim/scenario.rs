@@ -101,8 +101,7 @@ impl ScenarioUnit<'_> {
     }
 
     pub(super) fn fails(self, attempt: u32) -> bool {
-        let (ScenarioUnit::Setup(SetupUnit { fate, .. }) | ScenarioUnit::Undo(_, UndoUnit { fate, .. })) =
-            self;
+        let (ScenarioUnit::Setup(SetupUnit { fate, .. }) | ScenarioUnit::Undo(_, UndoUnit { fate, .. })) = self;
         match fate {
             AttemptFate::Fails(first) => attempt <= *first,
             AttemptFate::Never => true,
@@ -190,8 +189,7 @@ impl Scenario {
              defaults: {{timeout: 5m, retry: {{attempts: {ATTEMPTS}, backoff: 1s, maxBackoff: 4s}}}}\n"
         );
         for (stage, name) in [(SetupHook::Pre, "preStart"), (SetupHook::Post, "postStart")] {
-            let units: Vec<usize> =
-                (0..self.units.len()).filter(|&unit| self.units[unit].stage == stage).collect();
+            let units: Vec<usize> = (0..self.units.len()).filter(|&unit| self.units[unit].stage == stage).collect();
             if !units.is_empty() {
                 writeln!(text, "{name}:").expect("strings take everything");
             }
@@ -224,8 +222,7 @@ impl Scenario {
                 text.push_str("    outputs: {id: {file: /out/id}}\n");
             }
             ScenarioAction::AtOnce | ScenarioAction::Later => {
-                let pairs =
-                    own.reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
+                let pairs = own.reads.iter().map(|read| format!("u{read}: \"${{units.u{read}.outputs.id}}\""));
                 let pairs: Vec<String> = pairs.collect();
                 writeln!(
                     text,
@@ -248,10 +245,9 @@ impl Scenario {
                     "    pod: {{runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}}\n    inputs:\n      u{unit}: {id}\n"
                 )
             }
-            ScenarioAction::AtOnce | ScenarioAction::Later => writeln!(
-                text,
-                "    webhook: {{url: \"https://outside.test/x{unit}\", body: {{u{unit}: \"{id}\"}}}}"
-            ),
+            ScenarioAction::AtOnce | ScenarioAction::Later => {
+                writeln!(text, "    webhook: {{url: \"https://outside.test/x{unit}\", body: {{u{unit}: \"{id}\"}}}}")
+            }
         }
         .expect("strings take everything");
         text
@@ -311,16 +307,8 @@ fn raw(faults: u32) -> impl Strategy<Value = (SetupUnit, Vec<u8>)> {
     (kind(), millis, fate, makes, undo, prop::collection::vec(0..6_u8, 12)).prop_map(
         |(kind, millis, fate, makes, undo, edges)| {
             let undo = UndoUnit { kind: undo.0, millis: undo.1, fate: AttemptFate::Fails(undo.2) };
-            let unit = SetupUnit {
-                stage: SetupHook::Pre,
-                kind,
-                millis,
-                reads: vec![],
-                after: vec![],
-                fate,
-                makes,
-                undo,
-            };
+            let unit =
+                SetupUnit { stage: SetupHook::Pre, kind, millis, reads: vec![], after: vec![], fate, makes, undo };
             (unit, edges)
         },
     )

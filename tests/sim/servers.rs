@@ -48,25 +48,13 @@ impl ScenarioServer {
         }
     }
 
-    fn begin(
-        &self,
-        name: &str,
-        attempt: u32,
-        id: &str,
-        inputs: BTreeMap<String, String>,
-    ) -> super::SimTask<Ended> {
-        self.attempts
-            .lock()
-            .expect("no panic while it is held")
-            .insert(id.to_owned(), ScenarioAttempt::Running);
+    fn begin(&self, name: &str, attempt: u32, id: &str, inputs: BTreeMap<String, String>) -> super::SimTask<Ended> {
+        self.attempts.lock().expect("no panic while it is held").insert(id.to_owned(), ScenarioAttempt::Running);
         let (work, stands) = (Arc::clone(&self.executor), Arc::clone(&self.attempts));
         let (name, id) = (name.to_owned(), id.to_owned());
         self.executor.runtime.spawn(async move {
             let ended = work.execute(name, attempt, inputs).await;
-            stands
-                .lock()
-                .expect("no panic while it is held")
-                .insert(id, ScenarioAttempt::Ended(ended.clone()));
+            stands.lock().expect("no panic while it is held").insert(id, ScenarioAttempt::Ended(ended.clone()));
             ended
         })
     }

@@ -14,8 +14,8 @@ use ebb_store::{PluginItem, TargetHead};
 use super::executor::ScenarioExecutor;
 use super::relay::UNREACHABLE;
 use super::{
-    CallbackFaults, Ledger, QueueFaults, Scenario, ScenarioPlatform, ScenarioQueue, ScenarioRelay,
-    ScenarioServer, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings,
+    CallbackFaults, Ledger, QueueFaults, Scenario, ScenarioPlatform, ScenarioQueue, ScenarioRelay, ScenarioServer,
+    SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings,
 };
 
 const SWEEP_MS: u64 = 60_000;
@@ -123,14 +123,9 @@ impl ScenarioSimulation {
             Arc::clone(&scenario),
             faults.callbacks,
         ));
-        let queue = Arc::new(ScenarioQueue::new(
-            runtime.clone(),
-            Arc::clone(&functions),
-            scenario.seed ^ 0x9e0e,
-            faults.queue,
-        ));
-        let relay =
-            Arc::new(ScenarioRelay::new(Arc::clone(&work), faults.relay, faults.slot_wait_ms, faults.slots));
+        let queue =
+            Arc::new(ScenarioQueue::new(runtime.clone(), Arc::clone(&functions), scenario.seed ^ 0x9e0e, faults.queue));
+        let relay = Arc::new(ScenarioRelay::new(Arc::clone(&work), faults.relay, faults.slot_wait_ms, faults.slots));
         functions.set_env(Some(Env {
             store: table.clone(),
             clock: Arc::new(SimClock(runtime.clone())),
@@ -179,10 +174,7 @@ impl ScenarioSimulation {
     }
 
     /// Sends a lifecycle webhook until it is answered. Gives what was wrong with it, if anything.
-    pub fn send_lifecycle(
-        &self,
-        asked: LifecycleType,
-    ) -> impl Future<Output = Option<String>> + Send + 'static {
+    pub fn send_lifecycle(&self, asked: LifecycleType) -> impl Future<Output = Option<String>> + Send + 'static {
         self.send_lifecycle_of(asked, "uid-1")
     }
 
@@ -254,8 +246,7 @@ impl ScenarioSimulation {
                 }
                 let overdue = sweeper.table.overdue();
                 let due = now.saturating_sub(overdue);
-                let of_dead =
-                    lost.iter().map(|lost| lost.end.saturating_sub(lost.start.max(due))).sum::<u64>();
+                let of_dead = lost.iter().map(|lost| lost.end.saturating_sub(lost.start.max(due))).sum::<u64>();
                 sweeper.overdue.fetch_max(overdue.saturating_sub(of_dead), Ordering::Relaxed);
             }
         });

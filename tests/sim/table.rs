@@ -33,8 +33,7 @@ pub enum WriteFate {
 }
 
 /// Called on both sides of every write, with the write's number, counted from 1 over all writers.
-pub type WriteHook =
-    Arc<dyn Fn(u64, WriteSide) -> Pin<Box<dyn Future<Output = WriteFate> + Send>> + Send + Sync>;
+pub type WriteHook = Arc<dyn Fn(u64, WriteSide) -> Pin<Box<dyn Future<Output = WriteFate> + Send>> + Send + Sync>;
 
 /// What the table and the bucket hold.
 #[derive(Clone, Default)]
@@ -223,12 +222,7 @@ impl SimTable {
         value
     }
 
-    async fn run_hook(
-        &self,
-        operation: &'static str,
-        number: u64,
-        side: WriteSide,
-    ) -> Result<(), StoreError> {
+    async fn run_hook(&self, operation: &'static str, number: u64, side: WriteSide) -> Result<(), StoreError> {
         let hook = self.hook.lock().expect("no panic while it is held").clone();
         let Some(hook) = hook else { return Ok(()) };
         let blow = hook(number, side).await;

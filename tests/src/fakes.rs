@@ -145,11 +145,7 @@ pub async fn process_messages(
 ///
 /// # Errors
 /// None: the keys are as long as keys are.
-pub fn settings(
-    url: &str,
-    outcomes: Option<String>,
-    first_look: Millis,
-) -> anyhow::Result<DeploymentSettings> {
+pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyhow::Result<DeploymentSettings> {
     Ok(DeploymentSettings {
         callback_url: format!("{url}/v1/callbacks"),
         installation: "tests".to_owned(),

@@ -26,8 +26,7 @@ fn invocations_stay_within_their_limits() {
     // At most two pages of many targets are read, and only the shown ones of many outputs.
     for (case, most) in [("ready", 40), ("list", 4)] {
         let line = table.lines().find(|line| line.starts_with(case)).unwrap();
-        let counts =
-            line.split_whitespace().skip(5).filter_map(|word| word.trim_matches(',').parse::<u64>().ok());
+        let counts = line.split_whitespace().skip(5).filter_map(|word| word.trim_matches(',').parse::<u64>().ok());
         assert!(counts.sum::<u64>() <= most, "{table}");
     }
 }

@@ -40,14 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
     (
         "shared/flow",
-        &[
-            "shared/engine",
-            "shared/podspec",
-            "shared/documents",
-            "shared/protocol",
-            "shared/store",
-            "shared/egress",
-        ],
+        &["shared/engine", "shared/podspec", "shared/documents", "shared/protocol", "shared/store", "shared/egress"],
     ),
     ("shared/otlp", &["shared/flow"]),
     // What the functions on AWS are given.
@@ -81,8 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FREE: [&str; 5] = ["tests", "tests/empty", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates that can be computed with and nothing else, and all that the strictest of them may use.
-const PURE: [&str; 5] =
-    ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec"];
+const PURE: [&str; 5] = ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
     "axum",
@@ -107,8 +99,8 @@ const LAMBDAS: [&str; 4] = ["api", "complete", "receive", "sweep"];
 
 /// Names that say nothing of what is in a module.
 const VAGUE: [&str; 12] = [
-    "common", "handler", "handlers", "helper", "helpers", "info", "manager", "misc", "process", "util",
-    "utils", "managers",
+    "common", "handler", "handlers", "helper", "helpers", "info", "manager", "misc", "process", "util", "utils",
+    "managers",
 ];
 
 /// The number of Rust files that may have the same name: a file name in a message or an editor then names one subject.
@@ -182,11 +174,8 @@ const PRAISE: [&str; 20] = [
 /// The packages of the workspace by directory.
 fn packages() -> BTreeMap<String, Package> {
     let root = tree::root();
-    let metadata = MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .expect("cargo metadata");
+    let metadata =
+        MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec().expect("cargo metadata");
     let directory = |package: &Package| {
         let directory = package.manifest_path.parent().expect("a manifest is in a directory").as_std_path();
         let below = directory.strip_prefix(&root).expect("members are below the root");
@@ -255,20 +244,13 @@ fn pure_crates_are_held_by_lints_that_keep_those_of_the_workspace() {
     let workspace = tree::read(".clippy.toml");
     for directory in PURE {
         let Some(own) = tree::find(&format!("{directory}/clippy.toml")) else {
-            assert!(
-                tree::find(&format!("{directory}/Cargo.toml")).is_none(),
-                "{directory} has no clippy.toml"
-            );
+            assert!(tree::find(&format!("{directory}/Cargo.toml")).is_none(), "{directory} has no clippy.toml");
             continue;
         };
         for setting in workspace.lines().filter(|line| !line.starts_with('#')) {
-            assert!(
-                own.contains(setting),
-                "{directory}/clippy.toml loses `{setting}`: only the nearest file counts"
-            );
+            assert!(own.contains(setting), "{directory}/clippy.toml loses `{setting}`: only the nearest file counts");
         }
-        for call in ["SystemTime::now", "Instant::now", "std::env::var", "std::thread::spawn", "Command::new"]
-        {
+        for call in ["SystemTime::now", "Instant::now", "std::env::var", "std::thread::spawn", "Command::new"] {
             assert!(own.contains(call), "{directory}/clippy.toml does not refuse `{call}`");
         }
     }
@@ -278,10 +260,7 @@ fn pure_crates_are_held_by_lints_that_keep_those_of_the_workspace() {
 fn every_crate_keeps_the_lints_of_the_workspace() {
     for directory in packages().keys() {
         let manifest = tree::read(&format!("{directory}/Cargo.toml"));
-        assert!(
-            manifest.contains("[lints]\nworkspace = true"),
-            "{directory}/Cargo.toml has lints of its own"
-        );
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{directory}/Cargo.toml has lints of its own");
     }
 }
 
@@ -290,12 +269,8 @@ fn a_lambda_is_thin() {
     for name in LAMBDAS {
         let file = format!("functions/{name}/src/main.rs");
         let lines = tree::read(&file).lines().count();
-        assert!(
-            lines <= LAMBDA_MAIN,
-            "{file} has {lines} lines: what it does belongs in shared/lambda or shared/flow"
-        );
-        let sources =
-            tree::files().iter().filter(|file| file.starts_with(&format!("functions/{name}/src/"))).count();
+        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: what it does belongs in shared/lambda or shared/flow");
+        let sources = tree::files().iter().filter(|file| file.starts_with(&format!("functions/{name}/src/"))).count();
         assert_eq!(sources, 1, "functions/{name} has more than its main.rs");
     }
 }
@@ -319,18 +294,13 @@ fn a_file_name_is_used_at_most_three_times() {
         let listed = FREQUENT_FILE_NAMES.iter().find(|(listed, _)| listed == name).map(|(_, number)| *number);
         let limit = listed.unwrap_or(MAX_SAME_FILE_NAME);
         if paths.len() > limit && !PRESCRIBED_FILE_NAMES.contains(name) {
-            wrong.push(format!(
-                "{} files are called {name}, {limit} may be: {}",
-                paths.len(),
-                paths.join(", ")
-            ));
+            wrong.push(format!("{} files are called {name}, {limit} may be: {}", paths.len(), paths.join(", ")));
         }
     }
     for (name, number) in FREQUENT_FILE_NAMES {
         let found = files.get(name).map_or(0, Vec::len);
         if found < *number {
-            wrong
-                .push(format!("{found} files are called {name}, FREQUENT_FILE_NAMES has {number}: lower it"));
+            wrong.push(format!("{found} files are called {name}, FREQUENT_FILE_NAMES has {number}: lower it"));
         }
         if *number <= MAX_SAME_FILE_NAME {
             wrong.push(format!("{name} needs no entry in FREQUENT_FILE_NAMES: remove it"));
@@ -415,9 +385,7 @@ fn banned_words_become_fewer() {
                 places.join("\n  ")
             )),
             found if found < limit => {
-                wrong.push(format!(
-                    "`{word}` is used {found} times: lower its number in BANNED_WORDS to {found}"
-                ));
+                wrong.push(format!("`{word}` is used {found} times: lower its number in BANNED_WORDS to {found}"));
             }
             _ => {}
         }
@@ -451,8 +419,7 @@ fn links_between_documents_lead_to_files() {
     for file in documents() {
         let folder = Path::new(file).parent().expect("a file is in a folder");
         for (number, line) in tree::read(file).lines().enumerate() {
-            for link in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
-            {
+            for link in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
                 let path = link.split('#').next().unwrap_or_default();
                 if !path.is_empty() && !path.contains(':') && !tree::root().join(folder).join(path).exists() {
                     wrong.push(format!("{file}:{}: {link}", number + 1));
@@ -478,9 +445,7 @@ fn documents_claim_only_what_can_be_measured() {
 
 #[test]
 fn example_scripts_name_their_interpreter() {
-    for script in
-        tree::files().iter().filter(|file| file.starts_with("tests/examples/") && file.ends_with(".sh"))
-    {
+    for script in tree::files().iter().filter(|file| file.starts_with("tests/examples/") && file.ends_with(".sh")) {
         assert!(tree::read(script).starts_with("#!/bin/sh\n"), "{script} does not begin with #!/bin/sh");
     }
 }
@@ -489,8 +454,7 @@ fn example_scripts_name_their_interpreter() {
 fn features(selection: &[&str]) -> BTreeSet<String> {
     let tree = ["tree", "--offline", "--prefix", "none", "--format", "{p}|{f}"];
     let edges = ["--edges", "normal,build,dev"];
-    let tree =
-        Command::new(env!("CARGO")).current_dir(tree::root()).args(tree).args(edges).args(selection).output();
+    let tree = Command::new(env!("CARGO")).current_dir(tree::root()).args(tree).args(edges).args(selection).output();
     let tree = tree.expect("cargo tree");
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
     let lines = String::from_utf8(tree.stdout).expect("names are UTF-8");

@@ -5,8 +5,7 @@ use crate::tree;
 /// The tests in the table, as `file::function`.
 fn named() -> Vec<(String, String)> {
     let text = tree::read("docs/src/security.md");
-    let section =
-        text.split("\n## ").find(|section| section.starts_with("Threats\n")).expect("a section Threats");
+    let section = text.split("\n## ").find(|section| section.starts_with("Threats\n")).expect("a section Threats");
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains("::"));
     let last = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
     let names = last.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`'));
@@ -34,8 +33,7 @@ fn every_test_in_the_table_of_threats_runs() {
     assert!(named.len() > 40, "the table has {} tests", named.len());
     let mut wrong = Vec::new();
     for (file, function) in named {
-        let found: Vec<&String> =
-            tree::files().iter().filter(|path| path.ends_with(&format!("/{file}"))).collect();
+        let found: Vec<&String> = tree::files().iter().filter(|path| path.ends_with(&format!("/{file}"))).collect();
         let [path] = found.as_slice() else {
             wrong.push(format!("{file}: {} files", found.len()));
             continue;

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::api::{
-    CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit,
-    ForceDeleteTarget, OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
-    ProblemDetails, PublishPlugin, RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis,
-    TargetInfo, TargetPage,
+    CheckList, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, ForceCompleteUnit, ForceDeleteTarget,
+    OrphanList, OverrideResponse, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
+    RetryResponse, RunDetail, SigningSecrets, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -116,9 +115,7 @@ fn refused(problem: &ProblemDetails) -> CliError {
         text.push_str(&format!("\n  {}: {} → {}", change.path, value(&change.old), value(&change.new)));
     }
     let trouble = match problem.status {
-        401 | 403 => {
-            CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks")
-        }
+        401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),
         // Damaged state stays damaged; the text names the command that restores it.
         500.. if problem.code == "damaged" => CliError::broken(text),
         500.. => CliError::broken(text).with_hint("run it again; the server's log says more"),
@@ -145,8 +142,7 @@ impl ApiClient {
         if loopback {
             http = http.no_proxy();
         }
-        let http =
-            http.build().map_err(|e| CliError::broken("no HTTP client can be made").with_causes(&e))?;
+        let http = http.build().map_err(|e| CliError::broken("no HTTP client can be made").with_causes(&e))?;
         Ok(Self { http, server })
     }
 
@@ -163,11 +159,7 @@ impl ApiClient {
     }
 
     /// One version, `latest` for the highest.
-    pub(crate) async fn plugin(
-        &self,
-        name: &str,
-        version: &str,
-    ) -> Result<Option<PluginDetail>, ApiClientError> {
+    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, ApiClientError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
@@ -177,10 +169,7 @@ impl ApiClient {
     }
 
     /// Publishes a document.
-    pub(crate) async fn publish(
-        &self,
-        document: &str,
-    ) -> Result<(PublicationStatus, PluginInfo), ApiClientError> {
+    pub(crate) async fn publish(&self, document: &str) -> Result<(PublicationStatus, PluginInfo), ApiClientError> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
         let publication = match response.status() {
@@ -312,10 +301,7 @@ impl ApiClient {
     }
 
     /// Deletes those of these orphans that are owned.
-    pub(crate) async fn delete_orphans(
-        &self,
-        uids: Vec<String>,
-    ) -> Result<DeleteOrphansResponse, ApiClientError> {
+    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse, ApiClientError> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }

@@ -106,11 +106,12 @@ fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
             (folders.map(|folder| folder.join("ebb-relay")).collect(), missing)
         }
     };
-    let found =
-        places.into_iter().filter_map(|place| std::path::absolute(place).ok()).find(|place| place.is_file());
+    let found = places.into_iter().filter_map(|place| std::path::absolute(place).ok()).find(|place| place.is_file());
     found.ok_or_else(|| {
         CliError::broken(missing)
-            .with_hint("build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`")
+            .with_hint(
+                "build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`",
+            )
             .with_hint("name it by --relay, if it is elsewhere")
     })
 }
@@ -122,9 +123,8 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 #[cfg(feature = "otlp")]
 fn telemetry() -> Result<Telemetry, CliError> {
     let variable = |name| std::env::var(name).unwrap_or_default();
-    let collector =
-        ebb_otlp::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
-            .map_err(|error| CliError::broken(error.to_string()))?;
+    let collector = ebb_otlp::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
+        .map_err(|error| CliError::broken(error.to_string()))?;
     let telemetry = Telemetry::default();
     Ok(match collector {
         Some(collector) => telemetry.with_spans(collector),

@@ -23,9 +23,8 @@ pub(crate) struct SetArgs {
 impl SetArgs {
     /// The values.
     pub(crate) fn vars(&self) -> Result<DocumentVars, CliError> {
-        DocumentVars::parse(&self.sets).map_err(|error| {
-            CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once")
-        })
+        DocumentVars::parse(&self.sets)
+            .map_err(|error| CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once"))
     }
 
     /// Whether any is given.
@@ -117,11 +116,7 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
             }
         }
     }
-    if plugins.is_empty() {
-        Err(CliError::failed(format!("{} holds no document", source.name)))
-    } else {
-        Ok(plugins)
-    }
+    if plugins.is_empty() { Err(CliError::failed(format!("{} holds no document", source.name))) } else { Ok(plugins) }
 }
 
 /// The plugins of several files.
@@ -167,9 +162,7 @@ impl TargetDocument {
     pub(crate) fn target(&self, kind: &str) -> TargetRef {
         match self {
             Self::Sandbox(sandbox) => TargetRef { kind: kind.to_owned(), name: sandbox.name.value.clone() },
-            Self::RouteGroup(group) => {
-                TargetRef { kind: "routegroup".to_owned(), name: group.name.value.clone() }
-            }
+            Self::RouteGroup(group) => TargetRef { kind: "routegroup".to_owned(), name: group.name.value.clone() },
         }
     }
 

@@ -65,13 +65,7 @@ impl CliError {
     }
 
     fn report_with(exit: Exit, message: String) -> Self {
-        Self::Report(Box::new(ErrorReport {
-            exit,
-            message,
-            causes: Vec::new(),
-            hints: Vec::new(),
-            problem: None,
-        }))
+        Self::Report(Box::new(ErrorReport { exit, message, causes: Vec::new(), hints: Vec::new(), problem: None }))
     }
 
     /// Adds an error and what caused it, in turn.
@@ -215,9 +209,8 @@ mod tests {
     #[test]
     fn an_error_has_its_causes_and_hints() {
         let cause = io::Error::other("the disk is gone");
-        let trouble = CliError::broken("the state cannot be opened")
-            .with_causes(&cause)
-            .with_hint("give another --state");
+        let trouble =
+            CliError::broken("the state cannot be opened").with_causes(&cause).with_hint("give another --state");
         insta::assert_snapshot!(trouble.text(DiagnosticStyle::Plain), @r"
         error: the state cannot be opened
           caused by: the disk is gone

@@ -75,10 +75,7 @@ pub(crate) async fn wait(
             explain(client, target).await;
             let stands = seen.map_or("unknown to the server", |seen| labels::phase(seen.info.phase));
             Err(CliError::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
-                .with_hint(format!(
-                    "wait longer with --wait-timeout; it continues: `ebb why {}`",
-                    named(target)
-                )))
+                .with_hint(format!("wait longer with --wait-timeout; it continues: `ebb why {}`", named(target))))
         }
         FollowEnd::Interrupted(_) => {
             output::status_line(&format!("{target} continues; see `ebb why {}`", named(target)));

@@ -23,15 +23,13 @@ impl LocalServer {
         let state = settings.state.clone();
         let started = Stack::start(settings).await;
         let stack = started.map_err(|error| {
-            CliError::broken(format!(
-                "the local server cannot be started with its state in {}",
-                state.display()
-            ))
-            .with_causes(&error)
+            CliError::broken(format!("the local server cannot be started with its state in {}", state.display()))
+                .with_causes(&error)
         })?;
-        let url: Url = stack.url().parse().map_err(|error| {
-            CliError::broken(format!("{} is no address", stack.url())).with_causes(&error)
-        })?;
+        let url: Url = stack
+            .url()
+            .parse()
+            .map_err(|error| CliError::broken(format!("{} is no address", stack.url())).with_causes(&error))?;
         Ok(Self { stack, url, file: state.join(FILE) })
     }
 

@@ -36,10 +36,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return exit::CliError::broken("the program cannot start its threads")
-                .with_causes(&error)
-                .report()
-                .into();
+            return exit::CliError::broken("the program cannot start its threads").with_causes(&error).report().into();
         }
     };
     let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report_as(format));

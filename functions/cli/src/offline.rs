@@ -48,9 +48,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
     let mut chosen = Vec::new();
     for resource in &sandbox.resources {
         match candidate(resource, plugins) {
-            Some(plugin) => {
-                chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin)))
-            }
+            Some(plugin) => chosen.push((resource.name.value.clone(), plugin, version(plugin), load::digest(plugin))),
             None if compile::is_built_in(resource) => {}
             None => {
                 let wanted = match &resource.version {
@@ -62,9 +60,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
                     "unknown-plugin",
                     &sandbox.source,
                     resource.plugin.at,
-                    format!(
-                        "plugin `{wanted}` is neither published nor in a file that was given with --plugin"
-                    ),
+                    format!("plugin `{wanted}` is neither published nor in a file that was given with --plugin"),
                 );
                 let wrong = wrong.help("publish it: ebb plugin apply -f FILE");
                 missing.push(wrong.suggest(&wanted, names.iter().map(String::as_str)));

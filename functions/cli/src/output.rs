@@ -43,11 +43,7 @@ impl OutputArgs {
     }
 
     /// Writes `data` in the format that was asked for, else what `text` makes of it.
-    pub(crate) fn write<T: Serialize>(
-        self,
-        data: &T,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<(), CliError> {
+    pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
         match self.format {
             Some(format) => {
                 WRITTEN.store(true, Ordering::Relaxed);
@@ -75,9 +71,7 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliEr
         CliError::broken("the answer cannot be written in this format").with_causes(error)
     };
     match format {
-        OutputFormat::Json => {
-            serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e))
-        }
+        OutputFormat::Json => serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e)),
         OutputFormat::Yaml => serde_saphyr::to_string(data).map_err(|e| broken(&e)),
     }
 }
@@ -102,10 +96,7 @@ pub(crate) fn drawing() -> DiagnosticStyle {
 }
 
 /// Columns without lines around them, the header in capitals.
-pub(crate) fn table<R: IntoIterator<Item = String>>(
-    header: &[&str],
-    rows: impl IntoIterator<Item = R>,
-) -> String {
+pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).force_no_tty();
     table.set_header(header.to_vec());
@@ -142,10 +133,7 @@ mod tests {
     #[test]
     fn formats() {
         let data = serde_json::json!({"b": 1, "a": ["x"]});
-        assert_eq!(
-            encoded(OutputFormat::Json, &data).unwrap(),
-            "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n"
-        );
+        assert_eq!(encoded(OutputFormat::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
         assert_eq!(encoded(OutputFormat::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");
     }
 }

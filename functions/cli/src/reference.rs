@@ -52,16 +52,13 @@ fn command(text: &mut String, path: &str, command: &mut Command) {
     let mut visible: Vec<_> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
     visible.retain(|one| one.get_name() != "help");
     if visible.is_empty() {
-        let about =
-            command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+        let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
         let usage = command.render_usage().to_string();
         let usage = usage.trim_start_matches("Usage: ").trim();
         let _ = write!(text, "### {path}\n\n{}.\n\n```text\n{usage}\n```\n\n", about.trim_end_matches('.'));
         let rows: String = command
             .get_arguments()
-            .filter(|one| {
-                !one.is_hide_set() && !["help", "version", "server"].contains(&one.get_id().as_str())
-            })
+            .filter(|one| !one.is_hide_set() && !["help", "version", "server"].contains(&one.get_id().as_str()))
             .map(row)
             .collect();
         if !rows.is_empty() {

@@ -26,14 +26,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
     token: Option<String>,
     /// The secret that lifecycle webhooks are signed with
-    #[arg(
-        long,
-        env = "EBB_WEBHOOK_SECRET",
-        value_name = "SECRET",
-        hide = true,
-        hide_env_values = true,
-        global = true
-    )]
+    #[arg(long, env = "EBB_WEBHOOK_SECRET", value_name = "SECRET", hide = true, hide_env_values = true, global = true)]
     webhook_secret: Option<String>,
 }
 
@@ -127,8 +120,7 @@ mod tests {
         assert!(trouble.text(crate::output::drawing()).contains("start `ebb dev`"));
         let file = root.path().join(STATE).join(FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let text =
-            r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
+        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
         fs::write(&file, text).unwrap();
         let server = ServerArgs::default().find_from(&below).unwrap();
         assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));
@@ -137,8 +129,7 @@ mod tests {
 
     #[test]
     fn a_given_server_comes_first() {
-        let args =
-            ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
+        let args = ServerArgs { server: Some(given("https://ebb.example.org").unwrap()), ..Default::default() };
         assert_eq!(super::given("").unwrap(), None);
         let server = args.find_from(Path::new("/")).unwrap();
         assert_eq!(server.origin, AddressOrigin::Given);

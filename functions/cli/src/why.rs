@@ -16,19 +16,12 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
-    let others =
-        why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
+    let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     for (number, failed) in others.enumerate() {
         if number == 0 {
             text.push_str("\nalso failed\n");
         }
-        let _ = writeln!(
-            text,
-            "  {}, attempt {}: {}",
-            failed.unit,
-            failed.attempt,
-            labels::reason(&failed.reason)
-        );
+        let _ = writeln!(text, "  {}, attempt {}: {}", failed.unit, failed.attempt, labels::reason(&failed.reason));
     }
     if !why.remaining.is_empty() {
         text.push_str("\nremaining resources\n");
@@ -89,8 +82,7 @@ fn write_evidence(text: &mut String, evidence: &Evidence) {
         text.push_str("  no answer came\n");
         return;
     };
-    let kind =
-        evidence.content_type.as_deref().map(|kind| format!(", {}", printable(kind))).unwrap_or_default();
+    let kind = evidence.content_type.as_deref().map(|kind| format!(", {}", printable(kind))).unwrap_or_default();
     let _ = writeln!(text, "  answer   {status}{kind}");
     for line in evidence.body.iter().flat_map(|body| body.lines()) {
         let _ = writeln!(text, "    | {}", printable(line));

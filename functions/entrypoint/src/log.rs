@@ -21,11 +21,7 @@ pub(crate) fn lock(tail: &SharedTail) -> MutexGuard<'_, LogTail> {
 
 /// Carries both output streams until all writers are gone. Returns how many streams that are. The script waits when our
 /// own outputs are not read, as it would without us.
-pub(crate) fn forward(
-    script: &mut Child,
-    tail: &SharedTail,
-    events: &Sender<WatchEvent>,
-) -> io::Result<usize> {
+pub(crate) fn forward(script: &mut Child, tail: &SharedTail, events: &Sender<WatchEvent>) -> io::Result<usize> {
     let mut streams = 0;
     if let Some(from) = script.stdout.take() {
         start(from, io::stdout().as_fd().try_clone_to_owned()?, tail, events);

@@ -49,9 +49,7 @@ pub(crate) fn start(spec: &EntrypointSpec) -> Result<Child, StartError> {
         check_path(&output.path).map_err(|why| not_startable(format!("output {:?}: {why}", output.name)))?;
         if output.sensitive && spec.relay.is_none() {
             let name = &output.name;
-            return Err(not_startable(format!(
-                "output {name:?} is sensitive, and there is no relay to take it"
-            )));
+            return Err(not_startable(format!("output {name:?} is sensitive, and there is no relay to take it")));
         }
     }
     let mut environment = Vec::new();
@@ -117,17 +115,13 @@ fn write_input(path: &str, value: Option<&[u8]>) -> Result<(), String> {
         // A file that the image happens to have there is not the input.
         return match fs::remove_file(file) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(format!(
-                    "{path}: the input has no value, and what is there stays: {}",
-                    unwritable(&error)
-                ))
+                Err(format!("{path}: the input has no value, and what is there stays: {}", unwritable(&error)))
             }
             _ => Ok(()),
         };
     };
     let folder = file.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)
-        .map_err(|error| format!("{path}: its folder cannot be made: {}", unwritable(&error)))?;
+    fs::create_dir_all(folder).map_err(|error| format!("{path}: its folder cannot be made: {}", unwritable(&error)))?;
     write(file, value, 0o644).map_err(|error| format!("{path}: {}", unwritable(&error)))
 }
 

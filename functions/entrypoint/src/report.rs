@@ -81,13 +81,7 @@ struct ReportClient {
 }
 
 impl ReportClient {
-    fn run(
-        &self,
-        tail: &SharedTail,
-        inbox: &Receiver<Vec<u8>>,
-        retry_for: Duration,
-        events: &Sender<WatchEvent>,
-    ) {
+    fn run(&self, tail: &SharedTail, inbox: &Receiver<Vec<u8>>, retry_for: Duration, events: &Sender<WatchEvent>) {
         // No heartbeat may keep us busy; 0 would.
         let pause = millis(self.address.heartbeat_ms.max(10));
         let end = loop {

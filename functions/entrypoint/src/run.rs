@@ -52,18 +52,14 @@ pub(crate) fn run(path: &Path) -> i32 {
     // Fails only where processes cannot be adopted; then the first process of the container does that.
     let _ = ebb_script::adopt_orphans();
     let tail: SharedTail = Arc::new(Mutex::new(LogTail::new(spec.log_tail)));
-    let (reporter, ended, code) = match spec
-        .relay
-        .as_ref()
-        .map(|it| RelayReporter::start(it, trace(&spec), &tail, watch.sender()))
-        .transpose()
-    {
-        Err(why) => (None, not_started(&why), Some(NOT_STARTABLE)),
-        Ok(reporter) => match prepare::start(&spec) {
-            Err(trouble) => (reporter, not_started(&trouble.message), Some(trouble.code)),
-            Ok(script) => (reporter, supervise(&spec, script, &tail, &mut watch, begun), None),
-        },
-    };
+    let (reporter, ended, code) =
+        match spec.relay.as_ref().map(|it| RelayReporter::start(it, trace(&spec), &tail, watch.sender())).transpose() {
+            Err(why) => (None, not_started(&why), Some(NOT_STARTABLE)),
+            Ok(reporter) => match prepare::start(&spec) {
+                Err(trouble) => (reporter, not_started(&trouble.message), Some(trouble.code)),
+                Ok(script) => (reporter, supervise(&spec, script, &tail, &mut watch, begun), None),
+            },
+        };
     let ended = add_log_and_time(ended, &tail, begun);
     let is_failed = report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
     code.unwrap_or_else(|| end::exit_code(&ended, is_failed))

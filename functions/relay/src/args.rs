@@ -98,8 +98,7 @@ impl RelayArgs {
     pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
         let Some(ApiUrl(Some(url))) = self.pull_url.clone() else { return Ok(None) };
         let cluster = self.cluster.clone().filter(|name| !name.is_empty());
-        let cluster =
-            cluster.context("--pull-url needs --cluster: the name that the control plane has for it")?;
+        let cluster = cluster.context("--pull-url needs --cluster: the name that the control plane has for it")?;
         Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
     }
 
@@ -110,8 +109,9 @@ impl RelayArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
         let policy: ClusterPolicy = match &self.policy {
             // Its cause says once more what it says itself.
-            Some(file) => serde_saphyr::from_str(&read(file)?)
-                .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?,
+            Some(file) => {
+                serde_saphyr::from_str(&read(file)?).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?
+            }
             None => attached::default_policy(&self.unit_namespace),
         };
         Ok(RelaySettings {

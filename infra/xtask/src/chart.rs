@@ -59,9 +59,7 @@ pub(crate) fn all(what: ChartAction) -> anyhow::Result<()> {
     let rendered = format!("{HEAD}{}", String::from_utf8(output.stdout)?);
     let path = manifests();
     match what {
-        ChartAction::Write => {
-            fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display()))
-        }
+        ChartAction::Write => fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display())),
         ChartAction::Compare if fs::read_to_string(&path).is_ok_and(|text| text == rendered) => Ok(()),
         ChartAction::Compare => {
             bail!("{} is not what the chart renders: `cargo xtask build chart`", path.display())

@@ -92,9 +92,7 @@ pub(crate) fn all(order: TestClusterCommand) -> anyhow::Result<()> {
         TestClusterCommand::Status => status(),
         TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
         TestClusterCommand::Start { server } => server.start(&found()?),
-        TestClusterCommand::Image { name, from, entrypoint } => {
-            images::import(&found()?, &name, &from, &entrypoint)
-        }
+        TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
         TestClusterCommand::Tag { image, name } => images::tag(&found()?, &image, &name),
         TestClusterCommand::Check => check::all(),
     }

@@ -44,9 +44,7 @@ pub(crate) fn fetch() -> anyhow::Result<()> {
     retried(|| {
         let mut maven = command("mvn");
         maven.args(["--batch-mode", "--quiet", "--file"]).arg(folder.join("pom.xml")).arg(COPY);
-        maven
-            .arg("-DincludeScope=runtime")
-            .arg(format!("-DoutputDirectory={}", folder.join("lib").display()));
+        maven.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", folder.join("lib").display()));
         maven
     })?;
     write("complete", VERSION)

@@ -37,8 +37,7 @@ pub(crate) fn built() -> anyhow::Result<PathBuf> {
     let target = host()?;
     // Of glibc, so that no target has to be installed. A named target keeps the flag away from what runs at compile time.
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    let options =
-        ["build", "--quiet", "--package", "ebb-entrypoint", "--profile", "entrypoint", "--target", &target];
+    let options = ["build", "--quiet", "--package", "ebb-entrypoint", "--profile", "entrypoint", "--target", &target];
     run(cargo().args(options).env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS"))?;
     Ok(folder().join(&target).join("entrypoint/ebb-entrypoint"))
 }

@@ -36,9 +36,7 @@ pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
     let mut chosen = Vec::new();
     for target in targets {
         let found = known.iter().find(|name| target == name.as_str());
-        chosen.push(
-            found.with_context(|| format!("there is no target {target:?}; there is {}", known.join(", ")))?,
-        );
+        chosen.push(found.with_context(|| format!("there is no target {target:?}; there is {}", known.join(", ")))?);
     }
     if chosen.is_empty() {
         chosen.extend(&known);
@@ -83,17 +81,7 @@ fn build() -> anyhow::Result<PathBuf> {
     let host = host()?;
     let mut build = cargo();
     build
-        .args([
-            "build",
-            "--package",
-            "ebb-fuzz",
-            "--bin",
-            "fuzz",
-            "--features",
-            "coverage",
-            "--profile",
-            "fuzz",
-        ])
+        .args(["build", "--package", "ebb-fuzz", "--bin", "fuzz", "--features", "coverage", "--profile", "fuzz"])
         // With a target named, build scripts and macros are compiled without the flags.
         .args(["--target", &host, "--target-dir"])
         .arg(directory())
@@ -119,8 +107,7 @@ fn host() -> anyhow::Result<String> {
 
 /// The names of the folders in a folder, in order.
 fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let entries = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
     let mut names = Vec::new();
     for entry in entries {
         names.push(entry?.file_name().to_string_lossy().into_owned());

@@ -46,11 +46,7 @@ pub(crate) const OF_TESTS: [DebianPackage; 7] = [
         reason: "the command that runs containers",
         present: || works(command("podman").arg("--version")),
     },
-    DebianPackage {
-        name: "runc",
-        reason: "starts containers",
-        present: || works(command("runc").arg("--version")),
-    },
+    DebianPackage { name: "runc", reason: "starts containers", present: || works(command("runc").arg("--version")) },
     DebianPackage { name: "postgresql", reason: "the server of the database example", present: postgresql },
     JAVA,
     MAVEN,
@@ -65,10 +61,8 @@ pub(crate) const OF_PYTHON: [DebianPackage; 1] = [DebianPackage {
 }];
 
 /// What is needed to try the deployment.
-pub(crate) const OF_DEPLOYMENT: [DebianPackage; 2] = [
-    CURL,
-    DebianPackage { name: "iproute2", reason: "an address", present: || works(command("ip").arg("-V")) },
-];
+pub(crate) const OF_DEPLOYMENT: [DebianPackage; 2] =
+    [CURL, DebianPackage { name: "iproute2", reason: "an address", present: || works(command("ip").arg("-V")) }];
 
 /// What the cluster needs beside what Go builds.
 pub(crate) const OF_CLUSTER: [DebianPackage; 7] = [
@@ -77,11 +71,7 @@ pub(crate) const OF_CLUSTER: [DebianPackage; 7] = [
         reason: "runs containers",
         present: || works(command("containerd").arg("--version")) && works(command("ctr").arg("--version")),
     },
-    DebianPackage {
-        name: "runc",
-        reason: "starts containers",
-        present: || works(command("runc").arg("--version")),
-    },
+    DebianPackage { name: "runc", reason: "starts containers", present: || works(command("runc").arg("--version")) },
     DebianPackage {
         name: "containernetworking-plugins",
         reason: "networks of pods",
@@ -92,11 +82,7 @@ pub(crate) const OF_CLUSTER: [DebianPackage; 7] = [
         reason: "addresses of services",
         present: || works(command("nft").arg("--version")),
     },
-    DebianPackage {
-        name: "iproute2",
-        reason: "links the cluster",
-        present: || works(command("ip").arg("-V")),
-    },
+    DebianPackage { name: "iproute2", reason: "links the cluster", present: || works(command("ip").arg("-V")) },
     DebianPackage {
         name: "busybox-static",
         reason: "the image with a shell",
@@ -166,8 +152,7 @@ fn apt(prefix: &[&str], arguments: &[&str]) -> Command {
 fn postgresql() -> bool {
     let in_path = || works(command("initdb").arg("--version")) && works(command("postgres").arg("--version"));
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let installed =
-        |version: &Path| version.join("bin/initdb").exists() && version.join("bin/postgres").exists();
+    let installed = |version: &Path| version.join("bin/initdb").exists() && version.join("bin/postgres").exists();
     let server = versions.into_iter().any(|version| installed(&version.path())) || in_path();
     server && works(command("psql").arg("--version"))
 }
@@ -180,8 +165,7 @@ mod tests {
     #[test]
     fn the_setup_script_has_every_package() {
         let script = std::fs::read_to_string(root().join("infra/dev/setup.sh")).unwrap();
-        let sets: [&[DebianPackage]; 5] =
-            [&OF_TESTS, &OF_DYNAMODB_LOCAL, &OF_PYTHON, &OF_DEPLOYMENT, &OF_CLUSTER];
+        let sets: [&[DebianPackage]; 5] = [&OF_TESTS, &OF_DYNAMODB_LOCAL, &OF_PYTHON, &OF_DEPLOYMENT, &OF_CLUSTER];
         for package in sets.into_iter().flatten() {
             let line = format!("\n    need {} \"", package.name);
             assert!(script.contains(&line), "infra/dev/setup.sh lacks {}", package.name);

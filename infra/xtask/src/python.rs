@@ -10,8 +10,7 @@ use crate::packages::{self, OF_PYTHON};
 use crate::run::{command, retried, root, run};
 
 /// Says which Python this is, and ends with 0 if it is one that the versions of the repository are for.
-const VERSION: &str =
-    "import sys; print(sys.version.split()[0]); sys.exit(0 if sys.version_info >= (3, 11) else 1)";
+const VERSION: &str = "import sys; print(sys.version.split()[0]); sys.exit(0 if sys.version_info >= (3, 11) else 1)";
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,11 +58,7 @@ fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     let unit = "cargo test -p ebb-flow --lib";
     place.time(unit)?;
     change(&place.folder)?;
-    rows.push(SpeedRow(
-        "one line changed in `flow`, until its unit tests have run",
-        place.time(unit)?,
-        "45 s",
-    ));
+    rows.push(SpeedRow("one line changed in `flow`, until its unit tests have run", place.time(unit)?, "45 s"));
     rows.push(SpeedRow("executables linked by the tests", place.executables()?.to_string(), "24"));
     rows.push(SpeedRow("packages that the `ebb` program compiles", place.packages()?.to_string(), "390"));
     rows.push(SpeedRow("lines of Rust", lines(&place.folder)?.to_string(), "111,000"));

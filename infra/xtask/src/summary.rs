@@ -19,8 +19,7 @@ impl TestSummary {
 
     /// Takes a line of output into account: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
     pub(crate) fn read(&mut self, line: &str) {
-        let Some(counts) =
-            line.trim_start().strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
+        let Some(counts) = line.trim_start().strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {
             return;
         };

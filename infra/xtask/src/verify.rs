@@ -134,9 +134,7 @@ impl VerifyPart {
 /// Returns the paths of the files that differ from those of a commit, new files included.
 fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
-    for arguments in
-        [&["diff", "--name-only", commit, "--"][..], &["ls-files", "--others", "--exclude-standard"]]
-    {
+    for arguments in [&["diff", "--name-only", commit, "--"][..], &["ls-files", "--others", "--exclude-standard"]] {
         let output = command("git").args(arguments).output().context("cannot start git")?;
         if !output.status.success() {
             bail!("git: {}", String::from_utf8_lossy(&output.stderr).trim());

@@ -20,9 +20,7 @@ pub fn from_json(value: &Json) -> cel::Value {
         },
         Json::String(text) => cel::Value::String(Arc::new(text.clone())),
         Json::Array(items) => cel::Value::List(Arc::new(items.iter().map(from_json).collect())),
-        Json::Object(map) => {
-            from_map(map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect())
-        }
+        Json::Object(map) => from_map(map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect()),
     }
 }
 

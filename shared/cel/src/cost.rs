@@ -98,9 +98,8 @@ impl<'a> CostEstimator<'a> {
                 match call.func_name.as_str() {
                     "replace" | "join" | "split" => {
                         // A short text can be replaced at every byte; sizes count 64 bytes as one.
-                        let product = parts
-                            .iter()
-                            .fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
+                        let product =
+                            parts.iter().fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
                         CostBound { size: product, cost: cost.saturating_add(product) }
                     }
                     // The pattern is the last operand; matching takes time by the text before it.
@@ -113,11 +112,9 @@ impl<'a> CostEstimator<'a> {
                     _ => CostBound { size: sum, cost },
                 }
             }
-            Expr::List(list) => list
-                .elements
-                .iter()
-                .map(|element| self.of(element))
-                .fold(CostBound { size: 1, cost: 1 }, plus),
+            Expr::List(list) => {
+                list.elements.iter().map(|element| self.of(element)).fold(CostBound { size: 1, cost: 1 }, plus)
+            }
             Expr::Map(map) => {
                 let mut sum = CostBound { size: 1, cost: 1 };
                 for entry in &map.entries {
@@ -137,17 +134,12 @@ impl<'a> CostEstimator<'a> {
                 }
                 // What is accumulated is counted once, after the loop, and not again in each round.
                 self.local.push((&c.accu_var, 0));
-                let (condition, step, result) =
-                    (self.of(&c.loop_cond), self.of(&c.loop_step), self.of(&c.result));
+                let (condition, step, result) = (self.of(&c.loop_cond), self.of(&c.loop_step), self.of(&c.result));
                 self.local.truncate(outer);
                 let round = condition.cost.saturating_add(step.cost).saturating_add(range.size);
-                let size = start
-                    .size
-                    .saturating_add(range.size.saturating_mul(step.size))
-                    .saturating_add(result.size);
+                let size = start.size.saturating_add(range.size.saturating_mul(step.size)).saturating_add(result.size);
                 let loops = range.size.saturating_mul(round);
-                let cost =
-                    range.cost.saturating_add(start.cost).saturating_add(loops).saturating_add(result.cost);
+                let cost = range.cost.saturating_add(start.cost).saturating_add(loops).saturating_add(result.cost);
                 CostBound { size, cost: cost.saturating_add(size) }
             }
             Expr::Struct(_) | Expr::Unspecified => CostBound::default(),

@@ -48,8 +48,7 @@ impl DashedNames {
                         Some(RootVariable::Units | RootVariable::Resources | RootVariable::Params)
                     ),
                 };
-                named
-                    && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
+                named && between.bytes().all(|byte| byte == b'.' || byte == b'?' || byte.is_ascii_whitespace())
             });
             if name.position == NamePosition::AfterDot
                 && follows

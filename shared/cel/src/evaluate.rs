@@ -24,9 +24,8 @@ pub enum EvaluationError {
 /// expression is parsed.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    let extended = env
-        .add_extension(cel::extensions::strings)
-        .and_then(|()| env.add_extension(cel::extensions::encoders));
+    let extended =
+        env.add_extension(cel::extensions::strings).and_then(|()| env.add_extension(cel::extensions::encoders));
     extended.expect("the extensions of CEL have no name twice");
     Arc::new(env)
 });
@@ -35,10 +34,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 ///
 /// # Errors
 /// [`EvaluationError`]; the same expression and variables give the same.
-pub fn evaluate(
-    expression: &Expression,
-    variables: BTreeMap<&str, cel::Value>,
-) -> Result<CelOutput, EvaluationError> {
+pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<CelOutput, EvaluationError> {
     let cost = cost::bound(expression, &variables);
     if cost > MAX_COST {
         return Err(EvaluationError::TooCostly(cost));
@@ -49,11 +45,10 @@ pub fn evaluate(
     declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     if !expression.patterns.is_empty() {
         let patterns = Arc::clone(&expression.patterns);
-        let declared =
-            context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
-                // Only literals are patterns, and each was compiled when the expression was read.
-                patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
-            });
+        let declared = context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
+            // Only literals are patterns, and each was compiled when the expression was read.
+            patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
+        });
         declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     }
     for (name, value) in variables {
@@ -61,6 +56,5 @@ pub fn evaluate(
     }
     let made = cel::Value::resolve(&expression.tree, &context)
         .map_err(|error| EvaluationError::Evaluation(convert::reason(expression, &error)))?;
-    convert::to_value(&made)
-        .map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
+    convert::to_value(&made).map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
 }

@@ -169,13 +169,8 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue
 ///
 /// # Errors
 /// As [`parse`]. If the budget does not suffice, that alone, with the code `compile-limit`.
-pub fn parse_within(
-    text: &str,
-    scope: Scope,
-    budget: &WorkBudget,
-) -> Result<Expression, Vec<ExpressionIssue>> {
-    let wrong =
-        |code, message: String| vec![ExpressionIssue { code, message, help: None, offset: 0, length: 0 }];
+pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Expression, Vec<ExpressionIssue>> {
+    let wrong = |code, message: String| vec![ExpressionIssue { code, message, help: None, offset: 0, length: 0 }];
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());
         return Err(wrong("expression-limit", message));

@@ -66,9 +66,7 @@ impl Scope {
     /// What can be named here.
     pub fn roots(self) -> &'static [RootVariable] {
         match self {
-            Self::Plugin => {
-                &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource]
-            }
+            Self::Plugin => &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource],
             Self::Sandbox => &[RootVariable::Resources, RootVariable::Target],
             Self::Response => &[RootVariable::Response],
             Self::Object => &[RootVariable::Object],
@@ -79,8 +77,7 @@ impl Scope {
 }
 
 /// What can follow `target.`.
-pub const TARGET_FIELDS: [&str; 8] =
-    ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
+pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
 /// The names that can follow `resource.`.
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
@@ -140,17 +137,5 @@ pub const FUNCTIONS: [&str; 46] = [
 ];
 
 /// Names of types, which `type(x) == string` compares with.
-pub(crate) const TYPES: [&str; 12] = [
-    "bool",
-    "bytes",
-    "double",
-    "duration",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "string",
-    "timestamp",
-    "type",
-    "uint",
-];
+pub(crate) const TYPES: [&str; 12] =
+    ["bool", "bytes", "double", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type", "uint"];

@@ -17,10 +17,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// Returns the nearest candidate, and how many pairs of characters were compared.
-pub(crate) fn search<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> (Option<&'a str>, u64) {
+pub(crate) fn search<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> (Option<&'a str>, u64) {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
     let mut cells = 0;

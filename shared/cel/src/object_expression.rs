@@ -148,9 +148,6 @@ mod tests {
         let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
-        assert!(
-            matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::MAX_COST),
-            "{costly:?}"
-        );
+        assert!(matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::MAX_COST), "{costly:?}");
     }
 }

@@ -10,8 +10,8 @@ use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
 use crate::tokens::{self, NamePosition, NameToken};
 use crate::{
-    Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, PatternError,
-    ReferenceSource, ReferenceUsage, TextPattern, ValueReference, WorkBudget,
+    Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, PatternError, ReferenceSource,
+    ReferenceUsage, TextPattern, ValueReference, WorkBudget,
 };
 
 /// The name of `matches` with a pattern that was compiled. No text can call it.
@@ -56,15 +56,10 @@ pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) 
     change(&mut expr.expr);
     match &mut expr.expr {
         Expr::Call(call) => {
-            call.target
-                .as_deref_mut()
-                .into_iter()
-                .chain(&mut call.args)
-                .for_each(|part| each_mut(part, change));
+            call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(|part| each_mut(part, change));
         }
         Expr::Comprehension(c) => {
-            let parts =
-                [&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result];
+            let parts = [&mut c.iter_range, &mut c.accu_init, &mut c.loop_cond, &mut c.loop_step, &mut c.result];
             parts.into_iter().for_each(|part| each_mut(part, change));
         }
         Expr::List(list) => list.elements.iter_mut().for_each(|element| each_mut(element, change)),
@@ -96,13 +91,7 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
         };
         if let Some(message) = limit {
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
-            return Err(vec![ExpressionIssue {
-                code: "expression-limit",
-                message,
-                help,
-                offset: 0,
-                length: 0,
-            }]);
+            return Err(vec![ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 }]);
         }
         if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
             let message = "messages such as `Name{…}` are not supported".to_owned();
@@ -185,9 +174,7 @@ impl ExpressionWalker<'_> {
         match &expr.expr {
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expr::List(list) => {
-                list.elements.iter().for_each(|element| self.expr(element, ReferenceUsage::Part))
-            }
+            Expr::List(list) => list.elements.iter().for_each(|element| self.expr(element, ReferenceUsage::Part)),
             Expr::Map(map) => {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
@@ -232,18 +219,16 @@ impl ExpressionWalker<'_> {
     /// Compiles the pattern of `matches`: it has to be a literal, so that its work is known before anything runs.
     fn pattern(&mut self, call: &CallExpr) {
         let message = match call.args.last().map(|pattern| &pattern.expr) {
-            Some(Expr::Literal(LiteralValue::String(pattern))) => {
-                match self.budget.pattern(pattern.inner()) {
-                    Ok(compiled) => {
-                        self.patterns.insert(pattern.inner().to_owned(), compiled);
-                        return;
-                    }
-                    Err(PatternError::Syntax(reason)) => {
-                        format!("the pattern of `matches` is not a regular expression: {reason}")
-                    }
-                    Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
+            Some(Expr::Literal(LiteralValue::String(pattern))) => match self.budget.pattern(pattern.inner()) {
+                Ok(compiled) => {
+                    self.patterns.insert(pattern.inner().to_owned(), compiled);
+                    return;
                 }
-            }
+                Err(PatternError::Syntax(reason)) => {
+                    format!("the pattern of `matches` is not a regular expression: {reason}")
+                }
+                Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
+            },
             Some(_) => "the pattern of `matches` is computed".to_owned(),
             None => return,
         };
@@ -283,28 +268,19 @@ impl ExpressionWalker<'_> {
         self.bound.extend(comprehension.iter_var2.clone());
         self.loops += 1;
         if self.loops == MAX_NESTED_LOOPS + 1 {
-            let message =
-                format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
+            let message = format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
             let help = Some("compute the value in a unit and hand it on as an output".to_owned());
-            self.mistake(
-                None,
-                ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 },
-            );
+            self.mistake(None, ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 });
         }
-        let parts = [
-            &comprehension.accu_init,
-            &comprehension.loop_cond,
-            &comprehension.loop_step,
-            &comprehension.result,
-        ];
+        let parts =
+            [&comprehension.accu_init, &comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
         parts.into_iter().for_each(|part| self.expr(part, ReferenceUsage::Part));
         self.loops -= 1;
         self.bound.truncate(outer);
     }
 
     fn path(&mut self, path: &SelectionPath<'_>, usage: ReferenceUsage) {
-        let Some(root) = RootVariable::named(path.root).filter(|root| self.scope.roots().contains(root))
-        else {
+        let Some(root) = RootVariable::named(path.root).filter(|root| self.scope.roots().contains(root)) else {
             if !(TYPES.contains(&path.root) && path.steps.is_empty()) {
                 self.unknown_root(path);
             }
@@ -345,15 +321,10 @@ impl ExpressionWalker<'_> {
             RootVariable::Target => {
                 Some(ReferenceSource::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
             }
-            RootVariable::Resource => Some(ReferenceSource::OwnResource(self.field(
-                path,
-                (at, name),
-                "resource.name",
-                &RESOURCE_FIELDS,
-            )?)),
-            RootVariable::Params => {
-                Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned()))
+            RootVariable::Resource => {
+                Some(ReferenceSource::OwnResource(self.field(path, (at, name), "resource.name", &RESOURCE_FIELDS)?))
             }
+            RootVariable::Params => Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
             RootVariable::Units | RootVariable::Resources => {
                 let (singular, shape) = match root {
                     RootVariable::Units => ("unit", "units.UNIT.outputs.OUTPUT"),
@@ -385,10 +356,9 @@ impl ExpressionWalker<'_> {
         if name.is_none() {
             let part = path.root;
             let (code, message) = match path.steps.get(step) {
-                Some(_) => (
-                    "dynamic-index",
-                    format!("a name below `{part}` is computed, so nobody can tell what is read"),
-                ),
+                Some(_) => {
+                    ("dynamic-index", format!("a name below `{part}` is computed, so nobody can tell what is read"))
+                }
                 None => ("whole-map", format!("`{part}` cannot be used as a whole")),
             };
             self.report(path.root_id, code, message, Some(format!("write a constant name, as in `{shape}`")));
@@ -424,10 +394,7 @@ impl ExpressionWalker<'_> {
             Some(_) => (format!("`{name}` cannot be used here"), format!("here is {here}")),
             None => match self.near(name, allowed.iter().copied()) {
                 Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),
-                None => (
-                    format!("`{name}` is not known"),
-                    format!("here is {here}; text needs quotes: \"{name}\""),
-                ),
+                None => (format!("`{name}` is not known"), format!("here is {here}; text needs quotes: \"{name}\"")),
             },
         };
         self.report(path.root_id, "unknown-name", message, Some(help));
@@ -464,18 +431,15 @@ impl ExpressionWalker<'_> {
             return self.subtraction(inner);
         }
         let Some(path) = SelectionPath::of(left) else { return false };
-        let known =
-            RootVariable::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
+        let known = RootVariable::named(path.root).is_some() && !self.bound.iter().any(|name| name == path.root);
         let Some(PathKey::Name(last)) = path.steps.last().map(|step| &step.key) else { return false };
         let Some(beginning) = leftmost(right) else { return false };
-        let other =
-            RootVariable::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
+        let other = RootVariable::named(beginning).is_some() || self.bound.iter().any(|name| name == beginning);
         if !known || other {
             return false;
         }
         let text = self.text;
-        let found =
-            self.names.iter().filter(|name| name.text == *last && name.position == NamePosition::AfterDot);
+        let found = self.names.iter().filter(|name| name.text == *last && name.position == NamePosition::AfterDot);
         let found: Vec<(usize, &str)> =
             found.filter_map(|name| Some((name.offset, tokens::dashed(text, name.offset)?))).collect();
         let Some(&(offset, dashed)) = found.first() else { return false };
@@ -510,8 +474,7 @@ impl ExpressionWalker<'_> {
         let mut offsets: HashMap<u64, usize> = HashMap::new();
         for (id, root) in &self.roots {
             let nth = seen.entry(root).or_default();
-            let mut places =
-                self.names.iter().filter(|n| n.text == root && n.position == NamePosition::First);
+            let mut places = self.names.iter().filter(|n| n.text == root && n.position == NamePosition::First);
             if let Some(name) = places.nth(*nth) {
                 offsets.insert(*id, name.offset);
             }

@@ -175,8 +175,7 @@ impl Diagnostic {
             let help = self.help.as_ref().map_or(String::new(), |help| format!("  help: {help}\n"));
             return format!("{}\n{help}", self.plain());
         }
-        let cropped: Vec<String> =
-            self.source.lines().map(|line| line.chars().take(MAX_DRAWN).collect()).collect();
+        let cropped: Vec<String> = self.source.lines().map(|line| line.chars().take(MAX_DRAWN).collect()).collect();
         let source = SourceText::new(self.source.name.clone(), cropped.join("\n"));
         Self { source, length: self.length.min(MAX_DRAWN / 4), ..self.clone() }.rendered(drawing)
     }
@@ -253,8 +252,7 @@ impl Diagnostics {
             0..MAX_REPORTED => self.0.push(diagnostic),
             MAX_REPORTED => {
                 let message = format!("there is more like this; the first {MAX_REPORTED} are told");
-                let more =
-                    Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
+                let more = Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
                 self.0.push(more.help("mend these and look again"));
             }
             _ => {}
@@ -418,11 +416,7 @@ mod tests {
         assert_eq!(source.starts, [0, 2, 5, 7, 8]);
         assert_eq!(source.place(8), LineColumn { line: 5, column: 1 });
         let wrong = Diagnostic::error("x", &source, LineColumn { line: 5, column: 1 }, "wrong");
-        assert!(
-            wrong.drawn(DiagnosticStyle::Plain).contains("5 │ d"),
-            "{}",
-            wrong.drawn(DiagnosticStyle::Plain)
-        );
+        assert!(wrong.drawn(DiagnosticStyle::Plain).contains("5 │ d"), "{}", wrong.drawn(DiagnosticStyle::Plain));
     }
 
     #[test]
@@ -430,8 +424,7 @@ mod tests {
         let source = SourceText::new("f", format!("{} {}\n", "a".repeat(50), "b".repeat(5000)));
         let near = Diagnostic::error("x", &source, LineColumn { line: 1, column: 52 }, "wrong");
         assert!(near.drawn(DiagnosticStyle::Plain).lines().all(|line| line.chars().count() < 300));
-        let far =
-            Diagnostic::error("x", &source, LineColumn { line: 1, column: 4000 }, "wrong").help("right");
+        let far = Diagnostic::error("x", &source, LineColumn { line: 1, column: 4000 }, "wrong").help("right");
         assert_eq!(far.drawn(DiagnosticStyle::Plain), "f:1:4000: error[x]: wrong\n  help: right\n");
     }
 }

@@ -66,12 +66,8 @@ impl<'a> DirectiveExpansion<'a> {
     pub(crate) fn expand(mut self, node: &mut YamlNode) -> Vec<(usize, usize)> {
         self.expand_node(node);
         if let Some(at) = self.grafted.filter(|_| node.depth() > MAX_DEPTH) {
-            let wrong = Diagnostic::error(
-                "too-complex",
-                self.source,
-                at,
-                "with what is embedded this is nested too deeply",
-            );
+            let wrong =
+                Diagnostic::error("too-complex", self.source, at, "with what is embedded this is nested too deeply");
             self.found.push(wrong.help(format!("at most {MAX_DEPTH} levels")));
         }
         self.failed
@@ -130,10 +126,7 @@ impl<'a> DirectiveExpansion<'a> {
                     "invalid-encoding",
                     at,
                     spot,
-                    format!(
-                        "invalid encoding: `[{}]` does not work as a part of a larger string",
-                        encoding.as_str()
-                    ),
+                    format!("invalid encoding: `[{}]` does not work as a part of a larger string", encoding.as_str()),
                     Some("leave only the directive in the string, or use `[raw]`".to_owned()),
                 );
                 continue;
@@ -192,9 +185,7 @@ impl<'a> DirectiveExpansion<'a> {
                     )
                     .length(spot.chars().count());
                     wrong = match crate::expr::nearest(name, self.vars.names()) {
-                        Some(near) => {
-                            wrong.help(format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE"))
-                        }
+                        Some(near) => wrong.help(format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE")),
                         None => wrong.help(format!("give it: --set {name}=VALUE")),
                     };
                     self.found.push(wrong);
@@ -209,13 +200,9 @@ impl<'a> DirectiveExpansion<'a> {
                             "embed-outside",
                             "keep what is embedded beside or below the document, or link nothing out of there",
                         ),
-                        FileError::Missing(_) => {
-                            ("embed-missing", "paths are relative to the document's directory")
-                        }
+                        FileError::Missing(_) => ("embed-missing", "paths are relative to the document's directory"),
                         FileError::NotAFile(_) => ("embed-not-a-file", "name a regular file"),
-                        FileError::TooLarge(_) => {
-                            ("too-large", "load large data in a script instead of embedding it")
-                        }
+                        FileError::TooLarge(_) => ("too-large", "load large data in a script instead of embedding it"),
                         FileError::NoFiles(_) => {
                             ("embed-not-here", "expand the document first; `ebb` does so when it applies one")
                         }
@@ -249,8 +236,7 @@ impl<'a> DirectiveExpansion<'a> {
                 self.grafted = Some(at);
             }
             Err(error) => {
-                let within =
-                    error.at.map_or(String::new(), |at| format!(", line {}, column {}", at.line, at.column));
+                let within = error.at.map_or(String::new(), |at| format!(", line {}, column {}", at.line, at.column));
                 self.wrong(
                     "embedded-yaml",
                     place,
@@ -262,16 +248,8 @@ impl<'a> DirectiveExpansion<'a> {
         }
     }
 
-    fn wrong(
-        &mut self,
-        code: &'static str,
-        at: LazyPosition,
-        spot: &str,
-        message: String,
-        help: Option<String>,
-    ) {
-        let mut wrong =
-            Diagnostic::error(code, self.source, at.pos(self.source), message).length(spot.chars().count());
+    fn wrong(&mut self, code: &'static str, at: LazyPosition, spot: &str, message: String, help: Option<String>) {
+        let mut wrong = Diagnostic::error(code, self.source, at.pos(self.source), message).length(spot.chars().count());
         wrong.help = help;
         self.found.push(wrong);
     }
@@ -364,9 +342,7 @@ impl DirectiveError {
                 format!("invalid encoding: `{encoding}`"),
                 "there is `[raw]`, `[yaml]` and `[binary]`".to_owned(),
             ),
-            Self::Path => {
-                ("embed-missing", "no file is named".to_owned(), "write `@{embed: path}`".to_owned())
-            }
+            Self::Path => ("embed-missing", "no file is named".to_owned(), "write `@{embed: path}`".to_owned()),
         }
     }
 }

@@ -35,8 +35,7 @@ impl DocumentReader<'_> {
         let version = top.get("apiVersion").and_then(|node| self.string(node, "apiVersion"));
         let kind = self.required_string(&top, "kind");
         if let Some(version) = version.filter(|version| version.value != API_VERSION) {
-            let wrong =
-                self.wrong("api-version", version.at, format!("`{}` is not read here", version.value));
+            let wrong = self.wrong("api-version", version.at, format!("`{}` is not read here", version.value));
             self.note(wrong.help(format!("write `apiVersion: {API_VERSION}`")));
             return None;
         }
@@ -81,11 +80,9 @@ impl DocumentReader<'_> {
     /// One name or a list of them.
     fn names(&mut self, node: &YamlNode, path: &str) -> Vec<At<String>> {
         match &node.value {
-            YamlValue::List(items) => items
-                .iter()
-                .enumerate()
-                .filter_map(|(n, item)| self.string(item, &format!("{path}[{n}]")))
-                .collect(),
+            YamlValue::List(items) => {
+                items.iter().enumerate().filter_map(|(n, item)| self.string(item, &format!("{path}[{n}]"))).collect()
+            }
             YamlValue::String(name) => vec![At { value: name.clone(), at: node.at }],
             _ => {
                 self.wrong_type(node, path, "a name or a list of names");

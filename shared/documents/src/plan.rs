@@ -354,9 +354,7 @@ impl HookPlan {
     /// # Errors
     /// The engine's, for a plan that this crate did not make.
     pub fn graph(&self) -> Result<Graph, ebb_engine::GraphError> {
-        Graph::new(
-            self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect()).collect(),
-        )
+        Graph::new(self.units.iter().map(|unit| unit.dependencies.iter().map(|&n| Unit(n)).collect()).collect())
     }
 }
 
@@ -381,8 +379,8 @@ impl Plan {
     /// The clusters that hold values which units of it have made.
     pub fn secret_clusters(&self) -> BTreeSet<Option<&str>> {
         let units = self.hooks.iter().flat_map(|hook| &hook.units);
-        let keepers = units
-            .filter(|unit| unit.action.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
+        let keepers =
+            units.filter(|unit| unit.action.is_relayed() && unit.outputs.values().any(|output| output.sensitive));
         keepers.map(|unit| self.cluster(unit)).collect()
     }
 

@@ -79,11 +79,9 @@ impl DocumentReader<'_> {
     /// Says what an old document has to become.
     pub(crate) fn alpha(&mut self, document: &YamlNode) {
         let at = document.get("apiVersion").map_or(document.at, |node| node.at);
-        let wrong =
-            self.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
-        let plugin = document
-            .get("kind")
-            .is_none_or(|kind| kind.value == YamlValue::String("ResourcePlugin".to_owned()));
+        let wrong = self.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
+        let plugin =
+            document.get("kind").is_none_or(|kind| kind.value == YamlValue::String("ResourcePlugin".to_owned()));
         self.note(wrong.help(if plugin {
             "write `name:` and `spec:` at the top, with `spec.runner.image` for the image and each provisioning program \
              as the `script` of a step under `spec.create` and `spec.delete`; a step's files become \

@@ -50,10 +50,7 @@ impl SourceText {
         let line = self.starts.partition_point(|&start| start <= byte);
         let start = self.starts.get(line - 1).copied().unwrap_or_default();
         let column = self.text[start..byte].chars().count() + 1;
-        LineColumn {
-            line: u32::try_from(line).unwrap_or(u32::MAX),
-            column: u32::try_from(column).unwrap_or(u32::MAX),
-        }
+        LineColumn { line: u32::try_from(line).unwrap_or(u32::MAX), column: u32::try_from(column).unwrap_or(u32::MAX) }
     }
 
     /// First byte and number of bytes of so many characters from a place on, within its line.
@@ -75,16 +72,10 @@ impl SourceText {
         let rest = &self.text[start..start + length];
         let mut characters = rest.chars();
         match characters.next() {
-            Some(quote @ ('"' | '\'')) => {
-                characters.position(|c| c == quote).map_or(rest.chars().count(), |n| n + 2)
-            }
+            Some(quote @ ('"' | '\'')) => characters.position(|c| c == quote).map_or(rest.chars().count(), |n| n + 2),
             Some(_) => {
                 let word = rest.chars().take_while(|c| !c.is_whitespace() && !",]}".contains(*c)).count();
-                if rest.chars().nth(word.saturating_sub(1)) == Some(':') && word > 1 {
-                    word - 1
-                } else {
-                    word.max(1)
-                }
+                if rest.chars().nth(word.saturating_sub(1)) == Some(':') && word > 1 { word - 1 } else { word.max(1) }
             }
             None => 0,
         }

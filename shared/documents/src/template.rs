@@ -43,8 +43,7 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
             at = dollar + 3;
         } else if rest.starts_with("${") {
             let start = dollar + 2;
-            let end =
-                start + expression_length(&text[start..]).ok_or(UnclosedExpression { offset: dollar })?;
+            let end = start + expression_length(&text[start..]).ok_or(UnclosedExpression { offset: dollar })?;
             if !literal.is_empty() {
                 pieces.push(TemplatePiece::Literal(std::mem::take(&mut literal)));
             }

@@ -97,8 +97,7 @@ impl HttpClient {
 
     async fn attempts(&self, request: &reqwest::Request) -> Result<HttpResponse, CallError> {
         let started = Instant::now();
-        let backoff =
-            ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
+        let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
         let again = |failure: &SendFailure| {
             let harmless = failure.sent == SendState::Nothing || request.method().is_safe();
             let passing = matches!(failure.error, CallError::Connect(_));
@@ -171,15 +170,13 @@ fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, St
 
 /// A header for the wire. Problems name the header, never its value, which may be a secret.
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let parsed =
-        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header name"))?;
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header name"))?;
     if OWN_HEADERS.contains(&parsed.as_str()) {
         return Err(format!("the header {parsed} belongs to the connection and cannot be given"));
     }
     let plain = if value.is_ascii() { HeaderValue::from_str(value).ok() } else { None };
-    let mut value = plain.ok_or_else(|| {
-        format!("the value of the header {parsed} holds other than visible ASCII characters")
-    })?;
+    let mut value =
+        plain.ok_or_else(|| format!("the value of the header {parsed} holds other than visible ASCII characters"))?;
     value.set_sensitive(SECRET_HEADERS.contains(&parsed.as_str()));
     Ok((parsed, value))
 }
@@ -202,13 +199,9 @@ impl From<reqwest::Error> for SendFailure {
         // URLs may carry secrets in their query, and the caller knows which one it has called.
         let error = error.without_url();
         let sent = if error.is_connect() { SendState::Nothing } else { SendState::Perhaps };
-        let causes =
-            || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
+        let causes = || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
         if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<PolicyViolation>()) {
-            return Self {
-                error: CallError::Refused(limits::message(&refusal.to_string())),
-                sent: SendState::Nothing,
-            };
+            return Self { error: CallError::Refused(limits::message(&refusal.to_string())), sent: SendState::Nothing };
         }
         let mut text = String::new();
         for cause in causes().map(ToString::to_string) {

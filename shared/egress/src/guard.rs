@@ -108,10 +108,7 @@ impl Policy {
 
     /// Public addresses and this machine's own; for local mode.
     pub fn with_loopback() -> Self {
-        Self {
-            allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()],
-            ..Self::public()
-        }
+        Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()], ..Self::public() }
     }
 
     /// Opens further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`; nothing opens nothing.

@@ -102,19 +102,11 @@ pub fn accept(event: RunEvent) -> Patch {
         }
         RunEvent::Failed { unit, attempt, epoch } => {
             let (shard, slot) = Shard::of(unit);
-            Patch {
-                shard,
-                conditions: open(slot, attempt, epoch),
-                changes: vec![PatchChange::AddFailed(slot)],
-            }
+            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![PatchChange::AddFailed(slot)] }
         }
         RunEvent::SucceededLate { unit, attempt, mark } => {
             let (shard, slot) = Shard::of(unit);
-            Patch {
-                shard,
-                conditions: vec![],
-                changes: vec![PatchChange::AddLate(LateMark { slot, attempt, mark })],
-            }
+            Patch { shard, conditions: vec![], changes: vec![PatchChange::AddLate(LateMark { slot, attempt, mark })] }
         }
         RunEvent::Sealed { unit } => {
             let (shard, slot) = Shard::of(unit);
@@ -160,11 +152,7 @@ pub fn accept(event: RunEvent) -> Patch {
         RunEvent::RunReopened { due, version, epoch } => Patch {
             shard: Shard::ROOT,
             conditions: vec![PatchCondition::VersionIs(version), PatchCondition::EpochIs(epoch)],
-            changes: vec![
-                PatchChange::SetPhase(RunPhase::Running),
-                PatchChange::SetDue(due),
-                PatchChange::BumpVersion,
-            ],
+            changes: vec![PatchChange::SetPhase(RunPhase::Running), PatchChange::SetDue(due), PatchChange::BumpVersion],
         },
         RunEvent::Rescheduled { seen, version, next } => Patch {
             shard: Shard::ROOT,

@@ -53,9 +53,7 @@ pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult
                     (UnitProgress::Open(attempt), _) => dispatch.push((successor, attempt)),
                     (UnitProgress::Done | UnitProgress::Failed, _) => {}
                     // Nobody can have started it before this unit was done, which it is only just now.
-                    (UnitProgress::Unknown, FollowCause::Fresh(_)) => {
-                        dispatch.push((successor, Attempt::FIRST))
-                    }
+                    (UnitProgress::Unknown, FollowCause::Fresh(_)) => dispatch.push((successor, Attempt::FIRST)),
                     (UnitProgress::Unknown, FollowCause::Repeated(_)) => return FollowResult::ReadAll,
                 },
             }
@@ -89,9 +87,7 @@ pub fn in_flight(graph: &Graph, view: &RunView) -> Vec<(Unit, Attempt)> {
 pub fn may_have_started(graph: &Graph, view: &RunView, unit: Unit) -> bool {
     match view.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,
-        UnitProgress::Open(_) | UnitProgress::Unknown => {
-            readiness(graph, view, unit) != UnitReadiness::Waiting
-        }
+        UnitProgress::Open(_) | UnitProgress::Unknown => readiness(graph, view, unit) != UnitReadiness::Waiting,
     }
 }
 
@@ -153,8 +149,7 @@ mod tests {
 
         fn write(&mut self, event: RunEvent) -> Shard {
             let patch = accept(event);
-            let after =
-                patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("nothing was written twice");
+            let after = patch.apply(self.heads.get(&patch.shard), Epoch::FIRST).expect("nothing was written twice");
             self.heads.insert(patch.shard, after);
             patch.shard
         }
@@ -268,18 +263,14 @@ mod tests {
         // 0 done, 1 failed, 2 at its third try; the others wait for those.
         let graph = graph(vec![vec![], vec![], vec![], vec![0], vec![0, 1], vec![0, 2], vec![0, 3]]);
         let attempts = [(2, Attempt(3)), (3, Attempt(2))].into();
-        let head =
-            HeadState { done: [0].into(), failed: [1].into(), attempts, ..HeadState::new(Epoch::FIRST) };
+        let head = HeadState { done: [0].into(), failed: [1].into(), attempts, ..HeadState::new(Epoch::FIRST) };
         let view = RunView::whole(&graph, [(Shard::ROOT, head.clone())]);
         assert_eq!(in_flight(&graph, &view), [(Unit(2), Attempt(3)), (Unit(3), Attempt(2))]);
         let started: Vec<u32> =
             graph.units().filter(|&unit| may_have_started(&graph, &view, unit)).map(|unit| unit.0).collect();
         assert_eq!(started, [0, 1, 2, 3]);
         let next = follow(&graph, &view, FollowCause::Repeated(Unit(0)));
-        assert_eq!(
-            next,
-            FollowResult::Known(NextSteps { dispatch: vec![(Unit(3), Attempt(2))], run_outcome: None })
-        );
+        assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![(Unit(3), Attempt(2))], run_outcome: None }));
         // Nothing follows from a failure, but that the run is over when nothing else moves.
         let next = follow(&graph, &view, FollowCause::Fresh(Unit(1)));
         assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: None }));
@@ -287,10 +278,7 @@ mod tests {
         let view = RunView::whole(&graph, [(Shard::ROOT, head)]);
         assert_eq!(in_flight(&graph, &view), []);
         let next = follow(&graph, &view, FollowCause::Fresh(Unit(2)));
-        assert_eq!(
-            next,
-            FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) })
-        );
+        assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) }));
     }
 
     /// Graphs whose units lie in up to three items, mostly without edges so that they stay cheap.

@@ -169,9 +169,7 @@ pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDec
     let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
     match (target.phase, target.hook) {
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => DeleteDecision::Repeated,
-        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart)) => {
-            DeleteDecision::Cancel(stopping)
-        }
+        (TargetPhase::Starting, _) | (TargetPhase::Ready, Some(Hook::PostStart)) => DeleteDecision::Cancel(stopping),
         (TargetPhase::Ready, _) | (TargetPhase::Failed, Some(Hook::PostStart)) => {
             DeleteDecision::Begin(teardown(TeardownStage::WasReady, hooks))
         }
@@ -211,8 +209,7 @@ pub fn teardown(life: TeardownStage, hooks: HookSet) -> PhaseChange {
     }
 }
 
-const GONE: PhaseChange =
-    PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
+const GONE: PhaseChange = PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
 
 /// What follows for the target when the run of `hook` is over, or `None` when the target has moved on from it.
 pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSet) -> Option<PhaseChange> {
@@ -254,8 +251,7 @@ mod tests {
         TargetPhase::Stuck,
         TargetPhase::Gone,
     ];
-    const UNDER_WAY_OR_OVER: [TargetPhase; 3] =
-        [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
+    const UNDER_WAY_OR_OVER: [TargetPhase; 3] = [TargetPhase::Stopping, TargetPhase::Stuck, TargetPhase::Gone];
 
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
         Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned) }
@@ -286,8 +282,7 @@ mod tests {
             };
             assert_eq!(begin(hooks), first);
             let stopping = |hook| step(TargetPhase::Stopping, Some(hook), None);
-            let after =
-                has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
+            let after = has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
             let drained = has(Hook::PreStop).map_or(after, stopping);
             let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
                 .map(|life| teardown(life, hooks));
@@ -319,22 +314,13 @@ mod tests {
                 assert_eq!(over, expected, "{phase:?} at {at:?}: {of:?} {outcome:?}, {named:?}");
             }
             assert_eq!(
-                run_ended(
-                    &target(TargetPhase::Starting, None, None),
-                    Hook::PreStart,
-                    RunOutcome::Failed,
-                    hooks
-                ),
+                run_ended(&target(TargetPhase::Starting, None, None), Hook::PreStart, RunOutcome::Failed, hooks),
                 None
             );
         }
         assert_eq!(Notification::ALL.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
-        let lives = [
-            TeardownStage::NeverReady,
-            TeardownStage::WasReady,
-            TeardownStage::Drained,
-            TeardownStage::Drained,
-        ];
+        let lives =
+            [TeardownStage::NeverReady, TeardownStage::WasReady, TeardownStage::Drained, TeardownStage::Drained];
         assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), lives);
     }
 
@@ -382,11 +368,7 @@ mod tests {
             };
             let existing = target(phase, hook, Some("next"));
             let deleted = ["own", "next", "other"].map(|uid| delete(Some(&existing), uid, hooks));
-            assert_eq!(
-                deleted,
-                [expected, DeleteDecision::Unqueue, DeleteDecision::PutTombstone],
-                "{existing:?}"
-            );
+            assert_eq!(deleted, [expected, DeleteDecision::Unqueue, DeleteDecision::PutTombstone], "{existing:?}");
         }
     }
 }

@@ -110,11 +110,7 @@ impl AttemptFailure {
 ///
 /// # Errors
 /// The failure that it turns into: a declared output is missing, too large, or sensitive and yet sent as a value.
-pub fn check_outputs(
-    unit: &UnitPlan,
-    cluster: Option<&str>,
-    mut outputs: Outputs,
-) -> Result<Outputs, AttemptFailure> {
+pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);
         if !declared {
@@ -172,10 +168,8 @@ mod tests {
             });
             serde_json::from_value(unit).unwrap()
         };
-        let status = |status| AttemptFailure {
-            status: Some(status),
-            ..AttemptFailure::new(ReasonCode::HttpStatus, "")
-        };
+        let status =
+            |status| AttemptFailure { status: Some(status), ..AttemptFailure::new(ReasonCode::HttpStatus, "") };
         let failures = [
             AttemptFailure::new(ReasonCode::Timeout, ""),
             AttemptFailure::new(ReasonCode::Connect, ""),

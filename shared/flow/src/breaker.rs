@@ -156,12 +156,7 @@ impl RelayClient for GuardedRelay<'_> {
         self.call(cluster, self.0.relay.ensure(cluster, request)).await
     }
 
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        grace: Duration,
-    ) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         self.call(cluster, self.0.relay.cancel(cluster, name, grace)).await
     }
 
@@ -256,10 +251,7 @@ impl Drop for ClusterPermit<'_> {
 }
 
 /// Returns a permit for `clusters`, unless [`LOOKS`] looks already wait for one that is not known to be healthy.
-pub(crate) fn try_acquire(
-    env: &Env,
-    clusters: BTreeSet<String>,
-) -> Result<ClusterPermit<'_>, BTreeSet<String>> {
+pub(crate) fn try_acquire(env: &Env, clusters: BTreeSet<String>) -> Result<ClusterPermit<'_>, BTreeSet<String>> {
     let now = env.now();
     let mut circuits = env.cache.breakers.lock();
     let is_free = |cluster: &String| {
@@ -295,8 +287,7 @@ mod tests {
 
     #[test]
     fn waits_grow_with_the_silence_up_to_minutes() {
-        let waits =
-            [0, 15, 40, 600, 1_200, 86_400].map(|silence: u64| retry_wait(Millis(silence * 1000)).0 / 1000);
+        let waits = [0, 15, 40, 600, 1_200, 86_400].map(|silence: u64| retry_wait(Millis(silence * 1000)).0 / 1000);
         assert_eq!(waits, [5, 5, 10, 150, 300, 300]);
         let at = |seconds: u64| Timestamp(seconds * 1000);
         let mut circuit = ClusterCircuit::default();

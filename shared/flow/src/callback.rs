@@ -92,11 +92,7 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<CallbackOut
 ///
 /// # Errors
 /// The store's: the caller has to come again.
-pub async fn begin(
-    env: &Env,
-    token: ProvenToken,
-    body: &[u8],
-) -> Result<(CallbackOutcome, FollowUp), FlowError> {
+pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(CallbackOutcome, FollowUp), FlowError> {
     let only = |taken| Ok((taken, FollowUp::default()));
     let ProvenToken { claims, expiry: expired } = token;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(CallbackOutcome::Gone) };
@@ -116,9 +112,7 @@ pub async fn begin(
     }
     let place = claims.clone();
     match apply_callback(env, &run, unit, claims, expired, callback).instrument(span).await? {
-        (CallbackOutcome::Malformed(reason), _) => {
-            only(record_rejection(env, &run, &place, expired, reason).await?)
-        }
+        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &place, expired, reason).await?),
         taken => Ok(taken),
     }
 }
@@ -166,9 +160,7 @@ async fn apply_callback(
     let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let from = CallbackSource::of(&claims);
     if from == CallbackSource::Webhook && !callback.secrets.is_empty() {
-        return only(CallbackOutcome::Malformed(
-            "`secrets` is for relays: a webhook's outputs are values".to_owned(),
-        ));
+        return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
     if from == CallbackSource::Webhook && callback.log.is_some() {
         let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
@@ -198,10 +190,8 @@ async fn apply_callback(
             return only(CallbackOutcome::Accepted);
         }
         (CallbackStatus::Again, _) => {
-            let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= MAX_RETRY_AFTER.as_secs())
-            else {
-                let text =
-                    format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
+            let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= MAX_RETRY_AFTER.as_secs()) else {
+                let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
             };
             dispatch::repeat_after(env, run, this, seconds).await?;
@@ -228,8 +218,7 @@ async fn apply_callback(
         telemetry::result_late();
     }
     let moves = progress.outcome.is_some() || !progress.ready.is_empty();
-    let follow_up =
-        FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, memory)));
+    let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, memory)));
     let taken = match late {
         None => CallbackOutcome::Accepted,
         Some(LateResult::Recorded | LateResult::Ignored) => CallbackOutcome::Late(from),
@@ -261,11 +250,9 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> At
         AttemptEnd::Succeeded(success) => {
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
-                Err(failure) => AttemptEnd::Failed(AttemptFailure {
-                    duration_ms: success.duration_ms,
-                    log: success.log,
-                    ..failure
-                }),
+                Err(failure) => {
+                    AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, log: success.log, ..failure })
+                }
             }
         }
         other => other,
@@ -274,10 +261,7 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> At
 
 /// A result that is none has made something all the same: its unit has failed, and is undone.
 fn unreadable(reason: &str) -> AttemptEnd {
-    AttemptEnd::Failed(AttemptFailure::new(
-        ReasonCode::OutputInvalid,
-        &format!("its result cannot be read: {reason}"),
-    ))
+    AttemptEnd::Failed(AttemptFailure::new(ReasonCode::OutputInvalid, &format!("its result cannot be read: {reason}")))
 }
 
 fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, String> {

@@ -173,8 +173,7 @@ async fn cancel_in_cluster(
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
     if switch::holds(ProtocolRule::DequeueBeforeKill) {
         let each = units.into_iter().map(|one| async move {
-            let stands =
-                if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
+            let stands = if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
             Ok::<_, FlowError>((one, stands))
         });
         let mut each = futures::stream::iter(each).buffer_unordered(DEQUEUED_AT_ONCE);
@@ -217,11 +216,7 @@ enum AttemptStanding {
     Unknown,
 }
 
-async fn dequeue(
-    env: &Env,
-    run: &Run,
-    (unit, attempt): (Unit, Attempt),
-) -> Result<AttemptStanding, FlowError> {
+async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<AttemptStanding, FlowError> {
     let name = dispatch::task_id(run, unit, attempt);
     match GuardedRelay(env).dequeue(run.cluster(unit), &name).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
@@ -291,13 +286,7 @@ async fn cancel_webhook(
 }
 
 /// Records a result that nothing of the run follows from. Outputs of a success go through the same checks as others.
-async fn record_end(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    attempt: Attempt,
-    ended: AttemptEnd,
-) -> Result<(), FlowError> {
+async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, ended: AttemptEnd) -> Result<(), FlowError> {
     let Some(plan) = run.unit(unit) else { return Ok(()) };
     let ended = callback::with_checked_outputs(run, plan, ended);
     records::put(env, run, unit, attempt, &ended, None).await?;

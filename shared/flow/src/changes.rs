@@ -182,13 +182,9 @@ preStart:
     fn plan_of(sandbox: &SandboxDoc) -> Plan {
         let plugins = load::plugins("db", PLUGIN, &NoFiles, &DocumentVars::none()).unwrap();
         let latest = semver::Version::new(1, 1, 0);
-        let versions: Vec<_> = sandbox
-            .resources
-            .iter()
-            .map(|resource| resource.version.clone().unwrap_or(latest.clone()))
-            .collect();
-        let bound =
-            sandbox.resources.iter().zip(&versions).filter(|(resource, _)| resource.plugin.value == "db");
+        let versions: Vec<_> =
+            sandbox.resources.iter().map(|resource| resource.version.clone().unwrap_or(latest.clone())).collect();
+        let bound = sandbox.resources.iter().zip(&versions).filter(|(resource, _)| resource.plugin.value == "db");
         let bound = bound.map(|(resource, version)| {
             (resource.name.value.clone(), BoundPlugin { plugin: &plugins[0], version, digest: "sha256:d" })
         });
@@ -233,10 +229,7 @@ preStart:
                 &["resources.x: db@1.0.0 -> nothing", "resources.y: nothing -> db@1.0.0"],
             ),
             ("ttl: 90m\nresources: {x: {plugin: db@1.0.0}}\n", &["ttl: nothing -> 90m"]),
-            (
-                "labels: {a.b/c: d}\nresources: {x: {plugin: db@1.0.0}}\n",
-                &["labels[\"a.b/c\"]: nothing -> d"],
-            ),
+            ("labels: {a.b/c: d}\nresources: {x: {plugin: db@1.0.0}}\n", &["labels[\"a.b/c\"]: nothing -> d"]),
             (
                 "cluster: eu\nenv: {SIZE: big}\nresources: {x: {plugin: db@1.0.0}}\n",
                 &["cluster: nothing -> eu", "env.SIZE: nothing -> big"],
@@ -250,7 +243,8 @@ preStart:
     #[test]
     fn manifests_are_compared_too() {
         let one = |image: &str| {
-            let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"i": image}});
+            let manifest =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"i": image}});
             format!("resources: {{x: {{plugin: k8s-apply, params: {{data: {:?}}}}}}}\n", manifest.to_string())
         };
         let found = changes(&one("a"), &one("b"));
@@ -262,20 +256,13 @@ preStart:
         let living = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
         let mut again = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
         PinnedVersions::OfPlan(&living).apply(&mut again);
-        let versions: Vec<_> = again
-            .resources
-            .iter()
-            .map(|resource| resource.version.as_ref().map(ToString::to_string))
-            .collect();
+        let versions: Vec<_> =
+            again.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
         assert_eq!(versions, [Some("1.0.0".to_owned()), None, Some("1.1.0".to_owned())]);
-        let mut lost =
-            sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
+        let mut lost = sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
         PinnedVersions::Listed(&["db@1.0.0".to_owned()]).apply(&mut lost);
-        let versions: Vec<_> = lost
-            .resources
-            .iter()
-            .map(|resource| resource.version.as_ref().map(ToString::to_string))
-            .collect();
+        let versions: Vec<_> =
+            lost.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
         assert_eq!(versions, [Some("1.0.0".to_owned()), None]);
     }
 }

@@ -78,15 +78,13 @@ pub(crate) async fn describe_attempt(
     };
     let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
     let ended = match env.egress.call(request).await {
-        Ok(response) if (200..300).contains(&response.status) => {
-            match dispatch::outputs(run, unit, &sent, &response) {
-                Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
-                Err(failure) => {
-                    let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
-                    AttemptEnd::Failed(AttemptFailure { evidence, ..failure })
-                }
+        Ok(response) if (200..300).contains(&response.status) => match dispatch::outputs(run, unit, &sent, &response) {
+            Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
+            Err(failure) => {
+                let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
+                AttemptEnd::Failed(AttemptFailure { evidence, ..failure })
             }
-        }
+        },
         Ok(response) if response.status == 404 => {
             let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
@@ -103,12 +101,7 @@ pub(crate) async fn describe_attempt(
     Ok(DispatchOutcome::ended(ended))
 }
 
-async fn describe_later(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    seconds: u64,
-) -> Result<DispatchOutcome, FlowError> {
+async fn describe_later(env: &Env, run: &Run, this: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
     let at = dispatch::record_repeat(env, run, this, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
 }

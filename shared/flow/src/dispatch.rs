@@ -140,9 +140,7 @@ pub async fn send(
             post_webhook(env, run, this, unit, call, sender).await?
         }
         Ok(rendered) => match task_body(run, this, unit, rendered) {
-            Some(work) => {
-                ensure_task(env, run, this, ensure(env, run, this, unit, work, more), sender).await?
-            }
+            Some(work) => ensure_task(env, run, this, ensure(env, run, this, unit, work, more), sender).await?,
             None => return Err(FlowError::Broken(format!("{} is rendered as what it is not", unit.key))),
         },
     };
@@ -200,14 +198,7 @@ fn undone_parts<'a>(run: &'a Run, unit: &UnitPlan) -> Option<(&'a str, &'a str)>
     Some(split_key(&undone.key))
 }
 
-fn ensure(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    unit: &UnitPlan,
-    work: relay::TaskBody,
-    more: u32,
-) -> EnsureTask {
+fn ensure(env: &Env, run: &Run, this: AttemptRef, unit: &UnitPlan, work: relay::TaskBody, more: u32) -> EnsureTask {
     let token = token(env, run, this, unit, TokenKind::Relay, more);
     EnsureTask {
         v: relay::VERSION,
@@ -224,12 +215,7 @@ fn ensure(
 }
 
 /// Returns the work that a relay is asked for; `None` for a unit that no relay runs.
-fn task_body(
-    run: &Run,
-    this: AttemptRef,
-    unit: &UnitPlan,
-    rendered: RenderedUnit,
-) -> Option<relay::TaskBody> {
+fn task_body(run: &Run, this: AttemptRef, unit: &UnitPlan, rendered: RenderedUnit) -> Option<relay::TaskBody> {
     Some(match (rendered, &unit.action) {
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
             relay::TaskBody::Script(script(run, this, unit, pod, inputs))
@@ -242,13 +228,7 @@ fn task_body(
     })
 }
 
-fn script(
-    run: &Run,
-    this: AttemptRef,
-    unit: &UnitPlan,
-    pod: &PodAction,
-    inputs: Vec<RenderedInput>,
-) -> ScriptTask {
+fn script(run: &Run, this: AttemptRef, unit: &UnitPlan, pod: &PodAction, inputs: Vec<RenderedInput>) -> ScriptTask {
     let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
         OutputFrom::File(path) => {
             Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
@@ -295,9 +275,10 @@ fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, Str
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    pairs.extend(undone.map(|(resource, name)| {
-        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&life, resource, name))
-    }));
+    pairs
+        .extend(undone.map(|(resource, name)| {
+            (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&life, resource, name))
+        }));
     pairs.extend(telemetry::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -338,9 +319,7 @@ async fn ensure_task(
     match answer {
         Ok(TaskState::Ended(callback)) => Ok(match (callback::attempt_end(*callback), run.unit(this.unit)) {
             // Its callback may never come: it is taken from here as it would be from there.
-            (Some(ended), Some(unit)) => {
-                DispatchOutcome::ended(callback::with_checked_outputs(run, unit, ended))
-            }
+            (Some(ended), Some(unit)) => DispatchOutcome::ended(callback::with_checked_outputs(run, unit, ended)),
             _ => DispatchOutcome::later(None),
         }),
         // A tombstoned try was superseded or cancelled, and its canceller records that, or it runs out of time.
@@ -435,8 +414,7 @@ pub(crate) fn signed_headers(
         .map_err(|error| FlowError::Broken(error.to_string()))?;
     let plugin = run.plugin(unit).unwrap_or_default();
     let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), body);
-    let mut list: Vec<(String, String)> =
-        signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut list: Vec<(String, String)> = signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([
         (headers::IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name)),
         (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
@@ -476,16 +454,14 @@ async fn post_webhook(
         let note = AttemptUpdate::Posted(env.now());
         let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::describe_attempt(env, run, this, (unit, webhook), request.describe, &before)
-                .await;
+            return describe::describe_attempt(env, run, this, (unit, webhook), request.describe, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     telemetry::dispatch_started(run, this, begun);
     let (method, url, describe_url) = (request.method, request.url, request.describe);
-    let request =
-        HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
     let answer = env.egress.call(request).await;
     let now = env.now();
     let wrong = match &answer {
@@ -555,12 +531,7 @@ async fn handle_accepted(
 ///
 /// # Errors
 /// The store's.
-pub async fn record_acceptance(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    unit: &UnitPlan,
-) -> Result<(), FlowError> {
+pub async fn record_acceptance(env: &Env, run: &Run, this: AttemptRef, unit: &UnitPlan) -> Result<(), FlowError> {
     if !switch::holds(ProtocolRule::RecordAccepted) {
         return Ok(());
     }
@@ -600,10 +571,8 @@ pub(crate) async fn record_repeat(
     // A receiver that asks to be asked at once would be asked without end.
     let seconds = seconds.max(1);
     let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
-    let started = env
-        .store
-        .update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Started(env.now()))
-        .await?;
+    let started =
+        env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Started(env.now())).await?;
     if started.result.is_none() {
         env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::DispatchAgain(at)).await?;
     }
@@ -652,12 +621,11 @@ fn judge_response(
     match (response.status, wait) {
         (202, Some(seconds)) => ResponseVerdict::Repeat(seconds),
         (202, None) => ResponseVerdict::Accepted,
-        (200..=299, _) => outputs(run, unit, sent, response)
-            .map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded),
-        _ if undone => ResponseVerdict::NotFound,
-        (410, _) => {
-            ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone"))
+        (200..=299, _) => {
+            outputs(run, unit, sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
         }
+        _ if undone => ResponseVerdict::NotFound,
+        (410, _) => ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone")),
         (status, wait) => ResponseVerdict::Failed(AttemptFailure {
             status: Some(status),
             retry_after: wait,
@@ -677,13 +645,9 @@ pub(crate) fn outputs(
     response: &HttpResponse,
 ) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
     let text = String::from_utf8_lossy(&response.body);
-    let body = serde_json::from_slice(&response.body)
-        .unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
-    let answer = render::WebhookResponse {
-        status: response.status,
-        headers: response.headers.iter().cloned().collect(),
-        body,
-    };
+    let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
+    let answer =
+        render::WebhookResponse { status: response.status, headers: response.headers.iter().cloned().collect(), body };
     let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &answer).map_err(|error| {
         let foreign = sent.foreign_format(unit, response);
         AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))

@@ -312,9 +312,7 @@ async fn send(
     let sent = Box::pin(dispatch::send(env, run, this, memory, sender)).await?;
     log_outcome(&sent);
     let progress = match sent.end {
-        Some(ended) => {
-            Box::pin(results::apply_result(env, run, this, &ended, sent.remaining, memory)).await?
-        }
+        Some(ended) => Box::pin(results::apply_result(env, run, this, &ended, sent.remaining, memory)).await?,
         None => RunProgress::default(),
     };
     Ok(DispatchProgress { progress, wakeup: sent.wakeup, accepted: sent.is_accepted.then_some(this) })
@@ -346,9 +344,7 @@ async fn enqueue_rest(
     if again.is_none_or(|again| again <= env.now()) {
         // Refused where the run is due sooner anyway. A lost message costs only time, so one attempt is enough.
         let due = env.now().plus(env.settings.first_sweep_delay);
-        env.store
-            .patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due }))
-            .await?;
+        env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due })).await?;
     }
     let slices = units
         .chunks(UNITS_PER_MESSAGE)

@@ -12,9 +12,9 @@ use ebb_protocol::id::{self, RunId};
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry,
-    QueryDue, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead,
-    UpdateAttemptRecord, WritePlugins,
+    HealthMarks, ListTargets, MoveTarget, ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry, QueryDue,
+    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, UpdateAttemptRecord,
+    WritePlugins,
 };
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 

@@ -52,8 +52,7 @@ pub(crate) struct SentRequest<'a> {
 impl SentRequest<'_> {
     /// The evidence for a failure of `unit`; `response` is absent if no answer came.
     pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&HttpResponse>) -> Evidence {
-        let body =
-            response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
+        let body = response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
         let (body, truncated) = match body {
             Some(body) => {
                 let kept = head(&body, limits::EVIDENCE);
@@ -84,11 +83,8 @@ impl SentRequest<'_> {
             |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), LONGEST_LINE)),
         );
         if has_sensitive_outputs(unit) || response.body.is_empty() {
-            let what = if response.body.is_empty() {
-                "empty, not JSON".to_owned()
-            } else {
-                format!("{format}, not JSON")
-            };
+            let what =
+                if response.body.is_empty() { "empty, not JSON".to_owned() } else { format!("{format}, not JSON") };
             return Some(format!("the answer is {what}"));
         }
         let text = self.scrubbed(&response.body);

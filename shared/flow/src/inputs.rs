@@ -69,9 +69,8 @@ impl InvocationCache {
         let graph = run.loaded.hook_plan(hook).map(|(_, graph)| graph.clone());
         let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such hook")))?;
         let heads = env.store.read_run(&id).await?;
-        let view = (!heads.is_empty()).then(|| {
-            ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head)))
-        });
+        let view = (!heads.is_empty())
+            .then(|| ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head))));
         let earlier = Arc::new(EarlierRun { id, graph, view });
         known.insert(hook, Arc::clone(&earlier));
         Ok(earlier)
@@ -100,12 +99,7 @@ fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
 ///
 /// # Errors
 /// The store's.
-pub async fn prefetch(
-    env: &Env,
-    run: &Run,
-    units: &[Unit],
-    memory: &InvocationCache,
-) -> Result<(), FlowError> {
+pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache) -> Result<(), FlowError> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
     let wanted = plans.flat_map(sources).collect();
     read(env, run, wanted, memory).await.map(drop)
@@ -133,8 +127,7 @@ async fn read(
             current(env, run, hook, &units, &records).await?
         } else {
             let earlier = memory.earlier_run(env, run, hook).await?;
-            let wanted: Vec<Unit> =
-                units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
+            let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
             let records = match wanted.is_empty() {
                 true => Vec::new(),
                 false => env.store.read_records(&earlier.id, &wanted).await?,

@@ -29,11 +29,7 @@ const AT_ONCE: usize = 32;
 ///
 /// # Errors
 /// The store's.
-pub async fn claim(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-) -> Result<Vec<(Unit, Attempt)>, FlowError> {
+pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<(Unit, Attempt)>, FlowError> {
     let mine = record_starts(env, run, unsent(env, run, units).await?).await?;
     Ok(mine.into_iter().map(|one| one.unit_attempt).collect())
 }
@@ -76,8 +72,7 @@ pub async fn lease(env: &Env, run: &Run, this: AttemptRef, seen: &AttemptRecord)
         return Ok(true);
     }
     let until = env.now().plus(env.settings.response_window());
-    let before =
-        env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Leased(until)).await?;
+    let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
         && before.leased_until == seen.leased_until
         && before.next_dispatch == seen.next_dispatch)
@@ -119,11 +114,7 @@ fn is_webhook(run: &Run, unit: Unit) -> bool {
 
 /// Notes the start of the webhooks among `units`. Returns those whose start was not noted before, and the units of
 /// relays. What was put off is left to `sweep`.
-async fn record_starts(
-    env: &Env,
-    run: &Run,
-    units: Vec<UnsentAttempt>,
-) -> Result<Vec<UnsentAttempt>, FlowError> {
+async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> Result<Vec<UnsentAttempt>, FlowError> {
     let starts = units.into_iter().filter(|one| !one.is_postponed).map(|one| async move {
         let (unit, attempt) = one.unit_attempt;
         if !one.is_webhook {
@@ -132,8 +123,7 @@ async fn record_starts(
         if one.is_started {
             return Ok(None);
         }
-        let before =
-            env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Started(env.now())).await?;
+        let before = env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Started(env.now())).await?;
         let is_first = before.started.is_none() && before.accepted.is_none() && before.result.is_none();
         Ok::<_, FlowError>(is_first.then_some(one))
     });
@@ -158,11 +148,7 @@ pub struct UnsentAttempt {
 ///
 /// # Errors
 /// The store's.
-pub async fn unsent(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-) -> Result<Vec<UnsentAttempt>, FlowError> {
+pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<UnsentAttempt>, FlowError> {
     if units.is_empty() {
         return Ok(Vec::new());
     }

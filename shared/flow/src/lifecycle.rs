@@ -77,8 +77,7 @@ pub async fn begin(
             LifecycleType::Created | LifecycleType::Updated => create(env, plugins, asked, event).await,
             LifecycleType::Deleted => {
                 let follow_up =
-                    begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted)
-                        .await?;
+                    begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
                 Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
             }
         }
@@ -150,8 +149,7 @@ async fn create(
                 let target = new_head(env, event, plan, seen.as_ref());
                 let (mut transition, begun) = transition::transition(env, &target, step, &plan.loaded, None);
                 transition.expected_version = seen.as_ref().map(|target| target.version);
-                transition.tombstone =
-                    seen.map(|former| retention::tombstone(env, &former.uid, former.since));
+                transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
                     let work = transition::after_transition(
                         env,
@@ -201,8 +199,7 @@ async fn update(
     event: &LifecycleData,
     target: &TargetHead,
 ) -> Result<LifecycleOutcome, FlowError> {
-    let waiting =
-        target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
+    let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, generation, routing_key) = match waiting {
         Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
         None => (&target.plan, target.generation, &target.routing_key),
@@ -270,12 +267,7 @@ fn stale(event: &LifecycleData) -> LifecycleRejection {
     LifecycleRejection::Conflict("stale", text)
 }
 
-fn new_head(
-    env: &Env,
-    event: &LifecycleData,
-    plan: &CompiledDocument,
-    seen: Option<&TargetHead>,
-) -> TargetHead {
+fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Option<&TargetHead>) -> TargetHead {
     let now = env.now();
     TargetHead {
         generation: event.generation,
@@ -461,8 +453,7 @@ async fn find_plugins(
         match offload(move || load::plugins(&source, &text, &NoFiles, &DocumentVars::none())).await? {
             Ok(mut list) if list.len() == 1 => {
                 let version = version.clone();
-                let published =
-                    Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
+                let published = Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
                 let names = resources.iter().map(|resource| resource.name.value.clone());
                 found.extend(names.map(|name| (name, Arc::clone(&published))));
             }
@@ -512,16 +503,13 @@ async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
     sandbox: &'a SandboxDoc,
 ) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
-    let names: BTreeSet<&str> =
-        sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
+    let names: BTreeSet<&str> = sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
     let lists = names.into_iter().map(|name| {
         async move {
             let listed = plugins.list_versions(name).await?;
-            let (withdrawn, published): (Vec<_>, Vec<_>) =
-                listed.iter().partition(|item| item.withdrawn.is_some());
-            let parsed = |items: Vec<&PluginItem>| {
-                items.into_iter().filter_map(|item| item.version.parse().ok()).collect()
-            };
+            let (withdrawn, published): (Vec<_>, Vec<_>) = listed.iter().partition(|item| item.withdrawn.is_some());
+            let parsed =
+                |items: Vec<&PluginItem>| items.into_iter().filter_map(|item| item.version.parse().ok()).collect();
             Ok((name, PluginVersions { published: parsed(published), withdrawn: parsed(withdrawn) }))
         }
         .boxed()
@@ -534,13 +522,7 @@ async fn list_versions<'a>(
 ///
 /// # Errors
 /// The store's: the caller has to come again.
-pub async fn delete(
-    env: &Env,
-    kind: &str,
-    name: &str,
-    uid: &str,
-    cause: TargetStopCause,
-) -> Result<(), FlowError> {
+pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
     begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
 }
 
@@ -575,12 +557,8 @@ async fn begin_delete(
                     retention::schedule_waiting_removal(env, &target, &waiting).await?;
                 }
                 let tombstone = Some(retention::tombstone(env, uid, env.now()));
-                let transition = TargetTransition {
-                    target: after,
-                    expected_version: Some(target.version),
-                    run: None,
-                    tombstone,
-                };
+                let transition =
+                    TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone };
                 if env.store.move_target(&transition).await? {
                     return Ok(FollowUp::default());
                 }

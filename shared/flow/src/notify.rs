@@ -97,21 +97,11 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
             None
         }
         DeliveryOutcome::Refused(reason) => {
-            tracing::error!(
-                kind,
-                name,
-                reason,
-                "the platform's URL cannot be used: correct the configuration"
-            );
+            tracing::error!(kind, name, reason, "the platform's URL cannot be used: correct the configuration");
             Some(SLOW_BACKOFF.max)
         }
         DeliveryOutcome::Retry { after, reason } => {
-            tracing::warn!(
-                kind,
-                name,
-                reason,
-                "the platform did not accept the notification; it is sent again"
-            );
+            tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is sent again");
             let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
             let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).0.max(250);
             let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
@@ -127,12 +117,8 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     let attempts = state.attempts.saturating_add(1);
     let mut after = target.clone();
     after.version += 1;
-    after.notification = wait.map(|_| NotificationState {
-        notification: state.notification,
-        attempts,
-        delivered_by: None,
-        reason,
-    });
+    after.notification =
+        wait.map(|_| NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
     after.due = transition::next_due(env, &after);
     if let Some(wait) = wait {
         // The hint comes first; a sweep that finds the target due as well would send it at the same time.
@@ -142,12 +128,8 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
                 .map_or(at, |due| due.min(at)),
         );
     }
-    let transition = TargetTransition {
-        target: after,
-        expected_version: Some(target.version),
-        run: None,
-        tombstone: None,
-    };
+    let transition =
+        TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
     if !env.store.move_target(&transition).await? {
         return Ok(());
     }
@@ -172,10 +154,7 @@ pub struct PendingNotification {
 ///
 /// # Errors
 /// The store's.
-pub async fn pending_notification(
-    env: &Env,
-    target: &TargetHead,
-) -> Result<Option<PendingNotification>, FlowError> {
+pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Option<PendingNotification>, FlowError> {
     let Some(state) = target.notification.clone() else { return Ok(None) };
     let Some(hook) = state.delivered_by else {
         return Ok(Some(PendingNotification { notification: state, holder: None }));
@@ -187,11 +166,7 @@ pub async fn pending_notification(
     Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
 }
 
-async fn notification_data(
-    env: &Env,
-    target: &TargetHead,
-    what: Notification,
-) -> Result<OutcomeData, FlowError> {
+async fn notification_data(env: &Env, target: &TargetHead, what: Notification) -> Result<OutcomeData, FlowError> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -240,11 +215,7 @@ pub struct TargetOutputs {
 ///
 /// # Errors
 /// The store's.
-pub async fn target_outputs(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-) -> Result<TargetOutputs, FlowError> {
+pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<TargetOutputs, FlowError> {
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
     let Some(known) = shown_outputs(env, target, loaded, &life).await? else {
         let problem = format!(
@@ -327,9 +298,7 @@ pub fn output_value(value: UnitValue) -> OutputValue {
     use base64::Engine as _;
     match value {
         UnitValue::Json(json) => OutputValue::Value(json),
-        UnitValue::Bytes(bytes) => {
-            OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes))
-        }
+        UnitValue::Bytes(bytes) => OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes)),
         UnitValue::Secret(secret) => OutputValue::Secret(secret),
     }
 }

@@ -28,9 +28,7 @@ pub(crate) fn applied(
     let outputs = unit.outputs.iter().filter_map(|(name, output)| {
         let from = match &output.from {
             OutputFrom::Expression(text) => ObjectOutputFrom::Value(text.clone()),
-            OutputFrom::Secret { name, key } => {
-                ObjectOutputFrom::Secret { name: name.clone(), key: key.clone() }
-            }
+            OutputFrom::Secret { name, key } => ObjectOutputFrom::Secret { name: name.clone(), key: key.clone() },
             OutputFrom::File(_) => return None,
         };
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive })

@@ -152,16 +152,7 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
                     tracing::warn!(cluster, kind, namespace, name, uid, reason, "an orphan was deleted")
                 }
                 Err(pending) => {
-                    tracing::warn!(
-                        cluster,
-                        kind,
-                        namespace,
-                        name,
-                        uid,
-                        reason,
-                        pending,
-                        "an orphan is being deleted"
-                    );
+                    tracing::warn!(cluster, kind, namespace, name, uid, reason, pending, "an orphan is being deleted");
                 }
             }
         }

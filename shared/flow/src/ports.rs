@@ -53,12 +53,7 @@ pub trait RelayClient: Send + Sync {
     /// Cancels a task, leaves a tombstone, and returns once nothing of it runs: [`TaskState::Ended`] with its result
     /// if it had ended by itself, else [`TaskState::Tombstoned`]. A task that takes longer to terminate is `Running`: call
     /// again.
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        grace: Duration,
-    ) -> Result<TaskState, RelayError>;
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
     /// Removes a queued task, and waits for nothing to end: [`TaskState::Tombstoned`]. A task that runs or has ended stays
     /// as it is. A relay without a queue returns the state.
     async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {

@@ -46,8 +46,7 @@ pub async fn with_accepted(
 ) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
-    let is_webhook =
-        |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
+    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
     let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
     if webhooks.is_empty() {
         return Ok(records);
@@ -106,26 +105,18 @@ pub async fn build_result<'a>(
         AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
     };
     let (verdict, outputs, reason, duration_ms, log) = match ended {
-        AttemptEnd::Succeeded(success) => (
-            AttemptOutcome::Succeeded,
-            Some(&success.outputs),
-            None,
-            success.duration_ms,
-            success.log.as_deref(),
-        ),
+        AttemptEnd::Succeeded(success) => {
+            (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.duration_ms, success.log.as_deref())
+        }
         AttemptEnd::Skipped(why) => {
             (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
         }
         AttemptEnd::Cancelled(why) => {
             (AttemptOutcome::Cancelled, None, Some(clean_reason(ReasonCode::Cancelled, why)), None, None)
         }
-        AttemptEnd::Failed(failure) => (
-            AttemptOutcome::Failed,
-            None,
-            Some(failure.reason.clone()),
-            failure.duration_ms,
-            failure.log.as_deref(),
-        ),
+        AttemptEnd::Failed(failure) => {
+            (AttemptOutcome::Failed, None, Some(failure.reason.clone()), failure.duration_ms, failure.log.as_deref())
+        }
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let kept = match outputs {

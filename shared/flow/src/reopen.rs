@@ -9,8 +9,7 @@ use std::time::Duration;
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Notification;
 use ebb_engine::{
-    Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress,
-    accept,
+    Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept,
 };
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
@@ -116,9 +115,7 @@ pub async fn override_units(
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
             // Not before this is it recorded: what died here and is retried is tried, and not over.
-            run.patch(env, &accept(RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt }))
-                .await?
-                .ok();
+            run.patch(env, &accept(RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
         }
         let ended = AttemptEnd::Skipped(String::new());
         let (result, _) = records::build_result(env, run, unit, attempt, &ended, None).await?;
@@ -181,11 +178,7 @@ enum WithOverride {
     No,
 }
 
-async fn restore_phase(
-    env: &Env,
-    run: &Run,
-    with_override: WithOverride,
-) -> Result<RunEligibility, FlowError> {
+async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<RunEligibility, FlowError> {
     let facts = &run.facts;
     let takes_away = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
     let otherwise = if takes_away { RunEligibility::Yes } else { RunEligibility::No };
@@ -204,18 +197,10 @@ async fn restore_phase(
             {
                 TargetPhase::Stopping
             }
-            (TargetPhase::Failed, Hook::PreStart) if seen.hook == Some(Hook::PreStart) => {
-                TargetPhase::Starting
-            }
-            (TargetPhase::Failed, Hook::PostStart) if seen.hook == Some(Hook::PostStart) => {
-                TargetPhase::Ready
-            }
+            (TargetPhase::Failed, Hook::PreStart) if seen.hook == Some(Hook::PreStart) => TargetPhase::Starting,
+            (TargetPhase::Failed, Hook::PostStart) if seen.hook == Some(Hook::PostStart) => TargetPhase::Ready,
             (TargetPhase::Starting, Hook::PreStart) | (TargetPhase::Ready, Hook::PostStart) => {
-                return Ok(if seen.hook == Some(run.hook()) {
-                    RunEligibility::Yes
-                } else {
-                    RunEligibility::No
-                });
+                return Ok(if seen.hook == Some(run.hook()) { RunEligibility::Yes } else { RunEligibility::No });
             }
             _ => return Ok(otherwise),
         };
@@ -231,8 +216,7 @@ async fn restore_phase(
         let mut target = TargetHead { phase, since: env.now(), notification, version, ..seen.clone() };
         target.is_overridden |= with_override == WithOverride::Yes;
         target.due = transition::next_due(env, &target);
-        let transition =
-            TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());

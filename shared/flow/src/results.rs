@@ -13,8 +13,8 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunOutcome, Shard,
-    Timestamp, Unit, UnitProgress, accept, follow, refusal,
+    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunOutcome, Shard, Timestamp,
+    Unit, UnitProgress, accept, follow, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -132,9 +132,7 @@ async fn record_success(
         }
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
-        PutOutcome::Conflict(first)
-            if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) =>
-        {
+        PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
             let counts = switch::holds(ProtocolRule::EveryResultCounts);
             if counts && record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
                 return Ok(Some(report_excess(run, this)));
@@ -173,12 +171,7 @@ fn report_excess(run: &Run, this: AttemptRef) -> RunProgress {
 }
 
 /// Moves the head to done and follows.
-async fn mark_done(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    ended: &AttemptEnd,
-) -> Result<RunProgress, FlowError> {
+async fn mark_done(env: &Env, run: &Run, this: AttemptRef, ended: &AttemptEnd) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     let patch = accept(RunEvent::Succeeded { unit, attempt, epoch });
     match run.patch(env, &patch).await? {
@@ -192,9 +185,7 @@ async fn mark_done(
             PatchRefusal::AlreadyDone => match image {
                 // A run that was cancelled meanwhile goes nowhere from here.
                 Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
-                Some(head) => {
-                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
-                }
+                Some(head) => next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await,
                 None => Ok(RunProgress::default()),
             },
             PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
@@ -212,20 +203,14 @@ async fn mark_done(
 }
 
 /// What follows from a unit's success that has just been written.
-async fn after_success(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    head: &RunHead,
-) -> Result<RunProgress, FlowError> {
+async fn after_success(env: &Env, run: &Run, this: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, .. } = this;
     if head.head.sealed.contains(&Shard::of(unit).1) {
         // Its undo has begun although it could still succeed: it has to read again.
         reopen_undos(env, run, unit).await?;
     }
     // After a reopening, what follows may be done already.
-    let cause =
-        if attempt == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
+    let cause = if attempt == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
     next_progress(env, run, head, cause, ResultTaker::First).await
 }
 
@@ -244,12 +229,7 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 /// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
 ///
 /// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
-async fn record_late_success(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    digest: &str,
-) -> Result<UndoCoverage, FlowError> {
+async fn record_late_success(env: &Env, run: &Run, this: AttemptRef, digest: &str) -> Result<UndoCoverage, FlowError> {
     let view = run.read_view(env).await?;
     let mark = mark(digest);
     if view.is_late(this.unit, this.attempt, mark) {
@@ -367,11 +347,7 @@ pub async fn resume(
             mark_done(env, run, this, &AttemptEnd::Skipped(String::new())).await
         }
         AttemptOutcome::Succeeded => {
-            memory.put_produced(
-                run,
-                this.unit,
-                records::produced(records::read_outputs(env, &result.outputs).await?),
-            );
+            memory.put_produced(run, this.unit, records::produced(records::read_outputs(env, &result.outputs).await?));
             mark_done_from_record(env, run, this).await
         }
         AttemptOutcome::Failed => match result.next {
@@ -388,25 +364,18 @@ async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result
             telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             after_success(env, run, this, &head).await
         }
-        Err(Some(head)) if head.head.epoch == epoch => {
-            match refusal(unit, attempt, epoch, Some(&head.head)) {
-                PatchRefusal::AlreadyDone => {
-                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
-                }
-                _ => Ok(RunProgress::late(LateResult::Recorded)),
+        Err(Some(head)) if head.head.epoch == epoch => match refusal(unit, attempt, epoch, Some(&head.head)) {
+            PatchRefusal::AlreadyDone => {
+                next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
             }
-        }
+            _ => Ok(RunProgress::late(LateResult::Recorded)),
+        },
         Err(_) => Ok(RunProgress::late(LateResult::Recorded)),
     }
 }
 
 /// Moves the unit to its next try, which starts at `due`.
-async fn schedule_retry(
-    env: &Env,
-    run: &Run,
-    this: AttemptRef,
-    due: Timestamp,
-) -> Result<RunProgress, FlowError> {
+async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     // A result that is taken up again may name a time that is over.
     let due = due.max(env.now());

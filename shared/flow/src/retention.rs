@@ -10,8 +10,7 @@ use ebb_documents::plan::Action;
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{self, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, TargetTransition,
-    Tombstone,
+    DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, TargetTransition, Tombstone,
 };
 use futures::StreamExt as _;
 use tokio::time::timeout;
@@ -67,11 +66,7 @@ pub async fn schedule_waiting_removal(
     write(env, target, (uid, *generation, plan)).await
 }
 
-async fn write(
-    env: &Env,
-    named: &TargetHead,
-    (uid, generation, plan): (&str, u64, &str),
-) -> Result<(), FlowError> {
+async fn write(env: &Env, named: &TargetHead, (uid, generation, plan): (&str, u64, &str)) -> Result<(), FlowError> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
     let expiry = InstanceExpiry {
         kind: named.kind.clone(),
@@ -90,11 +85,7 @@ async fn write(
 ///
 /// # Errors
 /// The store's; what is left is due in the next round.
-pub async fn remove_expired(
-    env: &Env,
-    store: &dyn RemoveExpired,
-    now: Timestamp,
-) -> Result<usize, FlowError> {
+pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> Result<usize, FlowError> {
     let begun = Instant::now();
     let mut removed = 0;
     let due = store.list_expired(now, MAX_INSTANCES).await?;
@@ -175,11 +166,7 @@ fn instance_key(expiry: &InstanceExpiry) -> String {
     id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
-async fn postpone_failed(
-    store: &dyn RemoveExpired,
-    expiry: &InstanceExpiry,
-    now: Timestamp,
-) -> Result<(), FlowError> {
+async fn postpone_failed(store: &dyn RemoveExpired, expiry: &InstanceExpiry, now: Timestamp) -> Result<(), FlowError> {
     let due = now.plus(retry_wait(expiry.failures));
     Ok(store.postpone_expiry(expiry, due, expiry.failures.saturating_add(1)).await?)
 }
@@ -306,8 +293,7 @@ async fn remove(
     // The target first: from then on no late success gives it back to a run, whose items may be gone.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
         let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
-        let transition =
-            TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if !env.store.move_target(&transition).await? {
             return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
         }

@@ -123,11 +123,7 @@ impl Run {
     ///
     /// # Errors
     /// The store's.
-    pub async fn patch(
-        &self,
-        env: &Env,
-        patch: &Patch,
-    ) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
+    pub async fn patch(&self, env: &Env, patch: &Patch) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
         Ok(match env.store.patch_run(&self.id, patch).await? {
             PatchResult::Written(head) => Ok(head),
             PatchResult::ConditionFailed(image) => Err(image),

@@ -55,8 +55,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
         let soon = env.now().plus(env.settings.first_sweep_delay);
         target.due = Some(transition::next_due(env, &target).map_or(soon, |due| due.min(soon)));
         target.version += 1;
-        let transition =
-            TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
             return Ok(());
         }
@@ -82,11 +81,7 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
             }
             // Such as that of a cluster which is not connected any more.
             Err(RelayError::Refused(reason)) => {
-                tracing::warn!(
-                    instance = one.instance,
-                    reason,
-                    "its sensitive outputs stay in their cluster"
-                );
+                tracing::warn!(instance = one.instance, reason, "its sensitive outputs stay in their cluster");
             }
         }
     }
@@ -145,15 +140,10 @@ mod tests {
             instance: life.to_owned(),
             cluster: cluster.map(str::to_owned),
         };
-        target.release =
-            vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
+        target.release = vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
         for (phase, asked, left) in [
             (TargetPhase::Gone, &["before", "lost", "later", &own][..], vec![of("later", Some("down"))]),
-            (
-                TargetPhase::Stopping,
-                &["before", "lost", "later"],
-                vec![of("later", Some("down")), of(&own, None)],
-            ),
+            (TargetPhase::Stopping, &["before", "lost", "later"], vec![of("later", Some("down")), of(&own, None)]),
         ] {
             let relay = FakeRelay::default();
             target.phase = phase;

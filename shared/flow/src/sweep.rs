@@ -99,12 +99,8 @@ pub async fn sweep_until(
             }
             open().insert(due.clone());
             let done = match &due {
-                DueItem::Run(run) => {
-                    Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut place)).await
-                }
-                DueItem::Target(kind, name) => {
-                    Box::pin(targets::sweep_with_permit(env, kind, name, &mut place)).await
-                }
+                DueItem::Run(run) => Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut place)).await,
+                DueItem::Target(kind, name) => Box::pin(targets::sweep_with_permit(env, kind, name, &mut place)).await,
             };
             open().remove(&due);
             Some(done.inspect_err(|error| tracing::warn!(?due, %error, "stays due")).is_ok())
@@ -174,9 +170,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
     match message {
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
-        QueueMessage::Unit { run, unit, attempt } => {
-            sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await
-        }
+        QueueMessage::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch { run, epoch, units, next_sweep: again, forwarded_at: passed } => {

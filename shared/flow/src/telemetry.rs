@@ -70,9 +70,7 @@ impl InvocationTelemetry {
         let counters = std::mem::take(&mut *self.counters());
         let Some(sink) = &self.sink else { return };
         let at = time(SystemClock.now());
-        if let Some(figures) =
-            counters.into_metrics(self.function, &self.request_id, &lock(&self.subject), at)
-        {
+        if let Some(figures) = counters.into_metrics(self.function, &self.request_id, &lock(&self.subject), at) {
             sink.take(&figures);
         }
     }

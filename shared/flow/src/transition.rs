@@ -78,15 +78,10 @@ pub async fn end_run(
 }
 
 /// Whether `run` stays open until the platform has taken its notification. Sends it, if no other sender was asked to.
-async fn holds_notification(
-    env: &Env,
-    run: &Run,
-    moved: Option<&AppliedTransition>,
-) -> Result<bool, FlowError> {
+async fn holds_notification(env: &Env, run: &Run, moved: Option<&AppliedTransition>) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
-        let held =
-            target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
+        let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
         held && target.uid == facts.uid && target.generation == facts.generation
     };
     if let Some(moved) = moved {
@@ -248,12 +243,11 @@ pub fn transition(
 /// to be completed, something waits for its name, or a cluster has to release the Secrets of an earlier instance.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
-    let notification =
-        target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
+    let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
     let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
     let expires = target.expires.filter(|_| alive);
-    let stopping = target.phase == TargetPhase::Stopping
-        && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
+    let stopping =
+        target.phase == TargetPhase::Stopping && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
     // The run has wake-ups of its own, and a cluster may be out of reach for days.
     let patient = env.now().plus(backoff(env, target));
     let stopping = stopping.then_some(patient);
@@ -388,14 +382,8 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         let (mut transition, begun) = transition(env, &fresh, step, &loaded, None);
         transition.tombstone = Some(retention::tombstone(env, &seen.uid, seen.since));
         if env.store.move_target(&transition).await? {
-            return Box::pin(after_transition(
-                env,
-                &transition.target,
-                begun,
-                &loaded,
-                NotificationSender::Queue,
-            ))
-            .await;
+            return Box::pin(after_transition(env, &transition.target, begun, &loaded, NotificationSender::Queue))
+                .await;
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))

@@ -80,8 +80,7 @@ async fn read_attempts(
     run: &RunId,
     units: &[Unit],
 ) -> Result<BTreeMap<Unit, Vec<AttemptRecord>>, FlowError> {
-    let mut tries: BTreeMap<Unit, Vec<AttemptRecord>> =
-        units.iter().map(|&unit| (unit, Vec::new())).collect();
+    let mut tries: BTreeMap<Unit, Vec<AttemptRecord>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
     if units.is_empty() {
         return Ok(tries);
     }
@@ -144,8 +143,7 @@ pub async fn decide(
             }
             // A relay lets nothing of a superseded try begin.
             if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.action.is_relayed()) {
-                landed =
-                    tries.iter().filter_map(|record| in_flight_until(env, record)).fold(landed, Ord::max);
+                landed = tries.iter().filter_map(|record| in_flight_until(env, record)).fold(landed, Ord::max);
                 let ends = tries.iter().filter_map(|record| processing_until(env, undone, record));
                 possible = ends.fold(possible, Ord::max);
             }
@@ -154,10 +152,7 @@ pub async fn decide(
     }
     if !started {
         let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
-        return Ok(UndoDecision::Nothing(format!(
-            "nothing to take away: {} never started",
-            names.join(", ")
-        )));
+        return Ok(UndoDecision::Nothing(format!("nothing to take away: {} never started", names.join(", "))));
     }
     if landed > env.now() && switch::holds(ProtocolRule::WaitForInFlight) {
         return Ok(UndoDecision::Later(landed));

@@ -46,9 +46,7 @@ pub(crate) fn with_long_timeouts(config: &SdkConfig) -> SdkConfig {
         .to_builder()
         .timeout_config(timeouts(LONG_ATTEMPT))
         // The timeouts end with the head of an answer; this bounds a body that stops in between.
-        .stalled_stream_protection(
-            StalledStreamProtectionConfig::enabled().grace_period(LONG_ATTEMPT).build(),
-        )
+        .stalled_stream_protection(StalledStreamProtectionConfig::enabled().grace_period(LONG_ATTEMPT).build())
         .build()
 }
 
@@ -59,10 +57,7 @@ fn loader() -> ConfigLoader {
         .timeout_config(timeouts(ATTEMPT))
         // Each service would make a client of its own, and read the certificates of authorities again.
         .http_client(
-            Builder::new()
-                .pool_idle_timeout(IDLE)
-                .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-                .build_https(),
+            Builder::new().pool_idle_timeout(IDLE).tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https(),
         )
 }
 
@@ -164,8 +159,7 @@ mod tests {
             ([("content-length", "1000")], Body::from_stream(begins.chain(futures::stream::pending())))
         });
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let settings =
-            aws_sdk_s3::config::Builder::from(&with_long_timeouts(&config)).force_path_style(true).build();
+        let settings = aws_sdk_s3::config::Builder::from(&with_long_timeouts(&config)).force_path_style(true).build();
         let client = aws_sdk_s3::Client::from_conf(settings);
         let answer = client.get_object().bucket("b").key("k").send().await.unwrap();
         let begun = Instant::now();

@@ -103,9 +103,7 @@ mod tests {
     fn names_that_are_taken_are_the_same_behind_the_gateway() {
         let mut taken = 0;
         for character in (' '..='\u{17f}').chain(['\u{20ac}', '\u{1f40b}']) {
-            for name in
-                [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")]
-            {
+            for name in [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")] {
                 let event = ebb_protocol::lifecycle::LifecycleData {
                     kind: "sandbox".to_owned(),
                     name: name.clone(),
@@ -146,8 +144,7 @@ mod tests {
         let subscriber = lines(EnvFilter::new("warn,ebb_flow=info,ebb_lambda=info"), move || writer.clone());
         let work = async {
             tracing::info!("before");
-            let span =
-                tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);
+            let span = tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);
             async { tracing::info!(reason = "no", "failed") }.instrument(span).await;
         };
         tracing::subscriber::with_default(subscriber, || {

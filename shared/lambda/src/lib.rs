@@ -122,9 +122,8 @@ pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTask
         async move {
             let host = lambda::host(&request);
             let read = || FunctionConfig::read(host.clone());
-            let made = current.get(Instant::now(), read, |source| {
-                Ok(FunctionContext::of(source)?.router(routes, &background))
-            });
+            let made = current
+                .get(Instant::now(), read, |source| Ok(FunctionContext::of(source)?.router(routes, &background)));
             match made.await {
                 Ok(router) => router.oneshot(request).await.into_response(),
                 Err(error) => refused(&error),
@@ -142,12 +141,9 @@ fn refused(error: &FunctionError) -> Response {
 impl FunctionContext {
     /// Makes the clients. No request is sent.
     fn of(FunctionConfig { config, variables, host }: &FunctionConfig) -> Result<Self, FunctionError> {
-        let dynamo =
-            DynamoTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
-        let bucket = S3Bucket::new(
-            aws_sdk_s3::Client::new(&aws::with_long_timeouts(config)),
-            variables.required("EBB_BUCKET")?,
-        );
+        let dynamo = DynamoTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
+        let bucket =
+            S3Bucket::new(aws_sdk_s3::Client::new(&aws::with_long_timeouts(config)), variables.required("EBB_BUCKET")?);
         let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
         let sqs = aws_sdk_sqs::Client::new(config);
         let queue = queue::SqsQueue::new(sqs, variables.required("EBB_QUEUE_URL")?);
@@ -158,8 +154,7 @@ impl FunctionContext {
         let clusters = Arc::new(clusters(variables)?);
         let post = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
         let batches = store.clone();
-        let relay =
-            ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
+        let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
             store: store.clone(),
             clock,
@@ -179,12 +174,7 @@ impl FunctionContext {
     /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
-        let server = ServerState {
-            env,
-            store,
-            tokens: self.tokens.clone(),
-            poll_endpoint: self.poll_endpoint.clone(),
-        };
+        let server = ServerState { env, store, tokens: self.tokens.clone(), poll_endpoint: self.poll_endpoint.clone() };
         Arc::clone(&self.telemetry).instrument_router(routes(server), background, lambda::invocation_origin)
     }
 }
@@ -255,8 +245,9 @@ fn clusters(variables: &FunctionVariables) -> Result<ClusterRegistry, FunctionEr
     let name = "EBB_CLUSTERS";
     match variables.optional(name).as_str() {
         "" => Ok(ClusterRegistry::default()),
-        text => ClusterRegistry::parse(text)
-            .map_err(|error| FunctionError::Invalid { name, reason: error.to_string() }),
+        text => {
+            ClusterRegistry::parse(text).map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
+        }
     }
 }
 
@@ -290,8 +281,7 @@ mod tests {
 
     #[test]
     fn callbacks_come_to_the_function_itself_without_another_url() {
-        let url =
-            callback_url(&FunctionVariables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
+        let url = callback_url(&FunctionVariables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
         assert_eq!(url, "https://abc.lambda-url.us-east-1.on.aws/v1/callbacks");
         let missing = callback_url(&FunctionVariables::default(), None).unwrap_err();
         assert!(matches!(missing, FunctionError::Missing("EBB_CALLBACK_URL")), "{missing}");

@@ -33,8 +33,7 @@ impl SqsQueue {
             entry.build().map_err(|error| error.to_string())
         });
         let entries = entries.collect::<Result<_, _>>()?;
-        let sent =
-            self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
+        let sent = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
         let sent = sent.map_err(|error| DisplayErrorContext(&error).to_string())?;
         match sent.failed().first() {
             Some(failed) => {

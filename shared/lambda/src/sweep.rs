@@ -34,11 +34,7 @@ impl SweepHandler {
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         let deployed = self
             .0
-            .get(
-                Instant::now(),
-                || FunctionConfig::read(None),
-                |source| FunctionContext::of(source).map(Arc::new),
-            )
+            .get(Instant::now(), || FunctionConfig::read(None), |source| FunctionContext::of(source).map(Arc::new))
             .await?;
         let came = InvocationOrigin { request_id: request, received: None };
         let look = Box::pin(deployed.handle(event));
@@ -63,8 +59,7 @@ impl FunctionContext {
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::orphans::scan(env, store)));
-        let retention =
-            timeout(TIME_LIMIT, Box::pin(ebb_flow::retention::remove_expired(env, store, env.now())));
+        let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::retention::remove_expired(env, store, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}

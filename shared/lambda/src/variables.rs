@@ -39,10 +39,10 @@ impl FunctionVariables {
         let asked = aws_sdk_secretsmanager::Client::new(&crate::aws::with_long_timeouts(config))
             .get_secret_value()
             .secret_id(&name);
-        let answer = asked.send().await.map_err(|error| FunctionError::Secret {
-            reason: DisplayErrorContext(&error).to_string(),
-            name,
-        })?;
+        let answer = asked
+            .send()
+            .await
+            .map_err(|error| FunctionError::Secret { reason: DisplayErrorContext(&error).to_string(), name })?;
         let secret = parse_secret(answer.secret_string().unwrap_or_default());
         secret.map(|secret| Self { secret }).map_err(invalid)
     }
@@ -70,8 +70,7 @@ impl FunctionVariables {
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<T, FunctionError> {
-        parse(&self.required(name)?)
-            .map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
+        parse(&self.required(name)?).map_err(|error| FunctionError::Invalid { name, reason: error.to_string() })
     }
 }
 
@@ -81,8 +80,7 @@ fn invalid(reason: &'static str) -> FunctionError {
 
 /// What a secret says. No reason repeats any of it.
 fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
-    let held: BTreeMap<String, Value> =
-        serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
+    let held: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
     if held.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
         return Err("the secret has a name that is none of EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
                     EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
@@ -105,10 +103,7 @@ mod tests {
         let variables = FunctionVariables { secret: parse_secret(text).unwrap() };
         assert_eq!(variables.optional("EBB_TOKEN_KEYS"), "a:b");
         assert_eq!(variables.optional("EBB_CLUSTERS"), r#"{"eu":{"secret":"whsec_x"}}"#);
-        assert!(matches!(
-            variables.required("EBB_API_TOKENS"),
-            Err(FunctionError::Missing("EBB_API_TOKENS"))
-        ));
+        assert!(matches!(variables.required("EBB_API_TOKENS"), Err(FunctionError::Missing("EBB_API_TOKENS"))));
     }
 
     #[test]

@@ -115,28 +115,17 @@ struct RelayProcess {
 
 impl RelayProcess {
     /// Starts it and waits until it listens.
-    async fn start(
-        cluster: &KubernetesOptions,
-        functions: IpAddr,
-        secret: &WebhookSecret,
-    ) -> Result<Self, DynError> {
+    async fn start(cluster: &KubernetesOptions, functions: IpAddr, secret: &WebhookSecret) -> Result<Self, DynError> {
         let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.advertise_address.port()));
         free(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
         let mut command = Command::new(&cluster.relay);
         // Settings of another relay are none of this one's.
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"EBB_RELAY_"))
-        {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"EBB_RELAY_")) {
             command.env_remove(name);
         }
         let advertise_url = format!("http://{}", cluster.advertise_address);
         command.args(["--attached", "--listen", &everywhere.to_string(), "--advertise-url", &advertise_url]);
-        command.args([
-            "--callback-hosts",
-            &functions.to_string(),
-            "--unit-namespace",
-            &cluster.unit_namespace,
-        ]);
+        command.args(["--callback-hosts", &functions.to_string(), "--unit-namespace", &cluster.unit_namespace]);
         command.arg("--kubeconfig").arg(&cluster.kubeconfig);
         if let Some(context) = &cluster.context {
             command.args(["--context", context]);
@@ -149,8 +138,7 @@ impl RelayProcess {
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", cluster.relay.display()))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("it has no standard streams".into());
         };
@@ -207,9 +195,7 @@ async fn forward_log(stderr: ChildStderr) -> String {
             Some(said) if why.is_empty() => why = format!("{said}\n"),
             _ if !why.is_empty() => why += &format!("{line}\n"),
             // It filters by the same variable.
-            _ if tracing::enabled!(target: "ebb_relay_core", Level::ERROR) => {
-                drop(writeln!(io::stderr(), "{line}"))
-            }
+            _ if tracing::enabled!(target: "ebb_relay_core", Level::ERROR) => drop(writeln!(io::stderr(), "{line}")),
             _ => {}
         }
     }

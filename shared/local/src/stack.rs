@@ -181,13 +181,11 @@ impl Stack {
         });
         let access = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
         let post = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
-        let server =
-            ServerState { env: Arc::clone(&env), store: store.clone(), tokens: access, poll_endpoint: post };
+        let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens: access, poll_endpoint: post };
         let telemetry = settings.telemetry;
         let background = Arc::new(BackgroundTasks::default());
-        let functions =
-            Arc::clone(&telemetry)
-                .instrument_router(ebb_flow::http::all(server), &background, |_| InvocationOrigin::default());
+        let functions = Arc::clone(&telemetry)
+            .instrument_router(ebb_flow::http::all(server), &background, |_| InvocationOrigin::default());
         let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);

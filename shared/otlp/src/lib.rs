@@ -22,9 +22,7 @@ const IDLE: Duration = Duration::from_secs(15);
 /// Why a collector cannot be used. Says nothing of its headers.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    #[error(
-        "OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded"
-    )]
+    #[error("OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded")]
     Headers,
     /// There is no TLS.
     #[error("an HTTP client cannot be made")]
@@ -50,8 +48,7 @@ impl OtlpExporter {
             return Err(OtlpError::Endpoint);
         }
         // A function that was frozen in between finds its connections dead; and headers are for this collector alone.
-        let client =
-            reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
+        let client = reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_http_client(client.build().map_err(|_| OtlpError::Client)?)

@@ -22,11 +22,7 @@ pub(crate) fn apply_patch(base: &Value, patch: &Value) -> Value {
     Value::Object(merge_maps(base.clone(), patch, Some(fields::ROOT)))
 }
 
-fn merge_maps(
-    mut base: Map<String, Value>,
-    patch: &Map<String, Value>,
-    owner: Option<&str>,
-) -> Map<String, Value> {
+fn merge_maps(mut base: Map<String, Value>, patch: &Map<String, Value>, owner: Option<&str>) -> Map<String, Value> {
     match patch.get(DIRECTIVE).and_then(Value::as_str) {
         Some("replace") => return strip_map(patch, InsertContext::Whole),
         Some("delete") => return Map::new(),
@@ -97,9 +93,8 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
         return added.into_iter().filter_map(|item| strip_directives(item, InsertContext::Whole)).collect();
     }
-    let gone = |item: &Value| {
-        patch.iter().any(|it| directive(it).as_deref() == Some("delete") && same_key(it, item, key))
-    };
+    let gone =
+        |item: &Value| patch.iter().any(|it| directive(it).as_deref() == Some("delete") && same_key(it, item, key));
     let base: Vec<Value> = base.iter().filter(|item| !gone(item)).cloned().collect();
     let mut merged = base.clone();
     for item in &added {
@@ -122,16 +117,14 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
 /// named one that it stood in front of there.
 fn reorder(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Vec<Value> {
     let place = |list: &[Value], item: &Value| list.iter().position(|it| same_key(it, item, key));
-    let (mut named, mut rest): (Vec<_>, Vec<_>) =
-        items.into_iter().partition(|item| place(order, item).is_some());
+    let (mut named, mut rest): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| place(order, item).is_some());
     named.sort_by_key(|item| place(order, item));
     rest.sort_by_key(|item| place(before, item));
     let mut all = Vec::with_capacity(named.len() + rest.len());
     let mut named = named.into_iter().peekable();
     let mut rest = rest.into_iter().peekable();
     while let (Some(left), Some(right)) = (rest.peek(), named.peek()) {
-        let first =
-            matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right);
+        let first = matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right);
         all.extend(if first { rest.next() } else { named.next() });
     }
     all.extend(named);
@@ -157,19 +150,11 @@ enum InsertContext {
 fn strip_directives(value: &Value, new: InsertContext) -> Option<Value> {
     let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
     match value {
-        Value::Object(_)
-            if says(value, "delete") || (says(value, "replace") && new == InsertContext::Field) =>
-        {
-            None
-        }
+        Value::Object(_) if says(value, "delete") || (says(value, "replace") && new == InsertContext::Field) => None,
         Value::Object(map) => Some(Value::Object(strip_map(map, new))),
         // An item that replaces its list is no item.
         Value::Array(items) => Some(
-            items
-                .iter()
-                .filter(|item| !says(item, "replace"))
-                .filter_map(|item| strip_directives(item, new))
-                .collect(),
+            items.iter().filter(|item| !says(item, "replace")).filter_map(|item| strip_directives(item, new)).collect(),
         ),
         value => Some(value.clone()),
     }

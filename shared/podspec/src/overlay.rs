@@ -14,8 +14,7 @@ pub const MAX_OVERLAY: usize = 256 << 10;
 /// # Errors
 /// What is no YAML, or no mapping.
 pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
-    let refusal =
-        |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
+    let refusal = |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
     if text.len() > MAX_OVERLAY {
         let why = format!("the pod template has {} bytes, more than {MAX_OVERLAY}", text.len());
         return Err(refusal(why, "put large data into a ConfigMap"));

@@ -20,8 +20,7 @@ fn check_value(value: &Value, shape: &FieldType, key: Option<&str>, path: &str, 
         | (FieldType::Bool, Value::Bool(_)) => {}
         (FieldType::Int, Value::Number(number)) if number.is_i64() => {}
         (FieldType::IntOrText, Value::Number(number)) if number.is_i64() => {}
-        (FieldType::Quantity, Value::Number(_))
-        | (FieldType::IntOrText | FieldType::Quantity, Value::String(_)) => {}
+        (FieldType::Quantity, Value::Number(_)) | (FieldType::IntOrText | FieldType::Quantity, Value::String(_)) => {}
         (FieldType::Fields(owner), Value::Object(map)) => check_fields(map, owner, path, report),
         (FieldType::Map(inner), Value::Object(map)) => {
             directive(map, path, report);
@@ -65,13 +64,7 @@ fn check_fields(map: &Map<String, Value>, owner: &'static str, path: &str, repor
     }
 }
 
-fn check_items(
-    items: &[Value],
-    inner: &FieldType,
-    key: Option<&str>,
-    path: &str,
-    report: &mut ViolationList,
-) {
+fn check_items(items: &[Value], inner: &FieldType, key: Option<&str>, path: &str, report: &mut ViolationList) {
     for (number, item) in items.iter().enumerate() {
         let known = key.and_then(|key| item.get(key)).map(|value| value.to_string().replace('"', ""));
         let at = format!("{path}[{}]", known.clone().unwrap_or_else(|| number.to_string()));
@@ -85,11 +78,7 @@ fn check_items(
             && known.is_none_or(|known| known == "null")
             && item.get(DIRECTIVE) != Some(&"replace".into())
         {
-            report.add(
-                at,
-                format!("an item is known by its `{key}`, which is missing"),
-                format!("write `{key}`"),
-            );
+            report.add(at, format!("an item is known by its `{key}`, which is missing"), format!("write `{key}`"));
         }
     }
 }
@@ -138,11 +127,7 @@ fn ordered(
     let items = map.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for item in items.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
         if !rest.any(|next| same_key(next, item, key)) {
-            return report.add(
-                at,
-                format!("`{list}` is not in this order"),
-                "name all of its items in their order",
-            );
+            return report.add(at, format!("`{list}` is not in this order"), "name all of its items in their order");
         }
     }
 }

@@ -43,11 +43,7 @@ pub(crate) fn check(base: &Value, merged: &Value, report: &mut ViolationList) {
     let [ours, theirs] = [base, merged].map(|pod| find(&pod["spec"]["containers"], MAIN).unwrap_or(&empty));
     if theirs.is_null() {
         let help = "take the directive that removes or renames it out of the pod template";
-        return report.add(
-            "spec.containers",
-            "the container `main` has to stay, the script runs in it",
-            help,
-        );
+        return report.add("spec.containers", "the container `main` has to stay, the script runs in it", help);
     }
     for field in OF_MAIN {
         same(ours, theirs, field, "spec.containers[main]", report);
@@ -109,11 +105,7 @@ fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut ViolationLis
     keys.dedup();
     for key in keys {
         if base.get(key) != merged.get(key) {
-            report.add(
-                format!("metadata.{part}[{key}]"),
-                format!("`{RESERVED_DOMAIN}/` is ours"),
-                "use another key",
-            );
+            report.add(format!("metadata.{part}[{key}]"), format!("`{RESERVED_DOMAIN}/` is ours"), "use another key");
         }
     }
 }

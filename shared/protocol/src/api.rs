@@ -14,8 +14,8 @@ use crate::lifecycle::{OutputValue, TargetStopCause};
 
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
-    ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList,
-    RelayOutage, TransportKind,
+    ClusterError, ClusterInfo, ClusterList, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, RelayOutage,
+    TransportKind,
 };
 
 /// An error, as RFC 9457 has it; `application/problem+json`.

@@ -69,9 +69,7 @@ pub struct FailureReason {
 }
 
 /// Classes of failure, as documents name them in `retry.on`.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ReasonCode {
     /// The script ended with another code than 0, or by a signal.

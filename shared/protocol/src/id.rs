@@ -12,9 +12,7 @@ pub struct RunId(String);
 
 /// Text that is no run id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a run id: expected INSTANCE-GENERATION-HOOK in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start"
-)]
+#[error("{0:?} is not a run id: expected INSTANCE-GENERATION-HOOK in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start")]
 pub struct RunIdError(String);
 
 const HOOKS: [(Hook, &str, &str); 4] = [

@@ -105,14 +105,10 @@ impl RelayRequest {
     /// Returns the time that the control plane waits for the response.
     pub fn timeout(&self) -> Duration {
         match self {
-            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => {
-                SHORT_RESPONSE_TIMEOUT
+            Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_RESPONSE_TIMEOUT,
+            Self::Ensure(_) | Self::Cancel { .. } | Self::Dequeue(_) | Self::List { .. } | Self::Delete(_) => {
+                RESPONSE_TIMEOUT
             }
-            Self::Ensure(_)
-            | Self::Cancel { .. }
-            | Self::Dequeue(_)
-            | Self::List { .. }
-            | Self::Delete(_) => RESPONSE_TIMEOUT,
         }
     }
 }

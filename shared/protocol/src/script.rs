@@ -151,9 +151,7 @@ impl OutputError {
             ),
             Self::TooManyBytes(total) => (
                 ReasonCode::OutputTooLarge,
-                format!(
-                    "the outputs up to {name:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}"
-                ),
+                format!("the outputs up to {name:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}"),
             ),
         };
         Callback::failed(code, &message)
@@ -201,15 +199,9 @@ impl Callback {
             }
         } else {
             let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
-            let failed = reason.unwrap_or_else(|| {
-                Self::failed(ReasonCode::Failed, "the unit says that it failed, and not why")
-            });
-            self = Self {
-                log: self.log,
-                duration_ms: self.duration_ms,
-                retry_after: self.retry_after,
-                ..failed
-            };
+            let failed =
+                reason.unwrap_or_else(|| Self::failed(ReasonCode::Failed, "the unit says that it failed, and not why"));
+            self = Self { log: self.log, duration_ms: self.duration_ms, retry_after: self.retry_after, ..failed };
         }
         let whole = self.log.clone();
         let mut room = LOG_TAIL;
@@ -226,11 +218,7 @@ impl Callback {
             "the outputs have {bytes} bytes when written as JSON, of which {CALLBACK_BODY} is the limit, and {in_event} with \
              their quotation marks and backslashes counted twice, of which {MOST} is"
         );
-        Self {
-            log: whole,
-            duration_ms: self.duration_ms,
-            ..Self::failed(ReasonCode::OutputTooLarge, &message)
-        }
+        Self { log: whole, duration_ms: self.duration_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
 }
 
@@ -271,29 +259,21 @@ mod tests {
             ("true", Ok(None)),
             ("", Ok(None)),
             ("#!\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
-            (
-                "#! \t\n",
-                Err("the script has no interpreter; its first line must name one, such as #!/bin/sh"),
-            ),
+            ("#! \t\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
             (
                 "\u{feff}#!/bin/sh\n",
-                Err(
-                    "the script has no interpreter: there is something before its `#!`; its first line must name \
-                     one, such as #!/bin/sh",
-                ),
+                Err("the script has no interpreter: there is something before its `#!`; its first line must name \
+                     one, such as #!/bin/sh"),
             ),
             (
                 "#! /bin/sh\r\ntrue\r\n",
-                Err(
-                    "the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
-                     with LF alone",
-                ),
+                Err("the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
+                     with LF alone"),
             ),
             ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
             ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
         ] {
-            let found =
-                Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
+            let found = Interpreter::of(text).map(|found| found.map(|it| (it.path, it.argument, it.program())));
             assert_eq!(found, expected.map_err(str::to_owned), "{text:?}");
         }
     }
@@ -336,9 +316,8 @@ mod tests {
     /// Lambda's event holds a body as a string.
     #[test]
     fn a_result_fits_into_an_event() {
-        let event = |result: &Callback| {
-            serde_json::json!({"body": serde_json::to_string(result).unwrap()}).to_string().len()
-        };
+        let event =
+            |result: &Callback| serde_json::json!({"body": serde_json::to_string(result).unwrap()}).to_string().len();
         let mut result = Callback::new(CallbackStatus::Succeeded);
         // In an event `"` is `\\\"`.
         let room = MOST / 4;

@@ -23,8 +23,7 @@ pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8
 pub fn open(keys: &WebhookKeys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE>()?;
     let nonce = XNonce::from(*nonce);
-    keys.iter()
-        .find_map(|secret| cipher(secret).decrypt(&nonce, Payload { msg: rest, aad: about.as_bytes() }).ok())
+    keys.iter().find_map(|secret| cipher(secret).decrypt(&nonce, Payload { msg: rest, aad: about.as_bytes() }).ok())
 }
 
 fn cipher(secret: &WebhookSecret) -> XChaCha20Poly1305 {

@@ -49,9 +49,7 @@ pub enum SecretError {
     #[error("a signing secret begins with {PREFIX}; this one does not")]
     Prefix,
     /// It is a key of the asymmetric scheme.
-    #[error(
-        "this is a key for asymmetric signatures (whsk_, whpk_); a secret that begins with {PREFIX} is needed"
-    )]
+    #[error("this is a key for asymmetric signatures (whsk_, whpk_); a secret that begins with {PREFIX} is needed")]
     Asymmetric,
     /// What follows the prefix is not base64.
     #[error("what follows {PREFIX} in a signing secret is standard base64 with its padding; this is not")]
@@ -88,11 +86,7 @@ impl WebhookSecret {
     }
 
     fn checked(bytes: Zeroizing<Vec<u8>>) -> Result<Self, SecretError> {
-        if SECRET_BYTES.contains(&bytes.len()) {
-            Ok(Self(bytes))
-        } else {
-            Err(SecretError::Length(bytes.len()))
-        }
+        if SECRET_BYTES.contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(SecretError::Length(bytes.len())) }
     }
 
     /// A key for something else than signatures, made from this secret: the same for the same `purpose`.
@@ -277,12 +271,7 @@ pub enum SignatureError {
 }
 
 /// The three headers that sign `body` as sent `now`, names in lower case.
-pub fn sign(
-    secret: &WebhookSecret,
-    id: &MessageId,
-    now: Timestamp,
-    body: &[u8],
-) -> [(&'static str, String); 3] {
+pub fn sign(secret: &WebhookSecret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
     let timestamp = (now.0 / 1000).to_string();
     let mac = secret.mac(id.0.as_bytes(), timestamp.as_bytes(), body).finalize().into_bytes();
     let signature = format!("{VERSION},{}", STANDARD.encode(mac));
@@ -291,12 +280,7 @@ pub fn sign(
 
 /// The three headers that sign `body` as sent `now`, with one signature for each of `keys`: receivers that know either
 /// secret verify it while one replaces the other.
-pub fn sign_with(
-    keys: &WebhookKeys,
-    id: &MessageId,
-    now: Timestamp,
-    body: &[u8],
-) -> [(&'static str, String); 3] {
+pub fn sign_with(keys: &WebhookKeys, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
     let mut headers = sign(keys.first(), id, now, body);
     for secret in &keys.others {
         let [.., (_, signature)] = sign(secret, id, now, body);
@@ -338,11 +322,7 @@ pub fn verify(
             fits |= mac.clone().verify_slice(signature).is_ok();
         }
     }
-    if fits {
-        Ok(VerifiedWebhook { id, timestamp: Timestamp(timestamp * 1000) })
-    } else {
-        Err(SignatureError::NoMatch)
-    }
+    if fits { Ok(VerifiedWebhook { id, timestamp: Timestamp(timestamp * 1000) }) } else { Err(SignatureError::NoMatch) }
 }
 
 fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<'_>, SignatureError> {
@@ -369,9 +349,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Sig
     if values.next().is_some() {
         return Err(SignatureError::Repeated(name));
     }
-    value
-        .to_str()
-        .map_err(|_| SignatureError::Malformed { header: name, expected: "visible ASCII characters" })
+    value.to_str().map_err(|_| SignatureError::Malformed { header: name, expected: "visible ASCII characters" })
 }
 
 fn seconds(written: &str) -> Result<u64, SignatureError> {
@@ -397,10 +375,7 @@ fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
         return Err(SignatureError::NoVersion);
     }
     if all.len() > MAX_SIGNATURES {
-        return Err(SignatureError::Malformed {
-            header: WEBHOOK_SIGNATURE,
-            expected: "at most 8 v1 signatures",
-        });
+        return Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
     }
     Ok(all.into_iter().map(|encoded| STANDARD.decode(encoded).unwrap_or_default()).collect())
 }

@@ -152,10 +152,8 @@ impl TokenKeys {
 
     /// The text that [`TokenKeys::parse`] reads.
     pub fn reveal(&self) -> Zeroizing<String> {
-        let keys: Vec<String> = self
-            .iter()
-            .map(|key| format!("{}:{}", key.id.0, STANDARD.encode(key.bytes.as_slice())))
-            .collect();
+        let keys: Vec<String> =
+            self.iter().map(|key| format!("{}:{}", key.id.0, STANDARD.encode(key.bytes.as_slice()))).collect();
         Zeroizing::new(keys.join(","))
     }
 

@@ -58,8 +58,7 @@ pub(crate) fn first_missing<'a>(
                 "the condition `{kind}` is about generation {seen}, {now} is not observed yet"
             )));
         }
-        (!condition.is("True"))
-            .then(|| ObjectReadiness::pending(format!("the condition {}", condition.describe())))
+        (!condition.is("True")).then(|| ObjectReadiness::pending(format!("the condition {}", condition.describe())))
     })
 }
 

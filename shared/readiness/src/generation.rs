@@ -30,9 +30,7 @@ pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness>
 /// Pending if the controller has to say what it has seen and has not said it.
 pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     if observed(object).is_none() {
-        return Some(ObjectReadiness::pending(
-            "`status.observedGeneration` is not there yet: nobody has looked at it",
-        ));
+        return Some(ObjectReadiness::pending("`status.observedGeneration` is not there yet: nobody has looked at it"));
     }
     stale(object)
 }

@@ -44,10 +44,9 @@ pub(crate) struct PhaseField {
 impl ContractRow {
     fn matches(&self, object: ObjectView<'_>) -> bool {
         let group = match self.group.strip_prefix("*.") {
-            Some(domain) => object
-                .group()
-                .strip_suffix(domain)
-                .is_some_and(|below| below.is_empty() || below.ends_with('.')),
+            Some(domain) => {
+                object.group().strip_suffix(domain).is_some_and(|below| below.is_empty() || below.ends_with('.'))
+            }
             None => object.group() == self.group,
         };
         group

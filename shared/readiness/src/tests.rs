@@ -103,12 +103,8 @@ fn what_is_ready_depends_on_its_status_its_generation_and_its_life() {
             && object["status"].get("initialization").is_none()
             && object["status"].get("v1beta2").is_none();
         assert!(stale != ObjectReadiness::Ready || !judged_by_conditions, "stale conditions: {object}");
-        let ending =
-            changed(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
-        assert!(
-            matches!(ending, ObjectReadiness::Failed { reason, .. } if reason == "Terminating"),
-            "{object}"
-        );
+        let ending = changed(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert!(matches!(ending, ObjectReadiness::Failed { reason, .. } if reason == "Terminating"), "{object}");
     }
 }
 
@@ -160,11 +156,9 @@ fn lives_and_deletions() {
     ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(deletion(None, Some("a")), ObjectReadiness::Gone);
     assert_eq!(deletion(Some(&ending), Some("b")), ObjectReadiness::Gone);
-    for (object, uid, wanted) in [
-        (&object, Some("a"), "has not begun"),
-        (&ending, Some("a"), "is ending"),
-        (&ending, None, "is ending"),
-    ] {
+    for (object, uid, wanted) in
+        [(&object, Some("a"), "has not begun"), (&ending, Some("a"), "is ending"), (&ending, None, "is ending")]
+    {
         assert!(format!("{:?}", deletion(Some(object), uid)).contains(wanted));
     }
     ending["metadata"]["finalizers"] = json!(["a/b", "c"]);
@@ -177,7 +171,8 @@ fn lives_and_deletions() {
 #[test]
 fn words_of_others_are_short_and_in_one_line() {
     let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
-    let object = json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
+    let object =
+        json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
     let ObjectReadiness::Failed { message, .. } = plain(&object) else { panic!("failed") };
     assert_eq!(message.chars().count(), MAX_TEXT);
     assert!(message.starts_with("a  [31mé") && message.ends_with('…'));

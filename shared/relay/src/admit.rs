@@ -87,8 +87,7 @@ impl Reconciler {
     async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ReconcileError> {
         let mut allowed = self.settings.policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
-        let reads_outputs =
-            objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
+        let reads_outputs = objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
         if reads_outputs {
             let (found, unread) = self.output_secrets(&objects.instance).await;
             if let Some(error) = unread.into_iter().find(|error| status(error) != Some(403)) {
@@ -156,9 +155,7 @@ impl Reconciler {
 /// What the relay may not even read it will not be allowed to make: whoever asks has to hear that, and not to ask again.
 fn read_error(place: &ObjectRef, error: kube::Error) -> RequestError {
     match status(&error) {
-        Some(403) => {
-            RequestError::Refused(format!("the relay has no right to {place}: {}", error_message(&error)))
-        }
+        Some(403) => RequestError::Refused(format!("the relay has no right to {place}: {}", error_message(&error))),
         _ => error.into(),
     }
 }
@@ -178,8 +175,7 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
         }
         TaskCompletion::Ended { .. } if !objects.outputs.is_empty() => {
             return Err(
-                "outputs of objects are collected once these are ready; an entrypoint reports its own"
-                    .to_owned(),
+                "outputs of objects are collected once these are ready; an entrypoint reports its own".to_owned()
             );
         }
         TaskCompletion::Ended { .. } => {}
@@ -249,11 +245,7 @@ mod tests {
                 "",
                 Some(json!({"metadata": {"labels": {"a": "b", "c": "d"}}})),
             ),
-            (
-                json!({"t": {"metadata": null}}),
-                "/t",
-                Some(json!({"t": {"metadata": {"labels": {"a": "b"}}}})),
-            ),
+            (json!({"t": {"metadata": null}}), "/t", Some(json!({"t": {"metadata": {"labels": {"a": "b"}}}}))),
             (json!({"metadata": {"labels": "text"}}), "", None),
             (json!({"metadata": "text"}), "", None),
             (json!({"t": "text"}), "/t", None),

@@ -39,9 +39,7 @@ mod tests {
         let room = AnswerBudget::default();
         let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
         let answers: Vec<RelayResponse> = (0..BATCH)
-            .map(|at| {
-                room.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) })
-            })
+            .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
             .collect();
         let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
         assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));

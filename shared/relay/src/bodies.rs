@@ -35,18 +35,8 @@ impl AsRef<[u8]> for BufferedBody<'_> {
 
 impl BodyPool {
     /// For bodies of `most` bytes, and at one time for as many bytes as `at_once` of them have.
-    pub(crate) fn new(
-        max_bytes: usize,
-        at_once: usize,
-        wait_timeout: Duration,
-        read_timeout: Duration,
-    ) -> Self {
-        Self {
-            max_bytes,
-            free: Semaphore::new(max_bytes.div_ceil(1 << 10) * at_once),
-            wait_timeout,
-            read_timeout,
-        }
+    pub(crate) fn new(max_bytes: usize, at_once: usize, wait_timeout: Duration, read_timeout: Duration) -> Self {
+        Self { max_bytes, free: Semaphore::new(max_bytes.div_ceil(1 << 10) * at_once), wait_timeout, read_timeout }
     }
 
     /// Reads a body. It gets room for the length that is declared, or for the largest one.
@@ -54,8 +44,7 @@ impl BodyPool {
     /// # Errors
     /// The status to answer with: 413, too large; 503, no room in time; 408, too slow.
     pub(crate) async fn read(&self, headers: &HeaderMap, body: Body) -> Result<BufferedBody<'_>, StatusCode> {
-        let declared =
-            headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let length: usize = declared.unwrap_or(self.max_bytes);
         let kib = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         if length > self.max_bytes {

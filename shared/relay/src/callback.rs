@@ -16,10 +16,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When there is none.
-    pub(crate) async fn send_callback(
-        &self,
-        held: &VersionedRecord,
-    ) -> Result<CallbackDelivery, ReconcileError> {
+    pub(crate) async fn send_callback(&self, held: &VersionedRecord) -> Result<CallbackDelivery, ReconcileError> {
         let Some(spec) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
         let to = &spec.callback;

@@ -29,10 +29,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn cleanup(
-        &self,
-        held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if spec.objects.keep && !spec.applied.is_empty() {
             return Ok(ReconcileAction::Done);
@@ -97,8 +94,7 @@ impl Reconciler {
         let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
         // Without a task nothing is left that somebody could have to remove.
         let is_old = |record: &TaskRecord| {
-            matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest)
-                && record.spec.is_none()
+            matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
         };
         let old = self.store.collect(|record| is_old(&record).then_some(record.name)).await?;
         for name in old {

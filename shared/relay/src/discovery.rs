@@ -26,9 +26,7 @@ impl ResourceKind {
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     {
         match namespace {
-            Some(namespace) if self.namespaced => {
-                Api::namespaced_with(client.clone(), namespace, &self.resource)
-            }
+            Some(namespace) if self.namespaced => Api::namespaced_with(client.clone(), namespace, &self.resource),
             _ => Api::all_with(client.clone(), &self.resource),
         }
     }

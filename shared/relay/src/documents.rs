@@ -60,8 +60,7 @@ impl Reconciler {
         }
         let text = filled.to_string();
         if text.len() > MAX_DOCUMENT {
-            let why =
-                format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
+            let why = format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
             return Err(RequestError::Refused(why));
         }
         let place = ObjectRef::secret(&spec.namespace, &document.name);

@@ -91,11 +91,8 @@ impl FairQueue {
     pub(crate) fn position(&self, name: &TaskId) -> Option<usize> {
         let known = self.known();
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
-        let (own, position) = known
-            .instances
-            .iter()
-            .enumerate()
-            .find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
+        let (own, position) =
+            known.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
         // In each round before its own one task of each instance; in its own, those of the instances in front.
         let of_instance = |(instance, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
             names.len().min(position + usize::from(instance < own))
@@ -198,10 +195,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub(crate) async fn release_slot_once_over(
-        self: &Arc<Self>,
-        held: &VersionedRecord,
-    ) -> Result<(), ReconcileError> {
+    pub(crate) async fn release_slot_once_over(self: &Arc<Self>, held: &VersionedRecord) -> Result<(), ReconcileError> {
         let name = &held.record.name;
         let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
             return Ok(());

@@ -53,19 +53,12 @@ pub fn reports(relay: Relay) -> Router {
 /// The route of the control plane, whose batches are signed with one of `keys`.
 pub fn batches(relay: Relay, keys: WebhookKeys) -> Router {
     let room = BodyPool::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
-    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer {
-        relay,
-        keys,
-        bodies: room,
-    }))
+    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer { relay, keys, bodies: room }))
 }
 
 /// The routes of probes.
 pub fn probes(relay: Relay) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { StatusCode::OK }))
-        .route("/readyz", get(ready))
-        .with_state(relay)
+    Router::new().route("/healthz", get(|| async { StatusCode::OK })).route("/readyz", get(ready)).with_state(relay)
 }
 
 async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
@@ -101,8 +94,7 @@ async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body:
 
 /// Answers a batch, however it came, that was under way for some time.
 pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> ReplyOutcome {
-    let not =
-        |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), message: said };
+    let not = |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), message: said };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
@@ -113,8 +105,7 @@ pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Du
         Ok(answers) => {
             for (verb, answer) in verbs.into_iter().zip(&answers.responses) {
                 let result = response_label(answer);
-                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result)
-                    .increment(1);
+                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result).increment(1);
             }
             ReplyOutcome::Response(answers)
         }

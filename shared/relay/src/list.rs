@@ -44,15 +44,11 @@ impl Reconciler {
             listing.tasks.extend(summary);
             listing.errors.extend(unseen);
         }
-        listing.next_token =
-            Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
+        listing.next_token = Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
         Ok(listing)
     }
 
-    async fn summarize(
-        &self,
-        record: TaskRecord,
-    ) -> Result<(Option<TaskSummary>, Vec<String>), ReconcileError> {
+    async fn summarize(&self, record: TaskRecord) -> Result<(Option<TaskSummary>, Vec<String>), ReconcileError> {
         let mut unseen = Vec::new();
         let Some(spec) = record.spec else { return Ok((None, unseen)) };
         let mut objects = Vec::new();
@@ -97,11 +93,7 @@ impl Reconciler {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
                     Err(error @ kube::Error::Api(_)) => {
                         let place = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
-                        listing.errors.push(format!(
-                            "{}{place}: {}",
-                            kind.resource.kind,
-                            error_message(&error)
-                        ));
+                        listing.errors.push(format!("{}{place}: {}", kind.resource.kind, error_message(&error)));
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -130,8 +122,7 @@ impl Reconciler {
     async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ReconcileError> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
-        let names: BTreeSet<String> =
-            ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
+        let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
         let mut kinds: Vec<ResourceKind> = Vec::new();
         for name in names {
             let (kind, group) = name.split_once('.').unwrap_or((&name, ""));
@@ -160,10 +151,7 @@ fn same(one: &ApiResource, other: &ApiResource) -> bool {
 }
 
 /// An object with our labels, unless it goes with what owns it.
-fn unmanaged_object(
-    kind: &ResourceKind,
-    object: &PartialObjectMeta<DynamicObject>,
-) -> Option<UnmanagedObject> {
+fn unmanaged_object(kind: &ResourceKind, object: &PartialObjectMeta<DynamicObject>) -> Option<UnmanagedObject> {
     if object.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
         return None;
     }

@@ -128,8 +128,7 @@ mod tests {
             ("u", owner("x"), false),
             ("x", none, false),
         ] {
-            let pod =
-                serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
+            let pod = serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
             assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
         }
     }

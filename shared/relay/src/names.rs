@@ -29,8 +29,7 @@ const LONGEST: usize = 63;
 
 /// The labels of all that is made for a task.
 pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, String> {
-    let labels =
-        [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, instance.to_owned())];
+    let labels = [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, instance.to_owned())];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -95,15 +94,8 @@ pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = instance.as_bytes();
-    if bytes.len() > LONGEST
-        || !bytes.iter().copied().all(plain)
-        || !ends(bytes.first())
-        || !ends(bytes.last())
-    {
-        return Err(format!(
-            "the instance {:?} is no label value",
-            instance.chars().take(80).collect::<String>()
-        ));
+    if bytes.len() > LONGEST || !bytes.iter().copied().all(plain) || !ends(bytes.first()) || !ends(bytes.last()) {
+        return Err(format!("the instance {:?} is no label value", instance.chars().take(80).collect::<String>()));
     }
     Ok(())
 }

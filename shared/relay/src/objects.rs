@@ -47,8 +47,7 @@ impl Reconciler {
     /// # Errors
     /// The API server's.
     pub(crate) async fn apply(&self, place: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
+        let api: Api<DynamicObject> = self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = how.validation_strict();
         let patch = Patch::Apply(manifest);
@@ -61,14 +60,13 @@ impl Reconciler {
     /// # Errors
     /// The API server's.
     pub(crate) async fn create(&self, place: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
+        let api: Api<DynamicObject> = self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         // By hand: the client's `create` has unknown fields dropped, where applying refuses them.
         let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
         let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
         let request = request.body(manifest.to_string().into_bytes());
-        let request = request
-            .map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+        let request =
+            request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
         Ok(self.client.request::<DynamicObject>(request).await?.uid().unwrap_or_default())
     }
 
@@ -83,8 +81,7 @@ impl Reconciler {
         object: &Value,
         manifest: &Value,
     ) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
+        let api: Api<DynamicObject> = self.served_kind(place).await?.api(&self.client, place.namespace.as_deref());
         let mut version = object["metadata"]["resourceVersion"].clone();
         if let Some(managed) = as_apply_managed(&object["metadata"]["managedFields"]) {
             let patch = json!({"metadata": {
@@ -103,11 +100,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer, or refuses.
-    pub(crate) async fn delete(
-        &self,
-        name: &TaskId,
-        applied: &AppliedObject,
-    ) -> Result<DeleteOutcome, ReconcileError> {
+    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<DeleteOutcome, ReconcileError> {
         let Some(object) = self.read(&applied.object_ref).await? else { return Ok(DeleteOutcome::Gone) };
         if uid(&object) != applied.uid || owner(&object).as_ref() != Some(name) {
             return Ok(DeleteOutcome::Gone);
@@ -182,9 +175,7 @@ pub(crate) enum ObjectOwnership {
 pub(crate) fn ownership(object: &Value, name: &TaskId) -> ObjectOwnership {
     match owner(object) {
         Some(owner) if owner == *name => ObjectOwnership::Own,
-        Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => {
-            ObjectOwnership::LowerAttempt
-        }
+        Some(owner) if owner.unit == name.unit && owner.attempt < name.attempt => ObjectOwnership::LowerAttempt,
         _ => ObjectOwnership::Foreign,
     }
 }

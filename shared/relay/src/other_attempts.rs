@@ -26,10 +26,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer, or somebody else ends one: look again.
-    pub(crate) async fn attempt_conflict(
-        self: &Arc<Self>,
-        name: &TaskId,
-    ) -> Result<AttemptConflict, ReconcileError> {
+    pub(crate) async fn attempt_conflict(self: &Arc<Self>, name: &TaskId) -> Result<AttemptConflict, ReconcileError> {
         let mut rival = AttemptConflict::None;
         for other in self.store.list(&name.unit).await? {
             if other.name.attempt > name.attempt {

@@ -165,16 +165,12 @@ pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
     if let Some(said) = condition(pod, "DisruptionTarget", "True") {
         let message = said.message.as_deref();
         return match said.reason.as_deref().unwrap_or_default() {
-            "DeletionByTaintManager" | "DeletionByPodGC" => {
-                told(ReasonCode::Lost, "the pod's node is lost", message)
-            }
+            "DeletionByTaintManager" | "DeletionByPodGC" => told(ReasonCode::Lost, "the pod's node is lost", message),
             _ => told(ReasonCode::Evicted, "the pod was evicted", message),
         };
     }
     match status.reason.as_deref() {
-        Some("Evicted" | "Preempting") => {
-            told(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref())
-        }
+        Some("Evicted" | "Preempting") => told(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref()),
         Some("DeadlineExceeded") => {
             told(ReasonCode::Timeout, "the pod took longer than it may", status.message.as_deref())
         }
@@ -212,8 +208,7 @@ mod tests {
             (json!({"reason": "NodeShutdown"}), Some(ReasonCode::Lost)),
             (json!({"reason": "Evicted", "message": "memory"}), Some(ReasonCode::Evicted)),
         ] {
-            let pod: Pod =
-                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
         // Its container had ended before: that stands, whatever the rest of the pod comes to.
@@ -251,16 +246,12 @@ mod tests {
                 Some((ReasonCode::NotStartable, BlockerKind::Permanent)),
             ),
         ] {
-            let pod: Pod =
-                serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            let PodObservation::Waiting(trouble) = observe(&Value::Null, &[pod], "main") else {
-                panic!("{status}")
-            };
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
+            let PodObservation::Waiting(trouble) = observe(&Value::Null, &[pod], "main") else { panic!("{status}") };
             assert_eq!(trouble.map(|it| (it.code, it.kind)), expected, "{status}");
         }
         // A pod that has ended as a whole, before its containers have a status.
-        let evicted =
-            json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
+        let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
         let end = ContainerExit { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
         assert_eq!(observe(&Value::Null, &[evicted], "main"), PodObservation::Terminated(end));

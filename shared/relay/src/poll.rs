@@ -14,8 +14,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::limits::message;
 use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
 use ebb_protocol::pull::{
-    LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome,
-    SealedBatch, VERSION,
+    LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
@@ -53,14 +52,8 @@ pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), Re
         .build()
         .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
-    let client = Arc::new(PollClient {
-        relay,
-        endpoint,
-        http,
-        url,
-        state: Mutex::default(),
-        reply_ready: Notify::new(),
-    });
+    let client =
+        Arc::new(PollClient { relay, endpoint, http, url, state: Mutex::default(), reply_ready: Notify::new() });
     tokio::join!(client.fetch_batches(), client.send_replies());
     Ok(())
 }
@@ -115,9 +108,7 @@ impl PollClient {
 
     /// Acts on a batch, unless it is in progress already or has expired.
     fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
-        if transit >= Duration::from_millis(sealed.expires_in_ms)
-            || !self.state().in_flight.insert(sealed.id.clone())
-        {
+        if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.state().in_flight.insert(sealed.id.clone()) {
             return;
         }
         let client = Arc::clone(self);
@@ -127,10 +118,7 @@ impl PollClient {
                 Some(batch) => http::answer_batch(&client.relay, batch, late).await,
                 None => {
                     metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
-                    ReplyOutcome::Status {
-                        status: 401,
-                        message: "it was not sealed for this relay".to_owned(),
-                    }
+                    ReplyOutcome::Status { status: 401, message: "it was not sealed for this relay".to_owned() }
                 }
             };
             client.state().replies.push(fit_event(QueuedReply { id: sealed.id, outcome }));
@@ -140,11 +128,7 @@ impl PollClient {
 
     fn unseal(&self, batch: &SealedBatch) -> Option<Vec<u8>> {
         let ciphertext = STANDARD.decode(&batch.ciphertext).ok()?;
-        seal::open(
-            &self.endpoint.keys,
-            &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id),
-            &ciphertext,
-        )
+        seal::open(&self.endpoint.keys, &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id), &ciphertext)
     }
 
     /// Delivers replies as they come. One that cannot be delivered is dropped: its batch comes again unless it has expired.
@@ -270,8 +254,7 @@ mod tests {
     #[test]
     fn what_is_too_large_says_so() {
         for (bytes, expected) in [(LAMBDA_EVENT - ENVELOPE - 1000, 200), (LAMBDA_EVENT - ENVELOPE, 507)] {
-            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes))
-            else {
+            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes)) else {
                 panic!()
             };
             assert_eq!((id, status), (bytes.to_string(), expected));

@@ -24,10 +24,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn wait(
-        self: &Arc<Self>,
-        held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let before = held.clone();
         let error = match self.try_wait(held).await {
             Err(ReconcileError::Api(error)) => error,
@@ -43,10 +40,7 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    async fn try_wait(
-        self: &Arc<Self>,
-        held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
@@ -126,12 +120,7 @@ impl Reconciler {
     }
 
     /// The result with its outputs, or how one of them is missing.
-    async fn collect(
-        &self,
-        name: &TaskId,
-        spec: &TaskSpec,
-        objects: &[Value],
-    ) -> Result<Callback, ReconcileError> {
+    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> Result<Callback, ReconcileError> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
         for (number, output) in spec.objects.outputs.iter().enumerate() {
@@ -152,9 +141,7 @@ impl Reconciler {
                     let kept = self.store_output(name, spec, number, found.bytes()).await?;
                     result.secrets.insert(output.name.clone(), kept);
                 }
-                (false, CollectedOutput::Json(value)) => {
-                    drop(result.outputs.insert(output.name.clone(), value))
-                }
+                (false, CollectedOutput::Json(value)) => drop(result.outputs.insert(output.name.clone(), value)),
                 (false, CollectedOutput::Bytes(bytes)) => result.hold(&output.name, bytes),
             }
         }
@@ -186,9 +173,7 @@ impl Reconciler {
             return Ok(Err((ReasonCode::Denied, format!("{place}: it belongs to another instance"))));
         }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
-        Ok(found
-            .map(CollectedOutput::Bytes)
-            .ok_or((ReasonCode::OutputMissing, format!("{place} has no key {key:?}"))))
+        Ok(found.map(CollectedOutput::Bytes).ok_or((ReasonCode::OutputMissing, format!("{place} has no key {key:?}"))))
     }
 }
 

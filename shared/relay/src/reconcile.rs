@@ -68,10 +68,7 @@ impl Reconciler {
     }
 
     /// `None`: it has a result that is to be sent.
-    async fn step_unless_ended(
-        self: &Arc<Self>,
-        name: &TaskId,
-    ) -> Result<Option<ReconcileAction>, ReconcileError> {
+    async fn step_unless_ended(self: &Arc<Self>, name: &TaskId) -> Result<Option<ReconcileAction>, ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.head(name).await? else {
             self.release_slot(name);

@@ -138,8 +138,7 @@ impl TaskSpec {
 
     /// Where all is applied that was asked for, in its order, and whether it is a document.
     pub(crate) fn object_refs(&self) -> impl Iterator<Item = (ObjectRef, bool)> {
-        let documents =
-            self.objects.secrets.iter().map(|it| (ObjectRef::secret(&self.namespace, &it.name), true));
+        let documents = self.objects.secrets.iter().map(|it| (ObjectRef::secret(&self.namespace, &it.name), true));
         documents.chain(self.objects.apply.iter().map(|manifest| (ObjectRef::of(manifest), false)))
     }
 

@@ -75,9 +75,8 @@ impl Relay {
             .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
-        let tasks = store
-            .collect(|record| reconcile::needs_reconcile(&record).then(|| RecoveredTask::of(record)))
-            .await?;
+        let tasks =
+            store.collect(|record| reconcile::needs_reconcile(&record).then(|| RecoveredTask::of(record))).await?;
         let names: Vec<_> = tasks.iter().map(|task| task.name.clone()).collect();
         let queue = recover_queue(tasks, settings.max_concurrent_tasks);
         let inner = Arc::new(Reconciler {

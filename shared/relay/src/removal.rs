@@ -74,17 +74,12 @@ impl Reconciler {
         Ok(())
     }
 
-    async fn remove_objects(
-        self: &Arc<Self>,
-        held: &mut VersionedRecord,
-    ) -> Result<Option<String>, ReconcileError> {
+    async fn remove_objects(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<Option<String>, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(None) };
         let mut left = None;
         for applied in spec.applied.iter().rev() {
-            if let Some(kind) = self
-                .discovery
-                .find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind)
-                .await?
+            if let Some(kind) =
+                self.discovery.find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind).await?
             {
                 self.watch(&kind, applied.object_ref.namespace.as_deref());
             }

@@ -44,26 +44,14 @@ impl Relay {
     ///
     /// # Errors
     /// When it cannot be written down: the entrypoint has to try again.
-    pub async fn report(
-        &self,
-        name: &TaskId,
-        token: &str,
-        body: &[u8],
-    ) -> Result<ReportOutcome, ReconcileError> {
+    pub async fn report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<ReportOutcome, ReconcileError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
         }
-        tokio::time::timeout(REPORT_TIMEOUT, self.retry_report(name, token, body))
-            .await
-            .unwrap_or_else(|_| timed_out())
+        tokio::time::timeout(REPORT_TIMEOUT, self.retry_report(name, token, body)).await.unwrap_or_else(|_| timed_out())
     }
 
-    async fn retry_report(
-        &self,
-        name: &TaskId,
-        token: &str,
-        body: &[u8],
-    ) -> Result<ReportOutcome, ReconcileError> {
+    async fn retry_report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<ReportOutcome, ReconcileError> {
         loop {
             match self.inner.accept_report(name, token, body).await {
                 Err(ReconcileError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
@@ -86,9 +74,7 @@ impl Relay {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
         }
-        tokio::time::timeout(REPORT_TIMEOUT, self.inner.expects(name, token))
-            .await
-            .unwrap_or_else(|_| timed_out())
+        tokio::time::timeout(REPORT_TIMEOUT, self.inner.expects(name, token)).await.unwrap_or_else(|_| timed_out())
     }
 }
 
@@ -158,9 +144,7 @@ impl Reconciler {
         }
         match (&held.record.phase, report.state) {
             // The first one counts.
-            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => {
-                Ok((ReportOutcome::Accepted, false))
-            }
+            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => Ok((ReportOutcome::Accepted, false)),
             (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => {
                 Ok((ReportOutcome::Gone, false))
             }
@@ -260,8 +244,7 @@ mod tests {
             (["a", "b", "c", "d"].map(|name| (name, &*large)).to_vec(), Ok(4)),
             (["a", "b", "c", "d", "e"].map(|name| (name, &*large)).to_vec(), Err(ReasonCode::OutputTooLarge)),
         ] {
-            let reported =
-                reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+            let reported = reported.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
             let found = decode_outputs(reported, &declared);
             assert_eq!(found.map(|all| all.len()).map_err(|(code, _)| code), expected);
         }

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::relay::{
-    BATCH, Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskId, TaskState,
-    VERSION,
+    BATCH, Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskId, TaskState, VERSION,
 };
 use futures::StreamExt as _;
 use rand::Rng as _;
@@ -95,9 +94,8 @@ impl Relay {
                 let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
                 // A task of its own: whoever has asked may go away, and nothing may stay half done for that.
                 let task = tokio::spawn(async move { inner.answer_unit(group, received).await });
-                let failed = |number| {
-                    (number, RelayResponse::Unavailable("the relay has failed: see its log".to_owned()))
-                };
+                let failed =
+                    |number| (number, RelayResponse::Unavailable("the relay has failed: see its log".to_owned()));
                 task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
         });
@@ -123,11 +121,7 @@ impl Reconciler {
     }
 
     /// An answer in time, whatever the API server does.
-    async fn answer_in_time(
-        self: &Arc<Self>,
-        request: RelayRequest,
-        received: &BatchContext,
-    ) -> RelayResponse {
+    async fn answer_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
         let name = match &request {
             RelayRequest::Ensure(request) => Some(request.task.clone()),
             RelayRequest::Cancel { task: name, .. } | RelayRequest::Dequeue(name) => Some(name.clone()),
@@ -157,9 +151,7 @@ impl Reconciler {
         let begun = Instant::now();
         loop {
             let done = match &request {
-                RelayRequest::Ensure(request) => {
-                    self.ensure(request, received).await.map(RelayResponse::State)
-                }
+                RelayRequest::Ensure(request) => self.ensure(request, received).await.map(RelayResponse::State),
                 RelayRequest::Get(name) => self.get(name).await.map(RelayResponse::State),
                 RelayRequest::Cancel { task: name, grace_ms } => {
                     self.cancel(name, *grace_ms, received, &mut permit).await.map(RelayResponse::State)
@@ -288,8 +280,7 @@ impl Reconciler {
     ) -> Result<TaskState, RequestError> {
         let taken_and_kept = held.record.phase == TaskPhase::Acknowledged
             && held.record.spec.as_ref().is_some_and(|spec| spec.objects.keep);
-        let is_told_later =
-            taken_and_kept || matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Ended);
+        let is_told_later = taken_and_kept || matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Ended);
         let mut changed = taken_and_kept;
         if let Some(spec) = held.record.spec.as_mut().filter(|_| is_told_later) {
             changed |= spec.callback != request.callback;
@@ -382,11 +373,8 @@ impl Reconciler {
     /// Begins to end a task, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
     async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else {
-            let record = TaskRecord {
-                name: name.clone(),
-                phase: TaskPhase::Tombstone { since_ms: now_ms() },
-                spec: None,
-            };
+            let record =
+                TaskRecord { name: name.clone(), phase: TaskPhase::Tombstone { since_ms: now_ms() }, spec: None };
             return self.store.create(record).await.map(drop);
         };
         if held.record.phase == TaskPhase::Running {
@@ -402,9 +390,7 @@ impl Reconciler {
             }
         }
         match &held.record.phase {
-            TaskPhase::Starting | TaskPhase::Running => {
-                self.begin_termination(&mut held, grace_ms, None).await?
-            }
+            TaskPhase::Starting | TaskPhase::Running => self.begin_termination(&mut held, grace_ms, None).await?,
             // Less patience than before.
             TaskPhase::Terminating { .. }
             | TaskPhase::Ended

@@ -44,8 +44,7 @@ impl Reconciler {
         documents: &[SecretDocument],
     ) -> Result<ReconcileAction, ReconcileError> {
         let name = held.record.name.clone();
-        held.confirmed |=
-            self.registry.take_confirmed(&name, &held.resource_version) || held.record.is_queued();
+        held.confirmed |= self.registry.take_confirmed(&name, &held.resource_version) || held.record.is_queued();
         let done = self.try_start(held, documents).await;
         if held.confirmed && held.record.phase == TaskPhase::Starting {
             self.registry.mark_confirmed(&name, &held.resource_version);
@@ -131,9 +130,7 @@ impl Reconciler {
                     return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Denied, &why)));
                 }
                 _ if now_ms() > spec.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
-                Some((ObjectOwnership::LowerAttempt, object))
-                    if !object["metadata"]["deletionTimestamp"].is_null() =>
-                {
+                Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
                     return Ok(ApplyOutcome::LowerTerminating);
                 }
                 lower => {

@@ -13,9 +13,7 @@ use crate::error::status;
 pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
     let request = Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?;
     match client.request_text(request).await {
-        Err(Error::Api(said)) => {
-            Err(Error::Service(format!("the API server is not ready: {}", said.message).into()))
-        }
+        Err(Error::Api(said)) => Err(Error::Service(format!("the API server is not ready: {}", said.message).into())),
         answer => answer.map(drop),
     }
 }

@@ -134,10 +134,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn collect<T>(
-        &self,
-        part: impl FnMut(TaskRecord) -> Option<T>,
-    ) -> Result<Vec<T>, ReconcileError> {
+    pub(crate) async fn collect<T>(&self, part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>, ReconcileError> {
         self.collect_of(None, part).await
     }
 
@@ -162,10 +159,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub(crate) async fn page(
-        &self,
-        after: Option<&str>,
-    ) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
+    pub(crate) async fn page(&self, after: Option<&str>) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
         self.page_of(None, after).await
     }
 
@@ -239,8 +233,7 @@ impl RecordStore {
                 )?;
             }
         }
-        let saved =
-            self.secrets.replace(&names::record_name(&name), &PostParams::default(), &encode(held)?).await;
+        let saved = self.secrets.replace(&names::record_name(&name), &PostParams::default(), &encode(held)?).await;
         held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
         for part in held.result_parts + 1..=before {
             ignore_missing(
@@ -272,10 +265,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) async fn documents(
-        &self,
-        held: &VersionedRecord,
-    ) -> Result<Vec<SecretDocument>, ReconcileError> {
+    pub(crate) async fn documents(&self, held: &VersionedRecord) -> Result<Vec<SecretDocument>, ReconcileError> {
         let (name, mut bytes) = (&held.record.name, Vec::new());
         for part in 1..=held.document_parts {
             let Some(piece) = self.secrets.get_opt(&names::documents_name(name, part)).await? else {
@@ -329,10 +319,8 @@ impl RecordStore {
     /// # Errors
     /// When it cannot be removed.
     pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ReconcileError> {
-        let unchanged = Preconditions {
-            uid: Some(held.uid.clone()),
-            resource_version: Some(held.resource_version.clone()),
-        };
+        let unchanged =
+            Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.resource_version.clone()) };
         let how = DeleteParams::default().preconditions(unchanged);
         ignore_missing(self.secrets.delete(&names::record_name(&held.record.name), &how).await)
     }
@@ -376,8 +364,8 @@ fn decode(secret: &Secret) -> Result<VersionedRecord, ReconcileError> {
     let name = secret.name_any();
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
-    let RecordJson { pieces, documents, record } = serde_json::from_slice(record)
-        .map_err(|error| ReconcileError::Damaged { name, why: position_of(&error) })?;
+    let RecordJson { pieces, documents, record } =
+        serde_json::from_slice(record).map_err(|error| ReconcileError::Damaged { name, why: position_of(&error) })?;
     Ok(VersionedRecord {
         record,
         result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
@@ -406,9 +394,8 @@ fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
     }
     let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
     if size > MAX_RECORD {
-        let why = format!(
-            "manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit"
-        );
+        let why =
+            format!("manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit");
         return Err(ReconcileError::TooLarge(why));
     }
     Ok(())
@@ -434,9 +421,7 @@ fn encode(held: &VersionedRecord) -> Result<Secret, ReconcileError> {
     let record = bytes_of(held)?;
     if record.len() > MAX_RECORD {
         let size = record.len();
-        return Err(ReconcileError::TooLarge(format!(
-            "its record has {size} bytes; {MAX_RECORD} is the limit"
-        )));
+        return Err(ReconcileError::TooLarge(format!("its record has {size} bytes; {MAX_RECORD} is the limit")));
     }
     let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
     if let Some(result) = &held.result {

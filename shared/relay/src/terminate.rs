@@ -88,15 +88,9 @@ impl Reconciler {
             next = spec.object_refs().nth(spec.applied.len());
             spec.objects.apply.clear();
         }
-        let next = next
-            .filter(|_| unsure)
-            .map(|(place, document)| UnconfirmedObject { object_ref: place, document });
-        held.record.phase = TaskPhase::Terminating {
-            grace_ms,
-            since_ms: now_ms(),
-            has_result: result.is_some(),
-            unconfirmed: next,
-        };
+        let next = next.filter(|_| unsure).map(|(place, document)| UnconfirmedObject { object_ref: place, document });
+        held.record.phase =
+            TaskPhase::Terminating { grace_ms, since_ms: now_ms(), has_result: result.is_some(), unconfirmed: next };
         if let Some(result) = result {
             held.set_result(result);
         }
@@ -107,12 +101,8 @@ impl Reconciler {
     ///
     /// # Errors
     /// When the API server does not answer: try again.
-    pub(crate) async fn terminate(
-        &self,
-        held: &mut VersionedRecord,
-    ) -> Result<ReconcileAction, ReconcileError> {
-        let TaskPhase::Terminating { grace_ms, since_ms, has_result: concluded, .. } = held.record.phase
-        else {
+    pub(crate) async fn terminate(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+        let TaskPhase::Terminating { grace_ms, since_ms, has_result: concluded, .. } = held.record.phase else {
             return Ok(ReconcileAction::RequeueNow);
         };
         let mut left = self.resolve_unconfirmed(held, since_ms).await?;
@@ -162,8 +152,8 @@ impl Reconciler {
         };
         let Some(UnconfirmedObject { object_ref: place, document }) = unsure.clone() else { return Ok(None) };
         // Before it is read: what has not landed by then never will.
-        let landed = now_ms().saturating_sub(since_ms)
-            > crate::settings::millis(self.settings.api_server_request_timeout);
+        let landed =
+            now_ms().saturating_sub(since_ms) > crate::settings::millis(self.settings.api_server_request_timeout);
         let there = match self.read(&place).await {
             Ok(there) => there,
             Err(error) => return refusal_message(error).map(|why| Some(format!("{place}: {why}"))),

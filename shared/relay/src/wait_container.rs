@@ -48,17 +48,13 @@ impl Reconciler {
         removing: Option<String>,
     ) -> Result<ReconcileAction, ReconcileError> {
         match self.observe(held).await? {
-            WaitOutcome::Finished(result)
-                if removing.is_none() || result.status != CallbackStatus::Succeeded =>
-            {
+            WaitOutcome::Finished(result) if removing.is_none() || result.status != CallbackStatus::Succeeded => {
                 self.finish(held, result).await
             }
             WaitOutcome::Finished(_) => {
                 let deadline = held.record.spec.as_ref().map_or(0, |spec| spec.deadline_ms);
                 match removing {
-                    Some(why) if now_ms() >= deadline => {
-                        self.finish(held, deadline_failure(held, &why)).await
-                    }
+                    Some(why) if now_ms() >= deadline => self.finish(held, deadline_failure(held, &why)).await,
                     _ => Ok(ReconcileAction::Requeue(NO_POD)),
                 }
             }
@@ -92,9 +88,8 @@ impl Reconciler {
         };
         self.record_early_failure(held, pods.last(), &sight).await?;
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
-        let failure = || {
-            early_failure.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod)
-        };
+        let failure =
+            || early_failure.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod);
         if let PodObservation::Running = sight {
             self.registry.record_pending(&held.record.name, None);
         }
@@ -108,17 +103,12 @@ impl Reconciler {
                         let mut result = said.unwrap_or_else(|| from_kubelet(&end));
                         if let Some(pod) = pods.last() {
                             let log = self.log(pod, container).await;
-                            result.log =
-                                Some(if by_entrypoint { logs::script_part(&log).to_owned() } else { log });
+                            result.log = Some(if by_entrypoint { logs::script_part(&log).to_owned() } else { log });
                         }
                         result
                     }
                 };
-                refine_reason(
-                    &mut result,
-                    &end,
-                    early_failure.as_ref().map(|it| (it.code, it.message.as_str())),
-                );
+                refine_reason(&mut result, &end, early_failure.as_ref().map(|it| (it.code, it.message.as_str())));
                 Ok(WaitOutcome::Finished(result))
             }
             PodObservation::Gone => Ok(WaitOutcome::Finished(match reported {
@@ -134,9 +124,7 @@ impl Reconciler {
                 None => failure(),
             })),
             // Its node does not answer: it should have been gone for long.
-            PodObservation::Running if pods.last().is_some_and(is_stuck) => {
-                Ok(WaitOutcome::MustTerminate(failure()))
-            }
+            PodObservation::Running if pods.last().is_some_and(is_stuck) => Ok(WaitOutcome::MustTerminate(failure())),
             PodObservation::Running => self.by_deadline(held, &spec, &pods, container, reported, None).await,
             PodObservation::Waiting(trouble) => {
                 self.by_start_blocker(held, &spec, &pods, container, reported, trouble).await
@@ -168,9 +156,7 @@ impl Reconciler {
         self.registry.record_pending(&held.record.name, why);
         let until = trouble.as_ref().and_then(|it| match it.kind {
             BlockerKind::Permanent => Some(0),
-            BlockerKind::Transient(since) => {
-                Some(since.saturating_add(millis(self.settings.pod_start_timeout)))
-            }
+            BlockerKind::Transient(since) => Some(since.saturating_add(millis(self.settings.pod_start_timeout))),
             BlockerKind::Unschedulable(since) => {
                 self.settings.scheduling_timeout.map(|most| since.saturating_add(millis(most)))
             }
@@ -308,9 +294,7 @@ fn from_kubelet(end: &ContainerExit) -> Callback {
         "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
             (ReasonCode::Lost, format!("its start was interrupted on its node: {message}"))
         }
-        "ContainerCannotRun" | "StartError" => {
-            (ReasonCode::NotStartable, format!("it cannot be started: {message}"))
-        }
+        "ContainerCannotRun" | "StartError" => (ReasonCode::NotStartable, format!("it cannot be started: {message}")),
         "DeadlineExceeded" => (ReasonCode::Timeout, format!("its pod took longer than it may: {message}")),
         "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
         "ContainerStatusUnknown" => (ReasonCode::Lost, "nobody knows how it has ended".to_owned()),
@@ -359,11 +343,7 @@ mod tests {
     /// Why a pod went says something of a failure, and nothing of a success.
     #[test]
     fn early_failures_explain_the_end() {
-        let end = |reason: &str| ContainerExit {
-            exit_code: 137,
-            reason: reason.to_owned(),
-            message: String::new(),
-        };
+        let end = |reason: &str| ContainerExit { exit_code: 137, reason: reason.to_owned(), message: String::new() };
         let early_failure = Some((ReasonCode::Evicted, "the pod was evicted"));
         for (reason, said, expected) in [
             ("Error", None, None),

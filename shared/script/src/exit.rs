@@ -29,9 +29,7 @@ impl ProcessExit {
     /// message.
     pub fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
         let (code, message) = match (self.cause, self.status) {
-            (StopCause::Deadline, _) => {
-                (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms"))
-            }
+            (StopCause::Deadline, _) => (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms")),
             (_, Some(WaitStatus::Exited(_, 0))) => return None,
             // The sender of a cancellation asks for no result. Otherwise the machine is about to stop.
             (StopCause::Signaled(signal), status) => {
@@ -71,11 +69,7 @@ mod tests {
             (asked, exited(0), None),
             (StopCause::Cancelled, exited(0), None),
             (StopCause::Finished, exited(3), Some((ReasonCode::Exit, "the script ended with 3"))),
-            (
-                StopCause::Deadline,
-                exited(0),
-                Some((ReasonCode::Timeout, "the script took longer than 10 ms")),
-            ),
+            (StopCause::Deadline, exited(0), Some((ReasonCode::Timeout, "the script took longer than 10 ms"))),
             (
                 asked,
                 None,
@@ -85,8 +79,7 @@ mod tests {
                 )),
             ),
         ] {
-            let found =
-                ProcessExit { status, cause }.failure(10, "the pod").and_then(|failure| failure.reason);
+            let found = ProcessExit { status, cause }.failure(10, "the pod").and_then(|failure| failure.reason);
             let found = found.map(|reason| (reason.code, reason.message));
             assert_eq!(found, expected.map(|(code, why)| (code, why.to_owned())), "{cause:?} {status:?}");
         }

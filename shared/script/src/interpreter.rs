@@ -54,14 +54,8 @@ pub fn find<'a>(
         Some(mode) if mode & 0o111 != 0 => {}
         Some(_) => return Err(InterpreterError::NotExecutable(not_executable(program))),
         None => {
-            let of = if named.is_some() {
-                ""
-            } else {
-                ", which runs scripts without a first line such as #!/bin/sh"
-            };
-            return Err(InterpreterError::Missing(format!(
-                "{place} has no {program}, the script's interpreter{of}"
-            )));
+            let of = if named.is_some() { "" } else { ", which runs scripts without a first line such as #!/bin/sh" };
+            return Err(InterpreterError::Missing(format!("{place} has no {program}, the script's interpreter{of}")));
         }
     }
     if let Some(name) = chosen.program()
@@ -77,8 +71,7 @@ pub fn find<'a>(
 pub fn explain(error: &io::Error, interpreter: &str, place: &str) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::E2BIG) => {
-            "all environment variables together are larger than the system allows: give large inputs a path"
-                .to_owned()
+            "all environment variables together are larger than the system allows: give large inputs a path".to_owned()
         }
         Some(Errno::EACCES) => not_executable(interpreter),
         Some(Errno::ENOENT) => {
@@ -112,10 +105,7 @@ mod tests {
                 )),
             ),
             ("#!/etc\n", missing("this machine has no /etc, the script's interpreter")),
-            (
-                "#!/usr/bin/env no-such\n",
-                missing("this machine has no \"no-such\", the script's interpreter, in PATH"),
-            ),
+            ("#!/usr/bin/env no-such\n", missing("this machine has no \"no-such\", the script's interpreter, in PATH")),
         ] {
             let found = find(text, OsStr::new("/usr/bin:/bin"), "this machine", |_| true);
             assert_eq!(found.map(|found| found.path), expected, "{text:?}");

@@ -11,8 +11,7 @@ use nix::fcntl::OFlag;
 
 /// The flags that an output is opened with: without following a link, and without waiting, because a FIFO has no writer
 /// any more.
-pub const OPEN_FLAGS: OFlag =
-    OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+pub const OPEN_FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// Reads the declared outputs in their order. `open` gives the file of an output, opened with [`OPEN_FLAGS`]; it gets
 /// the output's position.

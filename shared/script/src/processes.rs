@@ -73,10 +73,7 @@ pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
             Err(Errno::EINTR) => {}
             // `nix` has no name for the real-time signal that has ended a child.
             Err(Errno::EINVAL) if waitid(Id::Pid(script), look) == Err(Errno::EINVAL) => {
-                return Some(WaitStatus::Exited(
-                    script,
-                    SIGNALED + ending_signal(script).unwrap_or_default(),
-                ));
+                return Some(WaitStatus::Exited(script, SIGNALED + ending_signal(script).unwrap_or_default()));
             }
             Err(Errno::EINVAL) if reap_others(script) => {}
             Err(_) => return None,

@@ -167,10 +167,7 @@ mod notification_text {
     use super::Notification;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(
-        notification: &Notification,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(notification: &Notification, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(notification.name())
     }
 

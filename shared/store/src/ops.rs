@@ -37,21 +37,13 @@ pub trait PatchRun: Send + Sync {
 #[async_trait]
 pub trait ReadRecords: Send + Sync {
     /// The records of all tries of `units`, by unit and try. Units without any record are left out.
-    async fn read_records(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
     /// The records of all units, without evidence and outputs: [`OutputStorage::Nothing`] stands for them.
     ///
     /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
     /// The tries of `units` that [`UpdateAttemptRecord::record_accepted`] has noted, in no order (`Query` per head item).
-    async fn read_accepted(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>;
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>;
     /// The records of all units.
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
 }
@@ -174,12 +166,7 @@ pub trait MoveTarget: Send + Sync {
     async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool>;
     /// Moves a target, and keeps with it the plan of a life that begins or waits for the name (`TransactWriteItems`; a large
     /// plan goes to the bucket before that). False: as for [`Self::move_target`], and the plan is not kept.
-    async fn begin_instance(
-        &self,
-        transition: &TargetTransition,
-        life: &str,
-        plan: &[u8],
-    ) -> StoreResult<bool>;
+    async fn begin_instance(&self, transition: &TargetTransition, life: &str, plan: &[u8]) -> StoreResult<bool>;
     /// Remembers that a uid has ended, for one that has no target (`PutItem`). To be
     /// followed by a write of the target of its name: whoever is about to create it has read that target before it
     /// looked for a tombstone.
@@ -297,12 +284,7 @@ pub trait RemoveExpired: Send + Sync {
     /// Returns the oldest expiries that are due at `now`, at most `limit`.
     async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries>;
     /// Makes `expiry` due at `due`, with this count of failed looks.
-    async fn postpone_expiry(
-        &self,
-        expiry: &InstanceExpiry,
-        due: Timestamp,
-        failures: u32,
-    ) -> StoreResult<()>;
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()>;
     /// Makes an expiry that cannot be read due at `due`, with its count of failures. One that does not exist is not
     /// created.
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()>;
@@ -403,10 +385,7 @@ pub struct OpenObject {
 
 impl OpenObject {
     /// An object of this size whose bytes `body` gives.
-    pub fn new(
-        bytes: Option<usize>,
-        body: impl Future<Output = StoreResult<Vec<u8>>> + Send + 'static,
-    ) -> Self {
+    pub fn new(bytes: Option<usize>, body: impl Future<Output = StoreResult<Vec<u8>>> + Send + 'static) -> Self {
         Self { bytes, body: Box::pin(body) }
     }
 

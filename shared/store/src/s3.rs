@@ -73,10 +73,8 @@ impl ObjectStore for S3Bucket {
         let bytes = answer.content_length.and_then(|length| usize::try_from(length).ok());
         let body = async move {
             let body = answer.body.collect().await;
-            let body = body.map_err(|error| StoreError::Retryable {
-                operation: "GetObject",
-                reason: error.to_string(),
-            })?;
+            let body =
+                body.map_err(|error| StoreError::Retryable { operation: "GetObject", reason: error.to_string() })?;
             Ok(body.to_vec())
         };
         Ok(Some(OpenObject::new(bytes, body)))

@@ -13,11 +13,11 @@ use crate::error::StoreError;
 use crate::items::{PatchResult, RunHead, TargetHead};
 use crate::meter::Meter;
 use crate::ops::{
-    AttemptUpdate, Bucket, DamagedExpiry, DueExpiries, DueItem, HealthMark, HealthMarks, InstanceExpiry,
-    LOGS, ListPage, ListTargets, MoveTarget, OUTPUTS, ObjectStore, OpenObject, OrphanScans, OutageRecord,
-    PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RelayOutages, RemoveExpired, StoreResult, TargetList, TargetTransition,
-    Tombstone, UpdateAttemptRecord, WritePlugins,
+    AttemptUpdate, Bucket, DamagedExpiry, DueExpiries, DueItem, HealthMark, HealthMarks, InstanceExpiry, LOGS,
+    ListPage, ListTargets, MoveTarget, OUTPUTS, ObjectStore, OpenObject, OrphanScans, OutageRecord, PatchRun,
+    PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, QueryDue, ReadPlugins, ReadRecords, ReadRun,
+    ReadTarget, RelayOutages, RemoveExpired, StoreResult, TargetList, TargetTransition, Tombstone, UpdateAttemptRecord,
+    WritePlugins,
 };
 
 /// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
@@ -44,13 +44,7 @@ impl Store {
         Self { dynamo: self.dynamo.metered(meter), ..self }
     }
 
-    async fn keep(
-        &self,
-        folder: &str,
-        digest: &str,
-        bytes: &[u8],
-        inline: usize,
-    ) -> StoreResult<BodyStorage> {
+    async fn keep(&self, folder: &str, digest: &str, bytes: &[u8], inline: usize) -> StoreResult<BodyStorage> {
         if bytes.len() <= inline {
             return Ok(BodyStorage::Inline(bytes.to_vec()));
         }
@@ -179,11 +173,7 @@ impl PatchRun for Store {
 
 #[async_trait]
 impl ReadRecords for Store {
-    async fn read_records(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.dynamo.read_records(run, units).await
     }
 
@@ -191,11 +181,7 @@ impl ReadRecords for Store {
         self.dynamo.read_outlines(run).await
     }
 
-    async fn read_accepted(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         self.dynamo.read_accepted(run, units).await
     }
 
@@ -261,12 +247,7 @@ impl MoveTarget for Store {
         self.dynamo.move_target(transition, None).await
     }
 
-    async fn begin_instance(
-        &self,
-        transition: &TargetTransition,
-        life: &str,
-        plan: &[u8],
-    ) -> StoreResult<bool> {
+    async fn begin_instance(&self, transition: &TargetTransition, life: &str, plan: &[u8]) -> StoreResult<bool> {
         let body = self.keep_plan(life, plan).await?;
         let is_moved = self.dynamo.move_target(transition, Some((life, &body))).await?;
         if let (false, BodyStorage::Object(key)) = (is_moved, body) {
@@ -337,12 +318,7 @@ impl RemoveExpired for Store {
         self.dynamo.list_expired(now, limit).await
     }
 
-    async fn postpone_expiry(
-        &self,
-        expiry: &InstanceExpiry,
-        due: Timestamp,
-        failures: u32,
-    ) -> StoreResult<()> {
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         self.dynamo.postpone_expiry(expiry, due, failures).await
     }
 

@@ -3,8 +3,8 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
-    ProjectionType, ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
 };
 
 use crate::dynamo::failure;
@@ -46,8 +46,7 @@ impl TableSpec {
 /// [`StoreError::Retryable`] if the table is not ready after about ten seconds.
 pub async fn create(client: &Client, name: &str) -> StoreResult<()> {
     use TableSpec as T;
-    let attribute =
-        |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+    let attribute = |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
     let key = |name, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
     let index = |name, hash, range| {
         GlobalSecondaryIndex::builder()
@@ -91,10 +90,7 @@ async fn wait_until_active(client: &Client, name: &str) -> StoreResult<()> {
             return Ok(());
         }
     }
-    Err(StoreError::Retryable {
-        operation: "DescribeTable",
-        reason: format!("table {name} is not active yet"),
-    })
+    Err(StoreError::Retryable { operation: "DescribeTable", reason: format!("table {name} is not active yet") })
 }
 
 async fn enable_ttl(client: &Client, name: &str) -> StoreResult<()> {
@@ -104,11 +100,8 @@ async fn enable_ttl(client: &Client, name: &str) -> StoreResult<()> {
     if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
         return Ok(());
     }
-    let specification = TimeToLiveSpecification::builder()
-        .enabled(true)
-        .attribute_name(TableSpec::TTL)
-        .build()
-        .map_err(invalid)?;
+    let specification =
+        TimeToLiveSpecification::builder().enabled(true).attribute_name(TableSpec::TTL).build().map_err(invalid)?;
     let request = client.update_time_to_live().table_name(name).time_to_live_specification(specification);
     request.send().await.map_err(|error| failure("UpdateTimeToLive", &error))?;
     Ok(())

@@ -25,7 +25,8 @@ pub(crate) fn documents(parts: &InputParts<'_>) {
 /// template, and as bytes.
 pub(crate) fn embeds(parts: &InputParts<'_>) {
     let template = "name: p\nspec:\n  runner: {image: a, podTemplateOverlay: \"@{embed: f0}\"}\n  create:\n  - {name: s, script: \"@{embed: f0}\"}\n";
-    let tree = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: a}}\npreStart: \"@{embed[yaml]: f0}\"\n";
+    let tree =
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: a}}\npreStart: \"@{embed[yaml]: f0}\"\n";
     let bytes = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {a: \"@{embed[binary]: f0}\", b: \"x@{embed: f0}\"}}}\n";
     for text in [template, tree, bytes] {
         for document in loaded(text, &NumberedFiles(&parts.0)).unwrap_or_default() {
@@ -66,8 +67,7 @@ fn expanded(document: &Document) -> &str {
 }
 
 fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
-    let vars =
-        DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
+    let vars = DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
     match load::documents("f.yaml", text, files, &vars) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(placed::one);
@@ -95,8 +95,7 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
                 (one, two) => panic!("stored, it is judged otherwise: {one:?} {two:?}\n{text}"),
             }
             let sandbox = asks_for(one);
-            let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &DocumentVars::none()).ok()
-            else {
+            let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &DocumentVars::none()).ok() else {
                 panic!("a sandbox of it does not load:\n{sandbox}");
             };
             assert_eq!(plan(&sandbox, &[one]), plan(&sandbox, &[two]), "stored, it compiles to another plan");
@@ -126,9 +125,7 @@ fn fitting(param: &ParamDoc) -> serde_json::Value {
         return value.clone();
     }
     match param.kind {
-        ParamKind::String => {
-            "x".repeat(usize::try_from(param.min_length.unwrap_or(1)).unwrap_or(1).min(64)).into()
-        }
+        ParamKind::String => "x".repeat(usize::try_from(param.min_length.unwrap_or(1)).unwrap_or(1).min(64)).into(),
         ParamKind::Integer => (param.minimum.unwrap_or(0.0) as i64).into(),
         ParamKind::Number => param.minimum.unwrap_or(0.5).into(),
         ParamKind::Boolean => true.into(),
@@ -171,8 +168,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
 
 /// Each unit of a plan can be shown and sent, or it is said why not.
 fn sent(plan: &Plan) {
-    let compiled =
-        CompiledExpressions::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let compiled = CompiledExpressions::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let facts = TargetFacts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..TargetFacts::default() };
     let known = KnownOutputs::new();
     for hook in &plan.hooks {

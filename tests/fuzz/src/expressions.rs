@@ -35,8 +35,7 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     }
     let body = serde_json::from_str(parts.get(1)).unwrap_or_else(|_| Value::from(parts.get(1)));
     let Some(plan) = plan(text) else { return };
-    let compiled =
-        CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
+    let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
     let unit = plan.unit(UnitRef { hook: HookName::PreStart, unit: 0 }).expect("it has one unit");
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
     let response = WebhookResponse { status: 200, headers, body: marked(body) };
@@ -93,8 +92,7 @@ fn plan(expression: &str) -> Option<Plan> {
 /// The plan of a sandbox with one resource of this plugin, unless it is refused.
 pub(crate) fn bound(plugin: &PluginDoc) -> Option<Plan> {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
-    let sandbox =
-        load::sandbox("s.yaml", sandbox, &NoFiles, &DocumentVars::none()).expect("it is well written");
+    let sandbox = load::sandbox("s.yaml", sandbox, &NoFiles, &DocumentVars::none()).expect("it is well written");
     let version = semver::Version::new(0, 0, 0);
     let bound = compile::BoundPlugin { plugin, version: &version, digest: "sha256:00" };
     match compile::plan(&sandbox, &[("r".to_owned(), bound)].into()) {

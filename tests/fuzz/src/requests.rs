@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{HookName, Plan, UnitRef};
-use ebb_documents::render::{
-    self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts,
-};
+use ebb_documents::render::{self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts};
 use url::Url;
 
 use crate::expressions::bound;
@@ -37,8 +35,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
         Err(errors) => return placed::errors(&errors),
     };
     let Some(plan) = plugins.first().and_then(bound) else { return };
-    let compiled =
-        CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
+    let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let sent = |name: &str, label: &str| {
         let facts = TargetFacts {
             kind: "sandbox".to_owned(),
@@ -53,10 +50,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
         same_receiver(&wanted, &hostile);
     }
     if let Some(applied) = applied {
-        assert_eq!(
-            (&applied["kind"], &applied["metadata"]["namespace"]),
-            (&"ConfigMap".into(), &"ns".into())
-        );
+        assert_eq!((&applied["kind"], &applied["metadata"]["namespace"]), (&"ConfigMap".into(), &"ns".into()));
         assert!(applied["data"]["text"].is_string() || parts.get(3).contains("${"));
         assert_eq!(applied.as_object().map(serde_json::Map::len), Some(4), "{applied}");
     }

@@ -21,10 +21,9 @@ pub(crate) fn tokens(parts: &InputParts<'_>) {
         }
         Err(error) => assert!(!error.to_string().contains(text) || text.len() < 8, "{error}"),
     }
-    for read in [
-        TokenKeys::parse(text).err().map(|e| e.to_string()),
-        WebhookKeys::parse(text).err().map(|e| e.to_string()),
-    ] {
+    for read in
+        [TokenKeys::parse(text).err().map(|e| e.to_string()), WebhookKeys::parse(text).err().map(|e| e.to_string())]
+    {
         assert!(read.is_none_or(|error| !error.is_empty()));
     }
     let mut names = parts.get(1).lines();

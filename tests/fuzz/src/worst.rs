@@ -27,8 +27,7 @@ impl WorstCase {
     fn new(name: &'static str, refused: Option<&'static str>, plugin: &str, sandbox: &str) -> Self {
         let plugin = load::plugins("p.yaml", &format!("{PLUGIN}{plugin}"), &NoFiles, &DocumentVars::none());
         let plugin = plugin.unwrap_or_else(|errors| panic!("{name}: {errors}")).remove(0);
-        let sandbox =
-            load::sandbox("s.yaml", &format!("{SANDBOX}{sandbox}"), &NoFiles, &DocumentVars::none());
+        let sandbox = load::sandbox("s.yaml", &format!("{SANDBOX}{sandbox}"), &NoFiles, &DocumentVars::none());
         Self { name, refused, sandbox: sandbox.unwrap_or_else(|errors| panic!("{name}: {errors}")), plugin }
     }
 
@@ -55,10 +54,7 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 pub fn cases() -> Vec<WorstCase> {
     let one = "resources: {r: {plugin: p}}\n";
     let param = |n: usize, pattern: &str| {
-        format!(
-            "  p{n}: {{type: string, required: false, pattern: '{pattern}{}'}}\n",
-            "z".repeat(n % 400 + 1)
-        )
+        format!("  p{n}: {{type: string, required: false, pattern: '{pattern}{}'}}\n", "z".repeat(n % 400 + 1))
     };
     let params = |count: usize, pattern: &str| format!("params:\n{}", lines(count, |n| param(n, pattern)));
     let hook = "webhook: {url: \"https://a.example.org/\", body:";
@@ -73,9 +69,7 @@ pub fn cases() -> Vec<WorstCase> {
     };
     let chained = |outputs: usize| {
         let made = lines(outputs, |n| {
-            format!(
-                "  u{n}: {{{hook} \"${{params.v}}\"}}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n"
-            )
+            format!("  u{n}: {{{hook} \"${{params.v}}\"}}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n")
         });
         let all = lines(outputs, |n| format!("${{units.u{n}.outputs.o}}"));
         format!("params: {{v: {{type: string, default: x}}}}\npreStart:\n{made}outputs: {{o: \"{all}\"}}\n")
@@ -85,10 +79,7 @@ pub fn cases() -> Vec<WorstCase> {
             0 => "x".to_owned(),
             n => format!("${{resources.q{}.outputs.o}}", n - 1),
         };
-        format!(
-            "resources:\n{}",
-            lines(count, |n| format!("  q{n}: {{plugin: p, params: {{v: \"{}\"}}}}\n", value(n)))
-        )
+        format!("resources:\n{}", lines(count, |n| format!("  q{n}: {{plugin: p, params: {{v: \"{}\"}}}}\n", value(n))))
     };
     let plain = "params: {v: {type: string, default: x}}\npreStart: {u: {webhook: {url: \"https://a.example.org/${resource.key}\"}}}\n";
     vec![
@@ -100,10 +91,7 @@ pub fn cases() -> Vec<WorstCase> {
         WorstCase::new(
             "a long default",
             Some("compile-limit"),
-            &format!(
-                "params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n",
-                "a".repeat(1_000_000)
-            ),
+            &format!("params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n", "a".repeat(1_000_000)),
             one,
         ),
         WorstCase::new(
@@ -122,17 +110,12 @@ pub fn cases() -> Vec<WorstCase> {
             "names that are nearly right",
             Some("unknown-resource"),
             plain,
-            &resources(500, &|n| {
-                lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""))
-            }),
+            &resources(500, &|n| lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""))),
         ),
         WorstCase::new(
             "units",
             None,
-            &format!(
-                "preStart:\n{}",
-                lines(9_000, |n| format!("  u{n}: {{{hook} \"${{target.name}}\"}}}}\n"))
-            ),
+            &format!("preStart:\n{}", lines(9_000, |n| format!("  u{n}: {{{hook} \"${{target.name}}\"}}}}\n"))),
             one,
         ),
         WorstCase::new("values that are handed on", None, &chained(4), &wired(100)),

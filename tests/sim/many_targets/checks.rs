@@ -129,8 +129,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
             wrong.push(format!("of {} the platform was told {kinds:?}", instance.uid));
         }
         let ended = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE));
-        let lives_again =
-            ended.is_some_and(|at| kinds[at..].iter().any(|kind| matches!(*kind, READY | FAILED)));
+        let lives_again = ended.is_some_and(|at| kinds[at..].iter().any(|kind| matches!(*kind, READY | FAILED)));
         if lives_again {
             wrong.push(format!("of {} the platform was told {kinds:?}", instance.uid));
         }
@@ -138,9 +137,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
             wrong.push(format!("{} was told to be ready, and not all of its units are done", instance.uid));
         }
     }
-    wrong.extend(
-        by_instance.into_keys().map(|uid| format!("the platform was told of {uid}, whoever that is")),
-    );
+    wrong.extend(by_instance.into_keys().map(|uid| format!("the platform was told of {uid}, whoever that is")));
     wrong
 }
 
@@ -196,12 +193,10 @@ fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     let attempts = simulation.ledger.state().attempts.len() as u64;
     let hours = end.div_ceil(3_600_000);
     let instances = simulation.instances.len() as u64;
-    let bound = instances * (MESSAGES_PER_INSTANCE + MESSAGES_PER_INSTANCE_HOUR * hours)
-        + MESSAGES_PER_ATTEMPT * attempts;
+    let bound =
+        instances * (MESSAGES_PER_INSTANCE + MESSAGES_PER_INSTANCE_HOUR * hours) + MESSAGES_PER_ATTEMPT * attempts;
     if sent > bound {
-        wrong.push(format!(
-            "{sent} messages for {instances} instances with {attempts} attempts in {hours} hours"
-        ));
+        wrong.push(format!("{sent} messages for {instances} instances with {attempts} attempts in {hours} hours"));
     }
     let quiet = simulation.runtime.elapsed().saturating_sub(super::simulation::LINGER_MS / 3);
     if last > quiet {

@@ -180,10 +180,8 @@ impl SimExecutor {
                 Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return UndoExpectation::Yes,
                 Ok(CallbackOutcome::Excess(_)) => return UndoExpectation::No,
                 Ok(refused) => {
-                    self.ledger.report_violation(format!(
-                        "a callback is {refused:?}: {}",
-                        String::from_utf8_lossy(&body)
-                    ));
+                    self.ledger
+                        .report_violation(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));
                     return UndoExpectation::No;
                 }
                 Err(_) => self.runtime.sleep(AGAIN_MS).await,

@@ -130,9 +130,11 @@ impl SimLedger {
         if let Some(why) = self.forbids(&this) {
             self.report_violation(format!("{} #{} begins {why}", this.unit.name, this.attempt));
         }
-        let twice = self.state().attempts.iter().any(|other| {
-            other.unit.key == this.unit.key && other.attempt == this.attempt && other.run == this.run
-        });
+        let twice = self
+            .state()
+            .attempts
+            .iter()
+            .any(|other| other.unit.key == this.unit.key && other.attempt == this.attempt && other.run == this.run);
         if twice {
             self.report_violation(format!("{} #{} begins twice", this.unit.name, this.attempt));
         }
@@ -231,8 +233,7 @@ impl SimLedger {
 
     /// Checks that nobody is at work with what an undo is about to take away.
     pub(super) fn check_undone(&self, undo: &SimUnit, when: &str) {
-        let running: Vec<AttemptEntry> =
-            self.state().attempts.iter().filter(|one| !one.over).cloned().collect();
+        let running: Vec<AttemptEntry> = self.state().attempts.iter().filter(|one| !one.over).cloned().collect();
         for one in running {
             let makes = undo.undoes.contains(&one.unit.key);
             let of = |id: &String| undo.undoes.iter().any(|key| id.split('.').next() == Some(key));

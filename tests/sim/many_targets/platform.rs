@@ -71,8 +71,7 @@ impl PlatformSender {
     /// Sends a captured webhook in binary mode, as an event of another type: its headers are not signed.
     async fn alter(&self, event: &LifecycleData) {
         let headers = [("content-type", "application/json"), ("ce-specversion", "1.0"), ("ce-type", DELETED)];
-        let headers =
-            headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         let body = serde_json::to_vec(event).expect("events are JSON");
         match cloudevents::parse(&headers.into_iter().collect(), &body) {
             Err(refused) if refused.status() == UNSUPPORTED => {}
@@ -128,11 +127,7 @@ impl PlatformSender {
     }
 
     pub(super) async fn create(&self, instance: &SimInstance) {
-        self.send(
-            LifecycleType::Created,
-            Self::event(instance, LifecycleType::Created, 1, &instance.document),
-        )
-        .await;
+        self.send(LifecycleType::Created, Self::event(instance, LifecycleType::Created, 1, &instance.document)).await;
     }
 
     pub(super) async fn delete(&self, instance: &SimInstance) {

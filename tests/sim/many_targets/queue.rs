@@ -68,9 +68,7 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
             self.runtime.die().await;
         }
         if delay > LONGEST {
-            self.ledger.report_violation(format!(
-                "the queue takes delays up to 15 minutes: {delay:?} for {message:?}"
-            ));
+            self.ledger.report_violation(format!("the queue takes delays up to 15 minutes: {delay:?} for {message:?}"));
         }
         if let QueueMessage::Dispatch { run, units, .. } = &message {
             let tries = units.iter().map(|(unit, attempt)| format!("{run}-{unit}-{attempt}"));
@@ -85,8 +83,7 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
             let later = self.faults.zero_or_below(FaultKind::MessageDuplicated, LATE_MS);
             self.deliver(message.clone(), millis + later);
         }
-        let lag =
-            if self.faults.should_inject(FaultKind::MessageLate) { late(FaultKind::MessageLate) } else { 0 };
+        let lag = if self.faults.should_inject(FaultKind::MessageLate) { late(FaultKind::MessageLate) } else { 0 };
         if !self.faults.should_inject(FaultKind::MessageLost) {
             self.deliver(message, millis + lag);
         }

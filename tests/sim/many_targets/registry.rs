@@ -63,14 +63,7 @@ pub(super) enum SimPace {
 }
 
 /// The parts of an instance.
-pub(super) fn units(
-    plan: &Plan,
-    kind: &str,
-    name: &str,
-    uid: &str,
-    seed: u64,
-    pace: SimPace,
-) -> Vec<Arc<SimUnit>> {
+pub(super) fn units(plan: &Plan, kind: &str, name: &str, uid: &str, seed: u64, pace: SimPace) -> Vec<Arc<SimUnit>> {
     let instance = id::instance_key(kind, name, uid);
     let split = |key: &str| match key.split_once('/') {
         Some((resource, unit)) => (resource.to_owned(), unit.to_owned()),

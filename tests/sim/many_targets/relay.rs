@@ -148,24 +148,14 @@ impl SimClusters {
         begun
     }
 
-    fn begin(
-        &self,
-        part: &Arc<SimUnit>,
-        run: RunId,
-        request: &EnsureTask,
-        receiver: AttemptReceiver,
-    ) -> SimTaskId {
+    fn begin(&self, part: &Arc<SimUnit>, run: RunId, request: &EnsureTask, receiver: AttemptReceiver) -> SimTaskId {
         let running = self.executor.begin(part, run, request.task.attempt, receiver, true, reads(request));
         let (own, part) = (self.clone(), Arc::clone(part));
         let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
         let task = self.executor.runtime.spawn(async move {
             let work = &own.executor;
             let vanishes = work.faults.should_inject(FaultKind::PodLost);
-            let limit = if vanishes {
-                work.faults.random_below(FaultKind::PodLost, part.millis + 1)
-            } else {
-                timeout
-            };
+            let limit = if vanishes { work.faults.random_below(FaultKind::PodLost, part.millis + 1) } else { timeout };
             let ended = std::sync::Mutex::new(None);
             let performed = async { *lock(&ended) = Some(work.execute(running).await) };
             work.runtime.first(performed, work.runtime.sleep(limit)).await;
@@ -188,8 +178,7 @@ impl SimClusters {
     /// Kills what runs of `name`, and keeps it from ever running.
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
-        let Some(SimTaskState::Running(killed)) = known.tasks.insert(name.clone(), SimTaskState::Tombstoned)
-        else {
+        let Some(SimTaskState::Running(killed)) = known.tasks.insert(name.clone(), SimTaskState::Tombstoned) else {
             return;
         };
         self.executor.runtime.kill(killed.task);
@@ -199,8 +188,7 @@ impl SimClusters {
         let by_stop = is_early && self.executor.ledger.is_stopped(&killed.run);
         for (run, begun) in self.hand_out(known, AttemptReceiver::Queue) {
             if by_stop && run == killed.run {
-                let place =
-                    format!("{begun:?} begins in the slot of {name:?}, which the stop of their run killed");
+                let place = format!("{begun:?} begins in the slot of {name:?}, which the stop of their run killed");
                 self.executor.ledger.report_violation(place);
             }
         }
@@ -265,12 +253,7 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         clusters.answers(state).await
     }
 
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        _: Duration,
-    ) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         self.0.arrives(cluster).await?;
         let state = {
             let mut known = self.0.known();

@@ -70,11 +70,9 @@ impl TargetScenario {
         if random.below(100) == 0 {
             return Self::wide(&random, &name);
         }
-        let mut plugins =
-            vec![(format!("{name}a"), "1.0.0".to_owned(), plugin(&random, &format!("{name}a"), false))];
-        let mut document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {name}a@1.0.0}}\n"
-        );
+        let mut plugins = vec![(format!("{name}a"), "1.0.0".to_owned(), plugin(&random, &format!("{name}a"), false))];
+        let mut document =
+            format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {name}a@1.0.0}}\n");
         if random.below(3) == 0 {
             let text = plugin(&random, &format!("{name}b"), true);
             plugins.push((format!("{name}b"), "1.0.0".to_owned(), text));
@@ -92,20 +90,23 @@ impl TargetScenario {
         text.push_str("preStart:\n");
         let count = WIDE + random.below(20);
         for unit in 0..count {
-            let after =
-                if unit % 64 == 63 { format!("    after: [u{}]\n", unit - 63) } else { String::new() };
+            let after = if unit % 64 == 63 { format!("    after: [u{}]\n", unit - 63) } else { String::new() };
             writeln!(text, "  u{unit}:\n{after}    webhook: {{url: \"https://outside.test/once/u{unit}\"}}\n    outputs: {{id: {{value: \"${{response.body.id}}\"}}}}").expect("strings take everything");
         }
         let all: Vec<String> = (0..count).map(|unit| format!("u{unit}")).collect();
         writeln!(text, "  last:\n    after: [{}]\n    webhook: {{url: \"https://outside.test/later/last\"}}\n    outputs: {{id: {{value: \"${{response.body.id}}\"}}}}", all.join(", ")).expect("strings take everything");
         text.push_str("postStop:\n");
         for (number, group) in all.chunks(40).enumerate() {
-            writeln!(text, "  x{number}:\n    undoes: [{}]\n    webhook: {{url: \"https://outside.test/once/x{number}\"}}", group.join(", ")).expect("strings take everything");
+            writeln!(
+                text,
+                "  x{number}:\n    undoes: [{}]\n    webhook: {{url: \"https://outside.test/once/x{number}\"}}",
+                group.join(", ")
+            )
+            .expect("strings take everything");
         }
         text.push_str("outputs: {first: \"${units.u0.outputs.id}\"}\n");
-        let document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {name}@1.0.0}}\n"
-        );
+        let document =
+            format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {name}@1.0.0}}\n");
         Self { plugins: vec![(name.to_owned(), "1.0.0".to_owned(), text)], document }
     }
 }
@@ -182,13 +183,8 @@ fn body(way: UnitAction, name: &str, reads: &[(usize, String)]) -> String {
         }
         return text;
     }
-    let pairs: Vec<String> =
-        reads.iter().map(|(_, read)| format!("{read}: \"{}\"", value_of(read))).collect();
-    format!(
-        "    webhook: {{url: \"https://outside.test/{}/{name}\", body: {{{}}}}}\n",
-        way.path(),
-        pairs.join(", ")
-    )
+    let pairs: Vec<String> = reads.iter().map(|(_, read)| format!("{read}: \"{}\"", value_of(read))).collect();
+    format!("    webhook: {{url: \"https://outside.test/{}/{name}\", body: {{{}}}}}\n", way.path(), pairs.join(", "))
 }
 
 fn value_of(read: &str) -> String {
@@ -231,8 +227,7 @@ fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
         let after = later.filter(|(_, other)| other.iter().any(depends));
         let after: Vec<String> = after.map(|(other, _)| format!("x{other}")).collect();
         let undone: Vec<String> = group.iter().map(|unit| format!("u{unit}")).collect();
-        let reads: Vec<(usize, String)> =
-            group.iter().zip(&undone).map(|(unit, name)| (*unit, name.clone())).collect();
+        let reads: Vec<(usize, String)> = group.iter().zip(&undone).map(|(unit, name)| (*unit, name.clone())).collect();
         let body = body(UnitAction::any(random), &format!("x{number}"), &reads);
         write!(text, "  x{number}:\n{}{}{body}", list("undoes", &undone), list("after", &after))
             .expect("strings take everything");

@@ -87,8 +87,8 @@ impl SimServers {
         let reads = body.values().filter_map(|value| value.as_str().map(str::to_owned)).collect();
         let run = run_of(id.rsplit_once('-')?.0)?;
         // Whoever makes a new thing with each attempt has to say so in the end.
-        let forgets = part.effect != UnitEffect::PerAttempt
-            && self.executor.faults.should_inject(FaultKind::CallbackForgotten);
+        let forgets =
+            part.effect != UnitEffect::PerAttempt && self.executor.faults.should_inject(FaultKind::CallbackForgotten);
         let tells = way == UnitAction::Later && !forgets;
         let running = self.executor.begin(&part, run, attempt, AttemptReceiver::Server, tells, reads);
         let number = running.number();
@@ -129,10 +129,8 @@ impl SimServers {
         let id = header(request, WEBHOOK_ID);
         let way = UnitAction::of_url(&request.url);
         let number = self.number(request)?;
-        let again = || HttpResponse {
-            headers: vec![("retry-after".to_owned(), "2".to_owned())],
-            ..response(202, &"".into())
-        };
+        let again =
+            || HttpResponse { headers: vec![("retry-after".to_owned(), "2".to_owned())], ..response(202, &"".into()) };
         let timeout = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
         let response = match (way, self.stand(&id)) {
             (_, Some(ServerAttempt::Ended(ended, _))) => answer(&ended),
@@ -169,8 +167,7 @@ impl HttpCall for SimServers {
         }
         let _posted = PendingPost::new(&self.executor.ledger, header(&request, WEBHOOK_ID));
         if faults.should_inject(FaultKind::GatewayGivesUp) {
-            let status =
-                GATEWAY[faults.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
+            let status = GATEWAY[faults.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
             let number = self.number(&request)?;
             self.executor.ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
             self.give_up(number);
@@ -248,10 +245,9 @@ impl HttpCall for SimPlatform {
                 self.ledger.trace(|| format!("told {told:?}"));
                 self.ledger.state().notifications.push(told);
             }
-            None => self.ledger.report_violation(format!(
-                "the platform cannot read {}",
-                String::from_utf8_lossy(&request.body)
-            )),
+            None => self
+                .ledger
+                .report_violation(format!("the platform cannot read {}", String::from_utf8_lossy(&request.body))),
         }
         if self.faults.should_inject(FaultKind::DeathAfterCall) {
             self.runtime.die().await;

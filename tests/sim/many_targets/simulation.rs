@@ -11,8 +11,7 @@ use ebb_store::{DueItem, PluginItem, TargetHead};
 
 use super::super::functions::FunctionFaults;
 use super::super::{
-    ExcludedFaults, FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable,
-    settings,
+    ExcludedFaults, FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings,
 };
 use super::executor::SimExecutor;
 use super::ledger::{SimLedger, TimeBounds};
@@ -111,8 +110,7 @@ pub fn simulate(seed: u64, excluded: &ExcludedFaults, trace: TraceMode) -> SimRe
     let random = SimRandom::new(seed ^ 0x5eed);
     let designs: Vec<TargetScenario> =
         (0..1 + random.below(2)).map(|_| TargetScenario::random(random.bits())).collect();
-    let mut simulation =
-        Simulation::new(designs, FaultInjector::new(seed, excluded), seed, SimPace::Random, trace);
+    let mut simulation = Simulation::new(designs, FaultInjector::new(seed, excluded), seed, SimPace::Random, trace);
     simulation.populate(&random, seed);
     simulation.populate_silence(&random, seed);
     simulation.run(&random);
@@ -121,17 +119,11 @@ pub fn simulate(seed: u64, excluded: &ExcludedFaults, trace: TraceMode) -> SimRe
 
 /// Lets one target of a design live from its creation to its end, with these faults. Its units take their time one
 /// after the other.
-pub fn simulate_target(
-    design: &TargetScenario,
-    name: &str,
-    faults: FaultInjector,
-    trace: TraceMode,
-) -> SimReport {
+pub fn simulate_target(design: &TargetScenario, name: &str, faults: FaultInjector, trace: TraceMode) -> SimReport {
     let mut simulation = Simulation::new(vec![design.clone()], faults, 1, SimPace::Steady, trace);
     let (document, changed) = (design.document.replace("NAME", name), String::new());
     simulation.register_units(name, "uid-1", &document, 1);
-    let instance =
-        SimInstance { name: name.to_owned(), uid: "uid-1".to_owned(), document, changed, expires: false };
+    let instance = SimInstance { name: name.to_owned(), uid: "uid-1".to_owned(), document, changed, expires: false };
     simulation.instances.push(instance.clone());
     simulation.table.inject_faults(Arc::clone(&simulation.faults));
     simulation.sweep();
@@ -157,24 +149,15 @@ fn phase(table: &SimTable) -> Option<TargetPhase> {
 }
 
 impl Simulation {
-    fn new(
-        scenarios: Vec<TargetScenario>,
-        faults: FaultInjector,
-        seed: u64,
-        pace: SimPace,
-        trace: TraceMode,
-    ) -> Self {
+    fn new(scenarios: Vec<TargetScenario>, faults: FaultInjector, seed: u64, pace: SimPace, trace: TraceMode) -> Self {
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
         if trace == TraceMode::Off {
             table.stop_recording();
         }
-        let bounds = TimeBounds {
-            max_in_flight: MAX_IN_FLIGHT_MS,
-            sending: settings(MAX_IN_FLIGHT_MS).response_window().0,
-        };
-        let ledger =
-            Arc::new(SimLedger::new(runtime.clone(), Arc::clone(&table), bounds, trace == TraceMode::Kept));
+        let bounds =
+            TimeBounds { max_in_flight: MAX_IN_FLIGHT_MS, sending: settings(MAX_IN_FLIGHT_MS).response_window().0 };
+        let ledger = Arc::new(SimLedger::new(runtime.clone(), Arc::clone(&table), bounds, trace == TraceMode::Kept));
         let functions = Arc::new(SimFunctions::new(runtime.clone(), Arc::clone(&table)));
         let faults = Arc::new(faults);
         let executor = Arc::new(SimExecutor {
@@ -279,13 +262,7 @@ impl Simulation {
             );
             let uid = format!("{name}-0");
             self.register_units(&name, &uid, &document, seed);
-            self.instances.push(SimInstance {
-                name,
-                uid,
-                changed: document.clone(),
-                document,
-                expires: false,
-            });
+            self.instances.push(SimInstance { name, uid, changed: document.clone(), document, expires: false });
         }
     }
 
@@ -302,9 +279,7 @@ impl Simulation {
                     state.units.insert(part.key.clone(), part);
                 }
             }
-            Err(wrong) => {
-                self.ledger.report_violation(format!("the document of {uid} is not taken: {wrong}"))
-            }
+            Err(wrong) => self.ledger.report_violation(format!("the document of {uid} is not taken: {wrong}")),
         }
     }
 
@@ -350,8 +325,7 @@ impl Simulation {
         let names = self.instances.iter().map(|instance| instance.name.clone());
         let names: BTreeSet<String> = names.filter(|name| !name.starts_with(BYSTANDER)).collect();
         for name in &names {
-            let instances =
-                self.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
+            let instances = self.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
             self.runtime.spawn(sender.clone().run(instances, SimRandom::new(random.bits())));
         }
         if random.below(2) == 0 {
@@ -363,13 +337,8 @@ impl Simulation {
     }
 
     /// Lets time pass until `is_over`; an operator sees to what is stuck.
-    fn run_until(
-        &self,
-        random: &SimRandom,
-        is_over: impl Fn(&SimTable, &SimLedger) -> bool + Send + 'static,
-    ) {
-        let (runtime, ledger, table) =
-            (self.runtime.clone(), Arc::clone(&self.ledger), Arc::clone(&self.table));
+    fn run_until(&self, random: &SimRandom, is_over: impl Fn(&SimTable, &SimLedger) -> bool + Send + 'static) {
+        let (runtime, ledger, table) = (self.runtime.clone(), Arc::clone(&self.ledger), Arc::clone(&self.table));
         let (sender, random, pace) =
             (PlatformSender(Arc::clone(&self.executor)), SimRandom::new(random.bits()), self.pace);
         let overdue = Arc::<AtomicU64>::default();
@@ -456,9 +425,7 @@ impl Simulation {
                     })
                     .collect();
                 for ((since, due), _) in passed_over.iter().filter(|(_, sweeps)| **sweeps == SWEEPS) {
-                    ledger.report_violation(format!(
-                        "{SWEEPS} sweeps have passed over {due:?}, due since {since:?}"
-                    ));
+                    ledger.report_violation(format!("{SWEEPS} sweeps have passed over {due:?}, due since {since:?}"));
                 }
             }
         });
@@ -511,9 +478,6 @@ fn is_quiet(ledger: &SimLedger, table: &SimTable) -> bool {
 
 fn is_quiet_without(ledger: &SimLedger, table: &SimTable, without: Option<&str>) -> bool {
     // What an open run holds back is told when it is closed.
-    let told =
-        |target: &TargetHead| target.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
-    table.state().targets.values().all(told)
-        && table.is_at_rest_without(without)
-        && ledger.state().active == 0
+    let told = |target: &TargetHead| target.notification.as_ref().is_none_or(|tell| tell.delivered_by.is_some());
+    table.state().targets.values().all(told) && table.is_at_rest_without(without) && ledger.state().active == 0
 }

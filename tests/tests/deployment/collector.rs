@@ -140,10 +140,6 @@ fn program() -> PathBuf {
     let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let built = Command::new(cargo).args(["xtask", "build", "collector"]).current_dir(root).output().unwrap();
-    assert!(
-        built.status.success(),
-        "`cargo xtask build collector`: {}",
-        String::from_utf8_lossy(&built.stderr)
-    );
+    assert!(built.status.success(), "`cargo xtask build collector`: {}", String::from_utf8_lossy(&built.stderr));
     PathBuf::from(String::from_utf8(built.stdout).unwrap().trim())
 }

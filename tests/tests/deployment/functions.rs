@@ -97,8 +97,7 @@ impl SharedParts {
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
         let (clusters, queue) = (self.clusters.clone(), store.clone());
-        let relay =
-            ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
+        let relay = ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
         let env = Env {
             store: store.clone(),
             clock: clock.clone(),

@@ -15,9 +15,7 @@ use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
 use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
-use ebb_protocol::relay::{
-    Batch, BatchResponse, CallbackEndpoint, RelayRequest, RelayResponse, TaskId, TaskState,
-};
+use ebb_protocol::relay::{Batch, BatchResponse, CallbackEndpoint, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_protocol::seal;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys};
 use serde_json::{Value, json};
@@ -31,8 +29,7 @@ pub(crate) fn long() -> String {
 
 /// One for all: making one reads certificates.
 pub(crate) fn http() -> reqwest::Client {
-    static CLIENT: LazyLock<reqwest::Client> =
-        LazyLock::new(|| reqwest::Client::builder().no_proxy().build().unwrap());
+    static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| reqwest::Client::builder().no_proxy().build().unwrap());
     CLIENT.clone()
 }
 
@@ -128,26 +125,21 @@ pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
         let answer = request.body(body).send().await.unwrap();
         let status = answer.status();
         let bytes: Bytes = answer.bytes().await.unwrap();
-        let post: PollResponse =
-            serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
+        let post: PollResponse = serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{status} {bytes:?}"));
         answers = post.batches.iter().map(|batch| reply(batch, &over, &seen)).collect();
     }
 }
 
 fn reply(sealed: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply {
     let ciphertext = STANDARD.decode(&sealed.ciphertext).unwrap();
-    let batch = seal::open(
-        &WebhookKeys::from(secret()),
-        &SealedBatch::associated_data(CLUSTER, &sealed.id),
-        &ciphertext,
-    )
-    .unwrap();
+    let batch =
+        seal::open(&WebhookKeys::from(secret()), &SealedBatch::associated_data(CLUSTER, &sealed.id), &ciphertext)
+            .unwrap();
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
     let answers = batch.requests.into_iter().map(|request| match request {
         RelayRequest::Ensure(work) => {
             let documents = &work.body.secrets;
-            let env: Vec<(String, String)> =
-                serde_json::from_value(documents[0].document["env"].clone()).unwrap();
+            let env: Vec<(String, String)> = serde_json::from_value(documents[0].document["env"].clone()).unwrap();
             let of = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
             seen.add(of("EBB_UNIT").unwrap(), of("TRACEPARENT").unwrap_or_default());
             let result = json!({"status": "succeeded", "outputs": {"name": long()}, "log": "done"});
@@ -163,12 +155,8 @@ fn reply(sealed: &SealedBatch, over: &TaskId, seen: &SeenTraces) -> QueuedReply 
         RelayRequest::Get(_) => RelayResponse::State(TaskState::running(long())),
         RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::running("")),
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
-        RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => {
-            RelayResponse::Done
-        }
-        RelayRequest::About => {
-            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 })
-        }
+        RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,
+        RelayRequest::About => RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
         RelayRequest::List { .. } => RelayResponse::Listing(listing(over)),
     });
     let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: answers.collect() };

@@ -11,59 +11,24 @@ use crate::template::{allowed, statements, template};
 
 /// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
 const WAIVED: [(&str, &str, &str, &str); 20] = [
-    (
-        "",
-        "secretsmanager:GetSecretValue",
-        "SecretArn",
-        "the secret is read before there are clients that record",
-    ),
+    ("", "secretsmanager:GetSecretValue", "SecretArn", "the secret is read before there are clients that record"),
     ("", "logs:CreateLogStream", "LOG", "Lambda writes what a function prints"),
     ("", "logs:PutLogEvents", "LOG", "Lambda writes what a function prints"),
     ("Sweep", "sqs:ReceiveMessage", "WakeupQueue", "Lambda takes messages from the queue for it"),
     ("Sweep", "sqs:DeleteMessage", "WakeupQueue", "Lambda takes messages from the queue for it"),
     ("Sweep", "sqs:GetQueueAttributes", "WakeupQueue", "Lambda takes messages from the queue for it"),
-    (
-        "Sweep",
-        "sqs:SendMessage",
-        "ScheduleDeadLetterQueue",
-        "Lambda leaves word of what it could not deal with",
-    ),
+    ("Sweep", "sqs:SendMessage", "ScheduleDeadLetterQueue", "Lambda leaves word of what it could not deal with"),
     ("Api", "s3:ListBucket", "Bucket", "without it a log that is not there would be said to be forbidden"),
     ("Api", "s3:PutObject", "Bucket logs/*", "a script that it cancels may have ended, with a log"),
     ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
     ("Api", "dynamodb:PutItem", "Table r#*", "what it overrides may let a run begin"),
-    (
-        "Complete",
-        "s3:GetObject",
-        "Bucket outputs/*",
-        "it renders what waited for long outputs, if no other does",
-    ),
-    (
-        "Receive",
-        "s3:DeleteObject",
-        "Bucket plans/*",
-        "another event may take the name before a life with a large plan",
-    ),
+    ("Complete", "s3:GetObject", "Bucket outputs/*", "it renders what waited for long outputs, if no other does"),
+    ("Receive", "s3:DeleteObject", "Bucket plans/*", "another event may take the name before a life with a large plan"),
     ("Sweep", "dynamodb:GetItem", "Table retention#*", "an expiry that cannot be read is postponed"),
     ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of a life that it removes may be another's"),
-    (
-        "Complete",
-        "dynamodb:PutItem",
-        "Table retention#*",
-        "another life may wait for the name of a life that it ends",
-    ),
-    (
-        "Api",
-        "dynamodb:PutItem",
-        "Table retention#*",
-        "another life may wait for the name of a life that it ends",
-    ),
-    (
-        "Complete",
-        "dynamodb:PutItem",
-        "Table x#*",
-        "another life may wait for the name of a life that it ends",
-    ),
+    ("Complete", "dynamodb:PutItem", "Table retention#*", "another life may wait for the name of a life that it ends"),
+    ("Api", "dynamodb:PutItem", "Table retention#*", "another life may wait for the name of a life that it ends"),
+    ("Complete", "dynamodb:PutItem", "Table x#*", "another life may wait for the name of a life that it ends"),
     ("Api", "dynamodb:PutItem", "Table x#*", "another life may wait for the name of a life that it ends"),
     ("Sweep", "s3:PutObject", "Bucket logs/*", "it may be the one that learns how a script ended"),
 ];
@@ -74,9 +39,8 @@ fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTree
     for function in FUNCTIONS {
         let allowed = allowed(template, function);
         let waived = WAIVED.iter().filter(|(of, ..)| of.is_empty() || *of == function);
-        let waived = waived.map(|(_, action, place, _)| {
-            ((*action).to_owned(), place.replace("LOG", &format!("{function}Log")))
-        });
+        let waived =
+            waived.map(|(_, action, place, _)| ((*action).to_owned(), place.replace("LOG", &format!("{function}Log"))));
         let waived: PolicyRights = waived.collect();
         let mut tell = |what: &str, rights: &mut dyn Iterator<Item = &(String, String)>| {
             told.extend(rights.map(|(action, place)| format!("{function} {what}: {action} {place}")));
@@ -86,9 +50,7 @@ fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTree
         tell("has a waiver for what it may not do", &mut { in_vain });
         tell(
             "may do and never does",
-            &mut allowed
-                .iter()
-                .filter(|right| !needed[function].contains(*right) && !waived.contains(*right)),
+            &mut allowed.iter().filter(|right| !needed[function].contains(*right) && !waived.contains(*right)),
         );
     }
     told

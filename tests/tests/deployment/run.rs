@@ -36,9 +36,7 @@ impl LifecycleRun {
     async fn api(&self, path: &str, body: Option<Value>) -> (u16, Value) {
         let url = format!("{}{path}", self.functions.urls["Api"]);
         let request = match body {
-            Some(body) => {
-                self.http.post(url).header("content-type", "application/json").body(body.to_string())
-            }
+            Some(body) => self.http.post(url).header("content-type", "application/json").body(body.to_string()),
             None => self.http.get(url),
         };
         let answer = request.bearer_auth(TOKEN).send().await.unwrap();
@@ -128,9 +126,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     let description = "x".repeat(110 << 10);
     life.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
     life.publish("whole@2.0.0", &whole).await;
-    for (name, rest) in
-        [("stuck", STUCK), ("bad", BAD), ("late-bad", LATE_BAD), ("again", AGAIN), ("script", SCRIPT)]
-    {
+    for (name, rest) in [("stuck", STUCK), ("bad", BAD), ("late-bad", LATE_BAD), ("again", AGAIN), ("script", SCRIPT)] {
         life.publish(&format!("{name}@1.0.0"), rest).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
@@ -169,8 +165,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(life.api(&path("completed", "why"), None).await.0, 200);
     life.order(&path("completed", "retry"), json!({}), 202).await;
     life.phase("completed", "1", "stuck").await;
-    life.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202)
-        .await;
+    life.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
     life.phase("completed", "1", "gone").await;
     // After a force delete the next instance of the name begins.
     assert_eq!(life.create("deleted", "2", "stuck", "").await, 202);

@@ -52,10 +52,7 @@ pub(crate) fn allowed(template: &Value, function: &str) -> PolicyRights {
         .flat_map(|policy| policy["PolicyDocument"]["Statement"].as_array().unwrap())
     {
         let keys: Vec<&str> = statement.as_object().unwrap().keys().map(String::as_str).collect();
-        assert!(
-            keys.iter().all(|key| ["Effect", "Action", "Resource", "Condition"].contains(key)),
-            "{keys:?}"
-        );
+        assert!(keys.iter().all(|key| ["Effect", "Action", "Resource", "Condition"].contains(key)), "{keys:?}");
         assert_eq!(statement["Effect"], "Allow");
         for action in texts(&statement["Action"]) {
             for place in places(statement) {
@@ -110,8 +107,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 async fn the_table_is_that_of_the_store() {
     let client = EmbeddedTable::memory().unwrap();
     ebb_store::table::create(&client, "table").await.unwrap();
-    let made: TableDescription =
-        client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
+    let made: TableDescription = client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
     let template = template();
     let table = properties(&template, "Table");
     assert_eq!(table["KeySchema"], keys(made.key_schema()));
@@ -122,9 +118,7 @@ async fn the_table_is_that_of_the_store() {
         .collect();
     let declared = table["AttributeDefinitions"].as_array().unwrap().iter();
     let declared: BTreeMap<&str, &str> = declared
-        .map(|attribute| {
-            (attribute["AttributeName"].as_str().unwrap(), attribute["AttributeType"].as_str().unwrap())
-        })
+        .map(|attribute| (attribute["AttributeName"].as_str().unwrap(), attribute["AttributeType"].as_str().unwrap()))
         .collect();
     assert_eq!(declared, attributes);
     let indexes: BTreeSet<String> = made
@@ -134,15 +128,12 @@ async fn the_table_is_that_of_the_store() {
             let projection = index.projection.as_ref().unwrap().projection_type.as_ref().unwrap().as_str();
             let projection = json!({"ProjectionType": projection});
             let name = index.index_name.as_ref().unwrap();
-            json!({"IndexName": name, "KeySchema": keys(index.key_schema()), "Projection": projection})
-                .to_string()
+            json!({"IndexName": name, "KeySchema": keys(index.key_schema()), "Projection": projection}).to_string()
         })
         .collect();
     let mut declared = table["GlobalSecondaryIndexes"].as_array().unwrap().clone();
-    let limits: Vec<_> = declared
-        .iter_mut()
-        .map(|index| index.as_object_mut().unwrap().remove("OnDemandThroughput"))
-        .collect();
+    let limits: Vec<_> =
+        declared.iter_mut().map(|index| index.as_object_mut().unwrap().remove("OnDemandThroughput")).collect();
     assert_eq!(declared.iter().map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
     // A loop is bounded by more than the bill.
     let bounded = json!({"MaxReadRequestUnits": "MaxReadUnits", "MaxWriteRequestUnits": "MaxWriteUnits"});
@@ -159,8 +150,7 @@ fn what_is_shown_is_told() {
     let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::METRIC_NAMES));
     let resources = template["Resources"].as_object().unwrap().values();
-    let of_ours =
-        resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
+    let of_ours = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
     let alarms: BTreeSet<&str> = of_ours.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
     assert_eq!(alarms, BTreeSet::from(["SweepLag", "Stuck"]));
     let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
@@ -218,10 +208,7 @@ fn table_and_bucket_outlive_the_stack() {
     let kept = resources.filter(|(_, resource)| {
         ["DeletionPolicy", "UpdateReplacePolicy"].iter().all(|policy| resource[policy] == "Retain")
     });
-    assert_eq!(
-        kept.map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(),
-        BTreeSet::from(["Bucket", "Table"])
-    );
+    assert_eq!(kept.map(|(name, _)| name.as_str()).collect::<BTreeSet<_>>(), BTreeSet::from(["Bucket", "Table"]));
 }
 
 #[test]

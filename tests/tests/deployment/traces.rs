@@ -28,8 +28,7 @@ postStop:
 const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
 
 fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
-    let found: Vec<&Span> =
-        spans.iter().filter(|span| span.name() == name && span.trace() == trace).collect();
+    let found: Vec<&Span> = spans.iter().filter(|span| span.name() == name && span.trace() == trace).collect();
     let [span] = found[..] else { panic!("{name} in {trace}: {found:#?}\nof {spans:#?}") };
     span
 }
@@ -65,8 +64,7 @@ async fn one_trace_for_each_run() {
         let told = received.remove(unit).unwrap_or_else(|| panic!("{unit} was told nothing"));
         assert_eq!(told, format!("00-{trace}-{}-01", tried.id()), "{unit}");
         assert_eq!(tried.parent(), run.id(), "{unit}");
-        let dispatches: Vec<&Span> =
-            spans.iter().filter(|span| span.name() == format!("dispatch r/{unit}")).collect();
+        let dispatches: Vec<&Span> = spans.iter().filter(|span| span.name() == format!("dispatch r/{unit}")).collect();
         let fit = |span: &&Span| span.trace() == trace && span.parent() == tried.id() && span.kind() == 3;
         assert!(!dispatches.is_empty() && dispatches.iter().all(fit), "{unit}: {dispatches:#?}");
         let completions = spans.iter().filter(|span| span.name() == "complete");
@@ -101,23 +99,15 @@ fn figures(text: &str) {
     let sum = |name: &str| lines.iter().filter_map(|line| line[name].as_u64()).sum::<u64>();
     assert_eq!((sum("Completed"), sum("Retried"), sum("Failed"), sum("Stuck")), (4, 1, 0, 0), "{text}");
     assert!(sum("Dispatched") >= 5, "{text}");
-    for (function, name) in [
-        ("receive", "FirstDispatch"),
-        ("complete", "NextDispatch"),
-        ("sweep", "SweepLag"),
-        ("complete", "AttemptTime"),
-    ] {
+    for (function, name) in
+        [("receive", "FirstDispatch"), ("complete", "NextDispatch"), ("sweep", "SweepLag"), ("complete", "AttemptTime")]
+    {
         let said = |line: &&Value| line["function"] == function && !line[name].is_null();
         let line = lines.iter().find(said).unwrap_or_else(|| panic!("{name} of {function}: {text}"));
         assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Ebb/test");
-        assert_eq!(
-            line["requestId"].is_null(),
-            !line["run"].is_null() && line["Retried"].is_null(),
-            "{line}"
-        );
+        assert_eq!(line["requestId"].is_null(), !line["run"].is_null() && line["Retried"].is_null(), "{line}");
     }
-    let named =
-        lines.iter().flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap());
+    let named = lines.iter().flat_map(|line| line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap());
     for metric in named {
         assert!(METRIC_NAMES.contains(&metric["Name"].as_str().unwrap()), "{metric}");
     }

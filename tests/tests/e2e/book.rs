@@ -79,9 +79,7 @@ fn output_matches(patterns: &[String], lines: &[&str]) -> bool {
         (Some((pattern, rest)), _) if pattern == "..." => {
             (0..=lines.len()).any(|skipped| output_matches(rest, &lines[skipped..]))
         }
-        (Some((pattern, rest)), Some((line, lines))) => {
-            line_matches(pattern, line) && output_matches(rest, lines)
-        }
+        (Some((pattern, rest)), Some((line, lines))) => line_matches(pattern, line) && output_matches(rest, lines),
         _ => false,
     }
 }
@@ -221,5 +219,4 @@ preStart:
     outputs: {name: {file: /tmp/name}}
 outputs: {name: "${units.create.outputs.name}"}
 "##;
-const SANDBOX: &str =
-    "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
+const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";

@@ -31,9 +31,8 @@ impl PodmanEngine {
              [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n\
              lock_type = \"file\"\ntmp_dir = \"{path}/tmp\"\n"
         );
-        let storage = format!(
-            "[storage]\ndriver = \"vfs\"\ngraphroot = \"{path}/root\"\nrunroot = \"{path}/runroot\"\n"
-        );
+        let storage =
+            format!("[storage]\ndriver = \"vfs\"\ngraphroot = \"{path}/root\"\nrunroot = \"{path}/runroot\"\n");
         let [(_, containers_conf), (_, storage_conf)] = engine.variables();
         fs::write(containers_conf, conf).unwrap();
         fs::write(storage_conf, storage).unwrap();
@@ -62,9 +61,8 @@ impl PodmanEngine {
     /// What a command of Podman's prints.
     fn said(&self, arguments: &[&str]) -> String {
         let said = self.podman(arguments);
-        let said = said.expect(
-            "podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does",
-        );
+        let said =
+            said.expect("podman starts: install it (Debian: podman and runc), as `cargo xtask verify scripts` does");
         assert!(said.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
         String::from_utf8(said.stdout).unwrap()
     }

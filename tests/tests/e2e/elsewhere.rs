@@ -10,14 +10,8 @@ impl Workdir {
     /// One whose units run in this namespace of a cluster, by a relay of its own.
     pub(crate) async fn in_cluster(cluster: &TestCluster, units: &str) -> Self {
         let kubeconfig = cluster.kubeconfig.to_str().unwrap();
-        let there = [
-            "--kubeconfig",
-            kubeconfig,
-            "--advertise-address",
-            &cluster.host,
-            "--entrypoint-image",
-            ENTRYPOINT,
-        ];
+        let there =
+            ["--kubeconfig", kubeconfig, "--advertise-address", &cluster.host, "--entrypoint-image", ENTRYPOINT];
         // `ebb` finds it beside itself.
         program::relay();
         // In this order everywhere.

@@ -46,13 +46,10 @@ postStop:
         echo taken away
 "#
     );
-    let sandbox = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: {name}@1.0.0}}}}\n"
-    );
-    let (plugin, sandbox) = (
-        place.write(&format!("{name}-plugin.yaml"), &plugin),
-        place.write(&format!("{name}.yaml"), &sandbox),
-    );
+    let sandbox =
+        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: {name}@1.0.0}}}}\n");
+    let (plugin, sandbox) =
+        (place.write(&format!("{name}-plugin.yaml"), &plugin), place.write(&format!("{name}.yaml"), &sandbox));
     place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
     place.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
 }
@@ -144,8 +141,7 @@ async fn a_cluster_that_is_away() {
     };
     let silent = "cluster default gives no answer since 20";
     says(&["sandbox", "get", "away"], &[silent, "waiting units: it/unmake", "ebb why away"]).await;
-    says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb sandbox delete away --force"])
-        .await;
+    says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb sandbox delete away --force"]).await;
     says(&["cluster", "list"], &["degraded since 20"]).await;
     xtask(&["cluster", "start", "kube-apiserver"]);
     reaches(&place, "away", TargetState::Stuck).await;

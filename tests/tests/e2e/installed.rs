@@ -32,12 +32,8 @@ impl InstalledRelay {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
             cluster.run("kubectl", &["create", "--filename=-"], &namespace.to_string()).unwrap();
         }
-        let installed = Self {
-            cluster,
-            units,
-            own,
-            secret: WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).unwrap(),
-        };
+        let installed =
+            Self { cluster, units, own, secret: WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).unwrap() };
         let mut values = json!({
             "image": RELAY, "unitNamespace": installed.units, "callbackHosts": [cluster.host], "heartbeatSeconds": 1,
             "signing": {"secret": **installed.secret.reveal()},
@@ -45,8 +41,7 @@ impl InstalledRelay {
         values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (own, timeout) = (installed.own.clone(), "--timeout=110s");
         tokio::task::spawn_blocking(move || {
-            let install =
-                ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", timeout, "--namespace", &own];
+            let install = ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", timeout, "--namespace", &own];
             cluster.run("helm", &install, &values.to_string()).unwrap();
         })
         .await
@@ -60,8 +55,7 @@ impl InstalledRelay {
 
     /// What the control plane has to know of it, and the network that it is in.
     pub(crate) fn clusters(&self) -> (Value, String) {
-        let address =
-            self.asked(&["get", "service", "ebb-relay", "-n", &self.own, "-o=jsonpath={.spec.clusterIP}"]);
+        let address = self.asked(&["get", "service", "ebb-relay", "-n", &self.own, "-o=jsonpath={.spec.clusterIP}"]);
         let uid = self.asked(&["get", "namespace", "kube-system", "-o=jsonpath={.metadata.uid}"]);
         let clusters = json!({"default": {
             "url": format!("http://{address}:8080"), "secret": **self.secret.reveal(), "uid": uid,
@@ -73,8 +67,7 @@ impl InstalledRelay {
     /// Waits until the cluster has nothing of units, and the relay holds nothing any more.
     pub(crate) async fn nothing_left(&self) {
         until("nothing to be left", async || {
-            let left =
-                [of_units(self.cluster, &self.units)?, open_records(self.cluster, &self.own)?].concat();
+            let left = [of_units(self.cluster, &self.units)?, open_records(self.cluster, &self.own)?].concat();
             left.is_empty().then_some(())
         })
         .await;

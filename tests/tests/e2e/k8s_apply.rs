@@ -213,10 +213,8 @@ spec:
         apply(&place, &document, name, &["--wait=false"]).await.done();
     }
     for (name, _, said) in cases {
-        until("what is not taken", async || {
-            (place.get(name).await.info.phase == TargetState::Failed).then_some(())
-        })
-        .await;
+        until("what is not taken", async || (place.get(name).await.info.phase == TargetState::Failed).then_some(()))
+            .await;
         for command in [&["sandbox", "get", name][..], &["why", name]] {
             let told = place.ebb(command).await.done().stdout;
             assert!(told.contains("objects/provision") && told.contains(said), "{told}");

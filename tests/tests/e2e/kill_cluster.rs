@@ -214,8 +214,7 @@ async fn any_part_at_any_moment() {
     }
     report(&hits);
     assert_eq!(hits.len(), kills);
-    let stages =
-        |of: &mut dyn Iterator<Item = &KillHit>| of.map(|hit| (hit.step, hit.ended)).collect::<BTreeSet<_>>();
+    let stages = |of: &mut dyn Iterator<Item = &KillHit>| of.map(|hit| (hit.step, hit.ended)).collect::<BTreeSet<_>>();
     for victim in KillTarget::ALL.into_iter().take(kills) {
         let different = stages(&mut hits.iter().filter(|hit| hit.victim == victim)).len();
         let kills = kills / KillTarget::ALL.len();

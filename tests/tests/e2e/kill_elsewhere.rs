@@ -18,8 +18,7 @@ async fn postgres_at_twenty_moments() {
 async fn all_examples_with_amazons_table() {
     let (kills, seed, begun) = (given("EBB_KILLS", KILLS), seed(), Instant::now());
     let amazon = DynamoDbLocal::start().unwrap();
-    let examples =
-        [ExampleKind::S3, ExampleKind::postgres().await, ExampleKind::Webhooks, ExampleKind::Wired];
+    let examples = [ExampleKind::S3, ExampleKind::postgres().await, ExampleKind::Webhooks, ExampleKind::Wired];
     let shares = examples.len() as u32;
     let examples = examples.into_iter().zip(0..).map(|(example, n)| {
         let story = KillScenario { example, dynamodb: Some(amazon.endpoint()) };

@@ -31,10 +31,7 @@ async fn a_controller_makes_and_takes_away() {
 
     place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
     // What kro made of it went before it was gone.
-    assert_eq!(
-        list(cluster, &relay.units, "greetings.kro.run,deployments,services,configmaps").unwrap().len(),
-        1
-    );
+    assert_eq!(list(cluster, &relay.units, "greetings.kro.run,deployments,services,configmaps").unwrap().len(), 1);
     relay.nothing_left().await;
     dev.stop().await;
     relay.remove();

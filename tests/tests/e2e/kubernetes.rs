@@ -50,8 +50,7 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
 
     let secrets = list(cluster, UNITS, "secrets").unwrap();
     let of_life = secrets.iter().filter(|secret| !before.contains(&name(secret)));
-    let password =
-        of_life.flat_map(|secret| secret["data"].as_object()).flat_map(|data| data.values()).next();
+    let password = of_life.flat_map(|secret| secret["data"].as_object()).flat_map(|data| data.values()).next();
     let password = password.and_then(Value::as_str).expect("the password is there");
     let password = STANDARD.decode(password).unwrap();
     assert_eq!(password.len(), 32);
@@ -84,9 +83,10 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     .await;
     let kept = list(cluster, RECORDS, "secrets").unwrap();
     let kept = kept.iter().filter_map(|record| record["data"].as_object());
-    let result = kept.flat_map(|data| data.values()).filter_map(Value::as_str).find(|text| {
-        STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password))
-    });
+    let result = kept
+        .flat_map(|data| data.values())
+        .filter_map(Value::as_str)
+        .find(|text| STANDARD.decode(text).is_ok_and(|text| text.windows(password.len()).any(|part| part == password)));
     assert_eq!(result, None);
     let relay = dev.relay().expect("it runs again");
     dev.stop().await;
@@ -97,8 +97,7 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
 #[tokio::test]
 async fn a_cluster_that_cannot_be_asked() {
     let place = Workdir::new();
-    let dev =
-        "dev --port 0 --s3-port 0 --kubeconfig missing --advertise-address 127.0.0.1 --advertise-port 7882";
+    let dev = "dev --port 0 --s3-port 0 --kubeconfig missing --advertise-address 127.0.0.1 --advertise-port 7882";
     let more = ["--entrypoint-image", ENTRYPOINT, "--relay", program::relay().to_str().unwrap()];
     let ran = place.ebb(&dev.split(' ').chain(more).collect::<Vec<_>>()).await;
     let why = "  caused by: the relay of the cluster does not start: failed to read kubeconfig from '\"missing\"': No such file";

@@ -67,8 +67,7 @@ async fn lines_are_told_once_while_they_are_said() {
     // The other one ends with the run. What was said too fast is not there, and that is said.
     let all = all.end().await.done();
     assert!(all.stdout.contains(&numbers(1, 40_000)), "{}", all.stdout);
-    let (_, shouted) =
-        all.stdout.split_once("==> preStart r/shout attempt 1 <==\n").expect("it follows both");
+    let (_, shouted) = all.stdout.split_once("==> preStart r/shout attempt 1 <==\n").expect("it follows both");
     let kept = place.ebb(&["logs", "talker", "--unit", "shout"]).await.done();
     assert_eq!(kept.stdout, format!("{}\n", "\u{1b}".repeat(LOG_TAIL)));
     assert!(shouted.ends_with(&kept.stdout));

@@ -50,9 +50,7 @@ impl MixedSetup {
 
     /// That each thing was made, none of them twice, and that no try of a script ran twice.
     pub(crate) fn made(&self, seen: &TargetDetail) {
-        for (name, expected) in
-            [("tenant", "tenant-7"), ("search", "index-7.search.test:9200"), ("goods", "3")]
-        {
+        for (name, expected) in [("tenant", "tenant-7"), ("search", "index-7.search.test:9200"), ("goods", "3")] {
             assert_eq!(output(seen, "shop", name), expected);
         }
         let expected = [("/goods/tenant-7", 3), ("/indexes", 1), ("/openings", 1), ("/tenants", 1)];

@@ -78,8 +78,7 @@ impl E2ePlatform {
         let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
         let (content_type, body) = cloudevents::lifecycle(&id, "e2e", asked, now, &data);
         let secret = WebhookSecret::parse(&dev.secret).unwrap();
-        let mut request =
-            self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);
+        let mut request = self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);
         for (name, value) in sign::sign(&secret, &MessageId::parse(&id).unwrap(), now, &body) {
             request = request.header(name, value);
         }
@@ -94,14 +93,12 @@ impl E2ePlatform {
         let since = Instant::now();
         loop {
             let seen = self.look(dev).await?;
-            let is_reached =
-                |seen: &TargetDetail| seen.info.phase == phase && seen.pending_notification.is_none();
+            let is_reached = |seen: &TargetDetail| seen.info.phase == phase && seen.pending_notification.is_none();
             if seen.as_ref().is_some_and(is_reached) {
                 return Ok(());
             }
-            let is_stuck = seen
-                .as_ref()
-                .is_some_and(|seen| matches!(seen.info.phase, TargetState::Failed | TargetState::Stuck));
+            let is_stuck =
+                seen.as_ref().is_some_and(|seen| matches!(seen.info.phase, TargetState::Failed | TargetState::Stuck));
             let waited = since.elapsed();
             assert!(!is_stuck && waited < PATIENCE, "{phase:?} is awaited for {waited:?}: {seen:#?}");
             tokio::time::sleep(LOOK).await;

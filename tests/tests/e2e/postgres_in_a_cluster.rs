@@ -35,8 +35,7 @@ async fn in_a_cluster() {
     place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
     assert_eq!(server.databases(), [""; 0]);
     until("nothing to be left", async || {
-        (of_units(cluster, "signadot")? == before && open_records(cluster, "ebb-relay")?.is_empty())
-            .then_some(())
+        (of_units(cluster, "signadot")? == before && open_records(cluster, "ebb-relay")?.is_empty()).then_some(())
     })
     .await;
     dev.stop().await;

@@ -30,11 +30,8 @@ pub(crate) fn entrypoint() -> &'static Path {
     static ENTRYPOINT: OnceLock<PathBuf> = OnceLock::new();
     ENTRYPOINT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        let built = cargo
-            .args(["xtask", "build", "entrypoint"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .unwrap();
+        let built =
+            cargo.args(["xtask", "build", "entrypoint"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
         let said = String::from_utf8(built.stdout).unwrap();
         assert!(built.status.success(), "{said}{}", String::from_utf8_lossy(&built.stderr));
         PathBuf::from(said.split_once(": ").expect("the path comes first").0)

@@ -191,13 +191,9 @@ async fn take(
             tokio::spawn(call_back(inner, request));
             StatusCode::ACCEPTED.into_response()
         }
-        "POST /certificates" if before < NOT_YET => {
-            (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response()
-        }
+        "POST /certificates" if before < NOT_YET => (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response(),
         "POST /certificates" => axum::Json(json!({"id": "certificate-7"})).into_response(),
-        line if line.starts_with("POST /goods/") || line == "POST /openings" => {
-            StatusCode::OK.into_response()
-        }
+        line if line.starts_with("POST /goods/") || line == "POST /openings" => StatusCode::OK.into_response(),
         line if line.starts_with("DELETE ") => StatusCode::NO_CONTENT.into_response(),
         _ => StatusCode::NOT_FOUND.into_response(),
     }
@@ -207,8 +203,7 @@ async fn take(
 fn believe(inner: &ReceiverInner, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
     let keys: Value = serde_json::from_slice(&std::fs::read(&inner.keys).unwrap()).unwrap();
     let keys: WebhookKeys = keys["unitSecret"].as_str().unwrap().parse::<WebhookSecret>().unwrap().into();
-    let webhook =
-        Webhook::new(&keys.for_plugin(inner.plugin).reveal()[0]).map_err(|error| error.to_string())?;
+    let webhook = Webhook::new(&keys.for_plugin(inner.plugin).reveal()[0]).map_err(|error| error.to_string())?;
     webhook.verify(body, headers).map_err(|error| error.to_string())
 }
 

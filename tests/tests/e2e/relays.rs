@@ -10,9 +10,7 @@ use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TargetSt
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::relay::{
-    Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId,
-};
+use ebb_protocol::relay::{Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId};
 use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -108,8 +106,7 @@ impl E2eRelay {
         for name in [units.clone(), format!("{units}-relay")] {
             kubectl(cluster, &["create", "namespace", &name], "").unwrap();
         }
-        let (folder, secret) =
-            (tempfile::tempdir().unwrap(), WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()));
+        let (folder, secret) = (tempfile::tempdir().unwrap(), WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()));
         let policy = json!({
             "podSecurityLevel": "baseline", "namespaces": {units.as_str(): []}, "kinds": ["Job.batch", "ConfigMap"],
         });
@@ -203,8 +200,7 @@ async fn relays_that_are_killed_gone_and_others() {
     let (_served, cluster) = (served().await, cluster().await);
     let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
     let uid = kubectl(cluster, &uid, "").unwrap();
-    let (mut inside, mut asked) =
-        (E2eRelay::new(cluster, "inside").await, E2eRelay::new(cluster, "asked").await);
+    let (mut inside, mut asked) = (E2eRelay::new(cluster, "inside").await, E2eRelay::new(cluster, "asked").await);
     let at = |url: &str, uid: &str| {
         let mut entry = asked.entry(uid);
         entry["url"] = url.into();
@@ -231,8 +227,7 @@ async fn relays_that_are_killed_gone_and_others() {
 
     // Nobody answers for the cluster of this one, and it is taken away again.
     let lost = place.write("lost.yaml", &sandbox("lost", "gone"));
-    for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]]
-    {
+    for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]] {
         place.ebb(&[&["sandbox"], arguments].concat()).await.done();
     }
 
@@ -263,10 +258,7 @@ async fn relays_that_are_killed_gone_and_others() {
     for (name, expected) in [("inside", TransportKind::Pull), ("asked", TransportKind::Push)] {
         let ClusterInfo { error, transport, version, .. } = about(name);
         assert_eq!((error, *transport), (&None, expected));
-        assert_eq!(
-            (version.as_deref(), about(name).uid.as_deref()),
-            (Some(env!("CARGO_PKG_VERSION")), Some(&*uid))
-        );
+        assert_eq!((version.as_deref(), about(name).uid.as_deref()), (Some(env!("CARGO_PKG_VERSION")), Some(&*uid)));
         assert!(about(name).up_seconds.is_some() && about(name).tasks.is_some(), "{listed:?}");
     }
     assert!(about("gone").error.as_ref().unwrap().contains("does not answer"), "{listed:?}");
@@ -279,13 +271,9 @@ async fn relays_that_are_killed_gone_and_others() {
     assert_eq!(seen.info.phase, TargetState::Stopping);
     assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
     let told = place.ebb(&["why", "lost"]).await.done().stdout;
-    for part in [
-        &*silent,
-        "word/note, word/slow",
-        "ebb cluster list",
-        "EBB_CLUSTERS",
-        "ebb sandbox delete lost --force",
-    ] {
+    for part in
+        [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb sandbox delete lost --force"]
+    {
         assert!(told.contains(part), "{part}: {told}");
     }
     let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
@@ -314,8 +302,7 @@ async fn relays_that_are_killed_gone_and_others() {
         token: "t".to_owned(),
         installation: String::new(),
     };
-    let request =
-        EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, body };
+    let request = EnsureTask { v: 1, task: late.clone(), valid_for_ms: 60_000, timeout_ms: 60_000, callback, body };
     asked.ask(RelayRequest::Ensure(Box::new(request))).await;
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -340,11 +327,7 @@ async fn relays_that_are_killed_gone_and_others() {
     assert!(asked.there("configmaps").await.contains(&"left".to_owned()));
     let deleted = place.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await;
     let deleted: DeleteOrphansResponse = serde_json::from_str(&deleted.stdout).unwrap();
-    assert_eq!(
-        deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
-        ["left"],
-        "{deleted:?}"
-    );
+    assert_eq!(deleted.deleted.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["left"], "{deleted:?}");
     let there = asked.there("configmaps").await;
     assert!(there.len() == 2 && there.contains(&"forged".to_owned()), "the living one's stays: {there:?}");
 

@@ -13,11 +13,7 @@ async fn ask(url: &str) -> (u16, String) {
 
 fn all<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
-    xml.split(open.as_str())
-        .skip(1)
-        .filter_map(|rest| rest.split_once(close.as_str()))
-        .map(|(text, _)| text)
-        .collect()
+    xml.split(open.as_str()).skip(1).filter_map(|rest| rest.split_once(close.as_str())).map(|(text, _)| text).collect()
 }
 
 /// The names of all buckets.

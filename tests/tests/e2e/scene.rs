@@ -55,9 +55,7 @@ impl<'a> ExampleRun<'a> {
     pub(crate) async fn new(of: &'a ExampleKind, place: &Workdir) -> Self {
         let (sandbox, things, plugins): (_, _, &[&str]) = match of {
             ExampleKind::S3 => (s3::SANDBOX, ExampleObjects::Buckets, &["plugin.yaml"]),
-            ExampleKind::Postgres(server) => {
-                (server::SANDBOX, ExampleObjects::Databases(server), &["plugin.yaml"])
-            }
+            ExampleKind::Postgres(server) => (server::SANDBOX, ExampleObjects::Databases(server), &["plugin.yaml"]),
             ExampleKind::Webhooks => {
                 let receiver = E2eReceiver::start(place.state().join("keys.json")).await;
                 // Everybody may be called back at once, however often he has asked.
@@ -70,11 +68,9 @@ impl<'a> ExampleRun<'a> {
         };
         let values: Vec<(&str, String)> = match &things {
             ExampleObjects::Buckets => vec![],
-            ExampleObjects::Databases(server) => vec![
-                ("host", "127.0.0.1".to_owned()),
-                ("port", server.port.to_string()),
-                ("user", USER.to_owned()),
-            ],
+            ExampleObjects::Databases(server) => {
+                vec![("host", "127.0.0.1".to_owned()), ("port", server.port.to_string()), ("user", USER.to_owned())]
+            }
             ExampleObjects::Services(receiver) => vec![("receiver", receiver.url.clone())],
             ExampleObjects::Folder(root) => vec![("root", root.path().to_str().unwrap().to_owned())],
         };
@@ -88,20 +84,15 @@ impl<'a> ExampleRun<'a> {
             place.ebb(&arguments).await.done();
         }
         let document = fs::read_to_string(file("sandbox.yaml")).unwrap();
-        let fill =
-            |text: String, (name, value): &(&str, String)| text.replace(&format!("@{{{name}}}"), value);
+        let fill = |text: String, (name, value): &(&str, String)| text.replace(&format!("@{{{name}}}"), value);
         Self { sandbox, document: values.iter().fold(document, fill), things }
     }
 
     /// That exactly one of each was made, with everything in it.
     pub(crate) async fn made(&self, s3: &str, seen: &TargetDetail) {
         match &self.things {
-            ExampleObjects::Buckets => {
-                s3::holds_the_seed(s3, output(seen, "files", "provision.bucket-name")).await
-            }
-            ExampleObjects::Databases(server) => {
-                server.holds_the_seed(output(seen, "db", "provision.dbname"))
-            }
+            ExampleObjects::Buckets => s3::holds_the_seed(s3, output(seen, "files", "provision.bucket-name")).await,
+            ExampleObjects::Databases(server) => server.holds_the_seed(output(seen, "db", "provision.dbname")),
             ExampleObjects::Services(receiver) => receiver.each_was_made_once(),
             ExampleObjects::Folder(root) => {
                 let settings = output(seen, "users", "settings");

@@ -49,16 +49,12 @@ impl KillTarget {
             Self::Relay => is(process, "ebb-relay") && holds(process, "environ", &relay.own),
             // Not the one that installs it.
             Self::Entrypoint => {
-                is(process, "ebb-entrypoint")
-                    && holds(process, "cgroup", &group)
-                    && holds(process, "cmdline", "--spec")
+                is(process, "ebb-entrypoint") && holds(process, "cgroup", &group) && holds(process, "cmdline", "--spec")
             }
             Self::Kubelet | Self::ApiServer | Self::ControllerManager => {
                 let space = fs::read_link(process.join("ns/pid"));
                 self.server().is_some_and(|server| is(process, server))
-                    && space.is_ok_and(|space| {
-                        Some(space.to_string_lossy().as_ref()) == room["namespace"].as_str()
-                    })
+                    && space.is_ok_and(|space| Some(space.to_string_lossy().as_ref()) == room["namespace"].as_str())
             }
         };
         let all = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
@@ -88,6 +84,5 @@ fn is(process: &Path, program: &str) -> bool {
 }
 
 fn holds(process: &Path, file: &str, text: &str) -> bool {
-    fs::read(process.join(file))
-        .is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+    fs::read(process.join(file)).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
 }

@@ -33,10 +33,7 @@ fn whole_life(receiver: &E2eReceiver) {
     // Asked again is the same try: a receiver knows the request by its id, and what it makes by the key.
     let asked: Vec<_> = requests.iter().filter(|request| request.line() == "POST /certificates").collect();
     for name in ["webhook-id", "idempotency-key"] {
-        assert!(
-            asked.iter().all(|request| request.header(name) == asked[0].header(name)),
-            "{name}: {asked:#?}"
-        );
+        assert!(asked.iter().all(|request| request.header(name) == asked[0].header(name)), "{name}: {asked:#?}");
     }
     assert_ne!(asked[0].header("idempotency-key"), tenant.header("idempotency-key"));
 }

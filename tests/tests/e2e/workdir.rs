@@ -253,8 +253,7 @@ fn scripts(folder: &str) -> Vec<u32> {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.split(|byte| *byte == 0).nth(1) == Some(b"dev")
     };
-    let pids =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| *pid != std::process::id())
         .filter(|pid| holds(format!("/proc/{pid}/environ")) || holds(format!("/proc/{pid}/cmdline")))
         .filter(|pid| !is_server(*pid))
@@ -319,10 +318,8 @@ impl RunningCommand {
     /// Waits for its end.
     pub(crate) async fn end(mut self) -> CommandResult {
         let ending = async {
-            let (out, err) = tokio::join!(
-                self.stdout.read_to_string(&mut self.said),
-                self.stderr.read_to_string(&mut self.seen)
-            );
+            let (out, err) =
+                tokio::join!(self.stdout.read_to_string(&mut self.said), self.stderr.read_to_string(&mut self.seen));
             out.and(err).unwrap();
             self.child.wait().await.unwrap()
         };
@@ -357,11 +354,9 @@ impl DevProcess {
     /// Its relay, if it has one that runs.
     pub(crate) fn relay(&self) -> Option<Pid> {
         let parent = format!("PPid:\t{}\n", self.child.id().expect("it was not waited for yet"));
-        let pids =
-            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let is_child = |pid: &Pid| {
-            fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains(&parent))
-        };
+        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_child =
+            |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains(&parent));
         pids.map(Pid::from_raw).find(|pid| is_relay(*pid) && is_child(pid))
     }
 

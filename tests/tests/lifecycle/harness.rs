@@ -29,12 +29,7 @@ use tokio::sync::watch;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -134,11 +129,7 @@ impl LifecycleReceiver {
     }
 
     /// Answers requests such as `POST /a` from now on. The number counts the requests of this kind, from 1.
-    pub(crate) fn on(
-        &self,
-        what: &str,
-        answer: impl Fn(&ReceivedCall, usize) -> CannedReply + Send + Sync + 'static,
-    ) {
+    pub(crate) fn on(&self, what: &str, answer: impl Fn(&ReceivedCall, usize) -> CannedReply + Send + Sync + 'static) {
         self.answers.lock().unwrap().insert(0, (what.to_owned(), Arc::new(answer)));
     }
 
@@ -299,11 +290,7 @@ impl LifecycleHarness {
         Self::start_with(platform, None, None).await
     }
 
-    async fn start_with(
-        platform: Option<&str>,
-        clusters: Option<&Value>,
-        retention: Option<Duration>,
-    ) -> Self {
+    async fn start_with(platform: Option<&str>, clusters: Option<&Value>, retention: Option<Duration>) -> Self {
         let folder = tempfile::tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let units = clusters.map(|list| {
             let clusters = folder.path().join("clusters.json");
@@ -385,8 +372,7 @@ impl LifecycleHarness {
 
     /// Asks for a sandbox of one resource `r` of `plugin`; its uid is `NAME-uid`.
     pub(crate) async fn create(&self, name: &str, plugin: &str) {
-        let answer =
-            self.lifecycle(LifecycleType::Created, &sandbox(name, &format!("{name}-uid"), plugin)).await;
+        let answer = self.lifecycle(LifecycleType::Created, &sandbox(name, &format!("{name}-uid"), plugin)).await;
         answer.is(202);
     }
 
@@ -425,8 +411,7 @@ impl LifecycleHarness {
     /// Waits until the platform has taken the notification, which closes the run.
     pub(crate) async fn taken(&self, name: &str) {
         let what = format!("the platform has taken how {name} is");
-        eventually(&what, async || self.target(name).await?.pending_notification.is_none().then_some(()))
-            .await;
+        eventually(&what, async || self.target(name).await?.pending_notification.is_none().then_some(())).await;
     }
 
     /// Waits until a unit of a hook is in this state.
@@ -472,9 +457,8 @@ impl LifecycleHarness {
             let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
             let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));
-            let (told, data): (Vec<String>, Vec<Value>) = of_it
-                .map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone()))
-                .unzip();
+            let (told, data): (Vec<String>, Vec<Value>) =
+                of_it.map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone())).unzip();
             if told == expected {
                 return data;
             }
@@ -501,9 +485,8 @@ pub(crate) fn find(target: &TargetDetail, hook: &str, unit: &str) -> Option<Unit
 
 /// What asks for a sandbox with one resource `r`.
 pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> LifecycleData {
-    let document = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {plugin}}}}}\n"
-    );
+    let document =
+        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: {plugin}}}}}\n");
     LifecycleData {
         kind: "sandbox".to_owned(),
         name: name.to_owned(),

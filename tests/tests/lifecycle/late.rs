@@ -188,8 +188,7 @@ pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
     let outputs = serde_json::from_value(json!({"id": {"json": "x"}})).unwrap();
     let success = AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() });
     let setup = Run::load(env, &run_id("a", Hook::PreStart)).await.unwrap().unwrap();
-    let (result, _) =
-        records::build_result(env, &setup, Unit(0), Attempt::FIRST, &success, None).await.unwrap();
+    let (result, _) = records::build_result(env, &setup, Unit(0), Attempt::FIRST, &success, None).await.unwrap();
     // Its write took longer than everything since.
     let result = AttemptResult { at: setup.facts.started.0, ..result };
     env.store.put_result(&setup.id, Unit(0), Attempt::FIRST, &result).await.unwrap();
@@ -220,9 +219,7 @@ async fn last_try(harness: &LifecycleHarness) -> AttemptRef {
 async fn send_again(harness: &LifecycleHarness, this: AttemptRef) {
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
-    ebb_flow::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result)
-        .await
-        .unwrap();
+    ebb_flow::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result).await.unwrap();
 }
 
 /// Both tries were given up, and both had succeeded. Their successes come at the same time.
@@ -232,12 +229,10 @@ pub(crate) async fn two_tries_after_the_undo() {
     harness.phase("a", TargetState::Gone).await;
     assert_eq!(undone(&harness), ids(["unknown"]));
     let (one, two) = (made("one"), made("two"));
-    let (one, two) =
-        tokio::join!(harness.callback(first.token(), &one), harness.callback(second.token(), &two));
+    let (one, two) = tokio::join!(harness.callback(first.token(), &one), harness.callback(second.token(), &two));
     one.is_problem(409, "late-result");
     two.is_problem(409, "late-result");
-    eventually("both undos", async || (undone(&harness) == ids(["unknown", "one", "two"])).then_some(()))
-        .await;
+    eventually("both undos", async || (undone(&harness) == ids(["unknown", "one", "two"])).then_some(())).await;
     harness.phase("a", TargetState::Gone).await;
     assert!(harness.why("a").await.remaining.is_empty());
 }
@@ -331,10 +326,7 @@ pub(crate) async fn both_tries_count() {
     harness.phase("a", TargetState::Ready).await;
     harness.callback(first.token(), &made("one")).await.is_problem(409, "late-result");
     let target = harness.phase("a", TargetState::Ready).await;
-    assert_eq!(
-        serde_json::to_value(&target.resources["r"].outputs).unwrap(),
-        json!({"id": {"value": "two"}})
-    );
+    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "two"}}));
     let exists = harness.why("a").await.remaining;
     assert!(exists.iter().all(|existing| existing.certainty == Certainty::Exists), "{exists:?}");
     harness.delete("a").await;

@@ -121,9 +121,8 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     harness.publish(&plugin("made@1.0.0", MADE)).await;
     harness.create("a", "made").await;
     harness.phase("a", TargetState::Failed).await;
-    let secret = async |harness: &LifecycleHarness| {
-        harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone()
-    };
+    let secret =
+        async |harness: &LifecycleHarness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
     let before = secret(&harness).await;
     harness.ask(reqwest::Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
     // What was in memory is not any more.
@@ -139,26 +138,16 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
             assert!(text.contains(word), "{word}: {text}");
         }
     };
-    refused(
-        "b",
-        LifecycleType::Created,
-        "made@1.0.0",
-        &["made@1.0.0 was withdrawn", "publish another version"],
-    )
-    .await;
+    refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "publish another version"]).await;
     refused("b", LifecycleType::Created, "made", &["were withdrawn: 1.0.0"]).await;
-    refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"])
-        .await;
+    refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"]).await;
     assert!(harness.target("b").await.is_none());
     harness.publish(&plugin("made@1.1.0", MADE)).await;
-    refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"])
-        .await;
-    let update =
-        async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
+    refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"]).await;
+    let update = async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
     // What is added is compared, and what is there keeps its version.
     let changes = update("made}, s: {plugin: made").await.is_problem(409, "changed").changes;
-    let changes: Vec<_> =
-        changes.iter().map(|change| (change.path.as_str(), change.new.as_deref())).collect();
+    let changes: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.new.as_deref())).collect();
     assert_eq!(changes, [("resources.s", Some("made@1.1.0"))]);
     for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
         assert_eq!(update(plugin).await.is(202).json::<serde_json::Value>()["result"], result);

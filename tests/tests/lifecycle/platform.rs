@@ -37,9 +37,7 @@ pub(crate) async fn time_to_live() {
 
 pub(crate) async fn outcomes_until_they_are_taken() {
     let harness = LifecycleHarness::with_platform().await;
-    harness
-        .receiver
-        .on("POST /platform", |_, number| CannedReply::status([503, 500, 429, 204][number.min(4) - 1]));
+    harness.receiver.on("POST /platform", |_, number| CannedReply::status([503, 500, 429, 204][number.min(4) - 1]));
     harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
     harness.create("a", "simple").await;
     harness.phase("a", TargetState::Ready).await;

@@ -14,8 +14,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::{
-    DamagedExpiry, DueExpiries, InstanceExpiry, ReadRecords as _, ReadTarget as _, RemoveExpired, Store,
-    StoreError,
+    DamagedExpiry, DueExpiries, InstanceExpiry, ReadRecords as _, ReadTarget as _, RemoveExpired, Store, StoreError,
 };
 use ebb_tests::fakes;
 use serde_json::json;
@@ -98,12 +97,7 @@ impl RemoveExpired for FailingStore<'_> {
         self.store.list_expired(now, limit).await
     }
 
-    async fn postpone_expiry(
-        &self,
-        expiry: &InstanceExpiry,
-        due: Timestamp,
-        failures: u32,
-    ) -> Result<(), StoreError> {
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> Result<(), StoreError> {
         self.store.postpone_expiry(expiry, due, failures).await
     }
 
@@ -165,8 +159,7 @@ pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
     let store = harness.stack().store();
     // The teardown began that much earlier.
     let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
-    let [expiry] =
-        store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
+    let [expiry] = store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
     store.postpone_expiry(&expiry, began, 0).await.unwrap();
     let before = stored(&harness, "a").await;
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);

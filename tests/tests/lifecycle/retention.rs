@@ -7,9 +7,9 @@ use ebb_engine::target::Notification;
 use ebb_engine::{Attempt, Hook, Millis, RunEvent, Unit, accept};
 use ebb_protocol::api::TargetState;
 use ebb_store::{
-    DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _,
-    PlanStore as _, PutAttemptResult as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
-    RemoveExpired as _, TargetHead, TargetTransition,
+    DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PlanStore as _,
+    PutAttemptResult as _, ReadRecords as _, ReadRun as _, ReadTarget as _, RemoveExpired as _, TargetHead,
+    TargetTransition,
 };
 use serde_json::json;
 
@@ -107,10 +107,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
     assert!(plan("lasts").await);
     assert_eq!(round_at(&harness, KEPT * 2).await, 1);
-    assert_eq!(
-        (stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await),
-        (0, 0, false)
-    );
+    assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
 }
 
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
@@ -180,27 +177,20 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     harness.told("a", &["ready", "gone"]).await;
     let store = harness.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
-    let pending =
-        NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
+    let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
     let target = TargetHead { notification: Some(pending), version: seen.version + 1, ..seen.clone() };
-    let transition =
-        TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+    let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
     let before = stored(&harness, "a").await;
     assert_eq!(round_at(&harness, KEPT * 2).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     let target = TargetHead { version: seen.version + 2, ..seen.clone() };
-    let transition =
-        TargetTransition { target, expected_version: Some(seen.version + 1), run: None, tombstone: None };
+    let transition = TargetTransition { target, expected_version: Some(seen.version + 1), run: None, tombstone: None };
     assert!(store.move_target(&transition).await.unwrap());
     let run = run_id("a", Hook::PostStop);
     let root = store.read_root(&run).await.unwrap().unwrap().head;
-    let reopened = accept(RunEvent::Reopened {
-        unit: Unit(0),
-        attempt: Attempt::FIRST,
-        epoch: root.epoch,
-        to: Attempt(2),
-    });
+    let reopened =
+        accept(RunEvent::Reopened { unit: Unit(0), attempt: Attempt::FIRST, epoch: root.epoch, to: Attempt(2) });
     assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), PatchResult::Written(_)));
     let before = stored(&harness, "a").await;
     assert_eq!(round_at(&harness, KEPT * 4).await, 0);

@@ -43,10 +43,7 @@ postStop:
     harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "c1"}})).await.is(204);
     let target = harness.phase("s", TargetState::Failed).await;
     let state = |unit| find(&target, "preStart", unit).unwrap().state;
-    assert_eq!(
-        [state("a"), state("b"), state("b2")],
-        [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]
-    );
+    assert_eq!([state("a"), state("b"), state("b2")], [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]);
     assert_eq!([state("c"), state("d")], [UnitState::Succeeded; 2]);
     harness.told("s", &["failed"]).await;
     let told = harness.stack().outcomes().events()[0].clone();
@@ -151,10 +148,7 @@ outputs: {id: "${units.make.outputs.id}"}
     harness.create("a", "patient").await;
     let target = harness.phase("a", TargetState::Ready).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 1);
-    assert_eq!(
-        serde_json::to_value(&target.resources["r"].outputs).unwrap(),
-        json!({"id": {"value": "late"}})
-    );
+    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "late"}}));
     let calls = harness.receiver.calls("POST /make");
     let ids: BTreeSet<&str> = calls.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1, "the same question every time");
@@ -371,9 +365,7 @@ pub(crate) async fn not_idempotent_and_described() {
     });
     // The first request made nothing.
     harness.receiver.on("GET /made", |_, _| CannedReply::status(404));
-    harness
-        .publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}")))
-        .await;
+    harness.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}"))).await;
     harness.create("a", "once").await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
@@ -426,9 +418,7 @@ pub(crate) async fn what_never_started_is_not_listed() {
     harness.publish(&plugin("unstarted@1.0.0", UNSTARTED)).await;
     harness.create("a", "unstarted").await;
     harness.phase("a", TargetState::Failed).await;
-    assert!(
-        harness.receiver.calls("POST /bad").is_empty() && harness.receiver.calls("POST /next").is_empty()
-    );
+    assert!(harness.receiver.calls("POST /bad").is_empty() && harness.receiver.calls("POST /next").is_empty());
     let exists = harness.why("a").await.remaining;
     let exists: Vec<_> = exists.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
     assert_eq!(exists, [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)]);

@@ -184,8 +184,7 @@ async fn stuck() -> LifecycleHarness {
     let asked = json!({"unit": "r/drop", "reason": "it is ours no more"});
     let early = harness.ask(Method::POST, "/v1/targets/sandbox/a/force-complete", Some(asked)).await;
     early.is_problem(409, "not-stuck");
-    let early =
-        harness.ask(Method::POST, "/v1/targets/sandbox/a/force-delete", Some(json!({"reason": "x"}))).await;
+    let early = harness.ask(Method::POST, "/v1/targets/sandbox/a/force-delete", Some(json!({"reason": "x"}))).await;
     early.is_problem(409, "not-stuck");
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
@@ -215,17 +214,13 @@ pub(crate) async fn gives_up_and_is_force_completed() {
             .iter()
             .any(|next| next.starts_with("continue without it: ebb unit force-complete a r/drop"))
     );
-    let overridden: Value =
-        harness.ask(Method::POST, path, ask("r/drop", "removed by hand")).await.is(202).json();
+    let overridden: Value = harness.ask(Method::POST, path, ask("r/drop", "removed by hand")).await.is(202).json();
     assert_eq!(overridden["units"], json!(["r/drop"]));
     let target = harness.phase("a", TargetState::Gone).await;
     let unit = find(&target, "postStop", "drop").unwrap();
     assert_eq!(unit.state, UnitState::Skipped);
     assert_eq!(unit.reason.as_ref().unwrap().message, "overridden by ada: removed by hand");
-    assert_eq!(
-        (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
-        (1, 1)
-    );
+    assert_eq!((harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()), (1, 1));
     assert_eq!(left(&harness).await, ["r/make"], "it may still be there");
     harness.told("a", &["ready", "stuck", "gone"]).await;
     harness.ask(Method::POST, path, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
@@ -242,15 +237,9 @@ pub(crate) async fn gives_up_and_is_force_deleted() {
     for unit in ["drop", "unmark"] {
         let unit = find(&target, "postStop", unit).unwrap();
         assert_eq!(unit.state, UnitState::Skipped);
-        assert_eq!(
-            unit.reason.as_ref().unwrap().message,
-            "overridden by an operator: the cluster is no more"
-        );
+        assert_eq!(unit.reason.as_ref().unwrap().message, "overridden by an operator: the cluster is no more");
     }
-    assert_eq!(
-        (harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()),
-        (1, 0)
-    );
+    assert_eq!((harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()), (1, 0));
     assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
     let end = "some of it may be left; r/drop, r/unmark: overridden by an operator: the cluster is no more";
@@ -298,9 +287,7 @@ postStop:
 pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
     let harness = LifecycleHarness::new().await;
     let make = harness.receiver.hold("POST /make");
-    harness
-        .receiver
-        .on("DELETE /thing", |_, number| CannedReply::status(if number == 1 { 404 } else { 204 }));
+    harness.receiver.on("DELETE /thing", |_, number| CannedReply::status(if number == 1 { 404 } else { 204 }));
     harness.publish(&plugin("slow@1.0.0", SLOW)).await;
     harness.create("a", "slow").await;
     harness.phase("a", TargetState::Failed).await;
@@ -402,8 +389,7 @@ pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
     harness.phase("a", TargetState::Ready).await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Gone).await;
-    let (make, undo) =
-        (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /drop", 1).await);
+    let (make, undo) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /drop", 1).await);
     let key = "idempotency-key";
     assert!(!make.header(key).is_empty());
     assert_eq!(undo.header("ebb-undoes-idempotency-key"), make.header(key));

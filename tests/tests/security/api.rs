@@ -37,13 +37,8 @@ async fn ready() -> LifecycleHarness {
 
 /// What anybody may ask: that the server is there, and what it can be asked. Events, callbacks and polls carry
 /// proofs of their own.
-const OPEN: [&str; 5] = [
-    "GET /v1/openapi.json",
-    "GET /healthz",
-    "POST /v1/events",
-    "POST /v1/callbacks",
-    "POST /v1/clusters/a/poll",
-];
+const OPEN: [&str; 5] =
+    ["GET /v1/openapi.json", "GET /healthz", "POST /v1/events", "POST /v1/callbacks", "POST /v1/clusters/a/poll"];
 
 /// What each route answers to a request that is right in all but its token.
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
@@ -61,11 +56,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
         (Method::GET, "/v1/targets/sandbox/a".to_owned(), None),
         (Method::GET, "/v1/targets/sandbox/a/why".to_owned(), None),
         (Method::POST, "/v1/targets/sandbox/a/retry".to_owned(), None),
-        (
-            Method::POST,
-            "/v1/targets/sandbox/a/force-complete".to_owned(),
-            Some(json!({"unit": "r/u", "reason": "x"})),
-        ),
+        (Method::POST, "/v1/targets/sandbox/a/force-complete".to_owned(), Some(json!({"unit": "r/u", "reason": "x"}))),
         (Method::POST, "/v1/targets/sandbox/a/force-delete".to_owned(), Some(json!({"reason": "x"}))),
         (Method::GET, "/v1/clusters".to_owned(), None),
         (Method::GET, "/v1/orphans".to_owned(), None),
@@ -104,9 +95,7 @@ pub(crate) async fn tokens() {
         for token in [format!("Basic {own}"), own.clone(), String::new()] {
             ask(&harness, &base, Some(&token), &route).await.is_problem(401, "missing-token");
         }
-        for token in
-            ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())]
-        {
+        for token in ["Bearer x".to_owned(), format!("Bearer {own}x"), format!("Bearer {}", own.to_lowercase())] {
             ask(&harness, &base, Some(&token), &route).await.is_problem(401, "invalid-token");
         }
     }
@@ -138,11 +127,8 @@ pub(crate) async fn checks() {
 pub(crate) async fn roles() {
     let harness = ready().await;
     let run = harness.target("a").await.unwrap().runs[0].id.clone();
-    let access = ApiTokens::new([
-        ("user", ApiRole::User),
-        ("author", ApiRole::Author),
-        ("operator", ApiRole::Operator),
-    ]);
+    let access =
+        ApiTokens::new([("user", ApiRole::User), ("author", ApiRole::Author), ("operator", ApiRole::Operator)]);
     let server = ServerState {
         env: Arc::clone(harness.stack().env()),
         store: Arc::clone(harness.stack().store()) as _,
@@ -158,8 +144,7 @@ pub(crate) async fn roles() {
     tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
     for route in routes(&run) {
         let (method, path, _) = &route;
-        let operates =
-            ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
+        let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
         // A sender of sandboxes must not be able to sign for Ebb.
         let secret = path.ends_with("/signing-secret");
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
@@ -210,10 +195,7 @@ pub(crate) async fn unknown_routes_and_methods() {
         harness.get(path).await.is_problem(404, "not-found");
     }
     harness.get("/v1/runs/not-a-run").await.is_problem(400, "invalid-run-id");
-    harness
-        .ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None)
-        .await
-        .is_problem(404, "not-found");
+    harness.ask(Method::DELETE, "/v1/plugins/nothing/versions/1.0.0", None).await.is_problem(404, "not-found");
     harness.ask(Method::POST, "/v1/targets/sandbox/nobody/retry", None).await.is_problem(404, "not-found");
     harness.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is_problem(409, "nothing-failed");
 }
@@ -269,8 +251,7 @@ pub(crate) async fn versions_are_immutable() {
     assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
     assert_eq!(withdrawn["document"], kept["document"]);
     // The same document is published again, another one is not.
-    let problem =
-        harness.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "already-exists");
+    let problem = harness.ask(Method::POST, "/v1/plugins", Some(other)).await.is_problem(409, "already-exists");
     assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
     harness.ask(Method::POST, "/v1/plugins", Some(same)).await.is(201);
     let again: Value = harness.get("/v1/plugins/simple/versions/latest").await.is(200).json();
@@ -284,10 +265,8 @@ pub(crate) async fn every_documented_route_answers() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
-    let asked: Vec<String> = routes(&run)
-        .iter()
-        .map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap()))
-        .collect();
+    let asked: Vec<String> =
+        routes(&run).iter().map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap())).collect();
     for (path, item) in paths {
         let filled = path
             .replace("{kind}", "sandbox")
@@ -304,10 +283,7 @@ pub(crate) async fn every_documented_route_answers() {
             let answer = harness.ask(method.clone(), &format!("{filled}{query}"), None).await;
             assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
             let said = operation["responses"].as_object().unwrap();
-            assert!(
-                said.contains_key(&answer.status.to_string()),
-                "{method} {path} says nothing of {answer:?}"
-            );
+            assert!(said.contains_key(&answer.status.to_string()), "{method} {path} says nothing of {answer:?}");
         }
     }
 }
@@ -323,11 +299,7 @@ pub(crate) async fn logs() {
     harness.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
     for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
         let answer = harness.get(&format!("/v1/runs/{run}/logs{query}")).await;
-        assert_eq!(
-            (answer.status, answer.content_type.as_str()),
-            (400, "application/problem+json"),
-            "{answer:?}"
-        );
+        assert_eq!((answer.status, answer.content_type.as_str()), (400, "application/problem+json"), "{answer:?}");
     }
 }
 
@@ -345,8 +317,7 @@ pub(crate) async fn names_in_paths() {
     }
     // Names that are other names once they are decoded, or that mean something to a key or a path.
     let long = "x".repeat(5_000);
-    for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long]
-    {
+    for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long] {
         harness.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
         harness.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
         harness.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");

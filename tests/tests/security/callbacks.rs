@@ -98,8 +98,7 @@ pub(crate) async fn bodies_that_are_none() {
     for body in wrong {
         harness.callback(call.token(), &body).await.is_problem(400, "invalid-callback");
     }
-    for bytes in
-        [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"]
+    for bytes in [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"]
     {
         harness.callback_bytes(call.token(), bytes.to_vec()).await.is_problem(400, "invalid-callback");
     }
@@ -288,10 +287,7 @@ pub(crate) async fn answers_that_are_not_json() {
     harness.create("a", "waits").await;
     harness.phase("a", TargetState::Failed).await;
     let cause = harness.why("a").await.cause.unwrap();
-    assert_eq!(
-        cause.reason.message,
-        "the answer is text/html, not JSON: `<html> <body>login to continue</body>`"
-    );
+    assert_eq!(cause.reason.message, "the answer is text/html, not JSON: `<html> <body>login to continue</body>`");
     assert_eq!(cause.evidence.unwrap().status, Some(200));
 }
 
@@ -353,10 +349,7 @@ pub(crate) async fn a_flood_of_distinct_results() {
     for number in 0..SENT {
         let answer = harness.callback(call.token(), &succeeded(&format!("id-{number}"))).await;
         if number < limits::DISTINCT_RESULTS {
-            assert!(
-                matches!(answer.status, 204 | 409) && !answer.body.contains("too-many-results"),
-                "{answer:?}"
-            );
+            assert!(matches!(answer.status, 204 | 409) && !answer.body.contains("too-many-results"), "{answer:?}");
         } else {
             answer.is_problem(409, "too-many-results");
             refused += 1;
@@ -377,8 +370,7 @@ pub(crate) async fn a_flood_of_distinct_results() {
     assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("24")), "{why:?}");
     harness.delete("a").await;
     harness.phase("a", TargetState::Gone).await;
-    let wanted: BTreeSet<String> =
-        (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
+    let wanted: BTreeSet<String> = (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
     assert_eq!(undone(&harness), wanted);
 }
 
@@ -392,8 +384,7 @@ pub(crate) async fn a_flood_after_the_end() {
     for number in 1..limits::DISTINCT_RESULTS + 4 {
         harness.callback(call.token(), &succeeded(&format!("id-{number}"))).await;
     }
-    let wanted: BTreeSet<String> =
-        (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
+    let wanted: BTreeSet<String> = (0..limits::DISTINCT_RESULTS).map(|number| format!("\"id-{number}\"")).collect();
     let begun = std::time::Instant::now();
     while undone(&harness) != wanted {
         assert!(begun.elapsed() < crate::harness::PATIENCE, "{:?}", undone(&harness));
@@ -509,24 +500,22 @@ pub(crate) async fn what_a_receiver_can_do_with_its_token() {
 /// that what it made is taken away.
 pub(crate) async fn of_an_earlier_try() {
     let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, number| {
-        if number == 1 { CannedReply::status(503) } else { CannedReply::status(202) }
-    });
+    harness.receiver.on(
+        "POST /make",
+        |_, number| {
+            if number == 1 { CannedReply::status(503) } else { CannedReply::status(202) }
+        },
+    );
     let again = MAKE.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 3, backoff: 50ms}");
     harness.publish(&plugin("waits@1.0.0", &again)).await;
     harness.create("a", "waits").await;
-    let (first, second) =
-        (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /make", 2).await);
+    let (first, second) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /make", 2).await);
     assert_ne!(first.token(), second.token());
     let heads = harness.state("a", SETUP).await.heads;
     let failed = json!({"status": "failed", "reason": {"code": "failed", "message": "stolen"}});
     let answer = harness.callback(first.token(), &failed).await;
     assert!(matches!(answer.status, 204 | 409), "{answer:?}");
-    assert_eq!(
-        harness.state("a", SETUP).await.heads,
-        heads,
-        "the second try was ended by the first one's token"
-    );
+    assert_eq!(harness.state("a", SETUP).await.heads, heads, "the second try was ended by the first one's token");
     harness.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late-result");
     assert!(harness.receiver.calls("POST /next").is_empty());
     harness.callback(second.token(), &succeeded("own")).await.is(204);

@@ -134,8 +134,7 @@ pub(crate) async fn an_event_whose_sender_leaves_is_processed() {
     let make = harness.receiver.hold("POST /make");
     harness.publish(&plugin("waits@1.0.0", MAKE)).await;
     let (time, data) = (now(), sandbox("a", "a-uid", "waits"));
-    let (content_type, body) =
-        cloudevents::lifecycle("evt-1", "urn:tests", LifecycleType::Created, time, &data);
+    let (content_type, body) = cloudevents::lifecycle("evt-1", "urn:tests", LifecycleType::Created, time, &data);
     let secret = WebhookSecret::parse(harness.stack().webhook_secret()).unwrap();
     let mut head = format!("POST /v1/events HTTP/1.1\r\ncontent-type: {content_type}\r\n");
     for (name, value) in sign::sign(&secret, &MessageId::parse("msg-1").unwrap(), time, &body) {

@@ -21,12 +21,7 @@ const SOON: Duration = Duration::from_secs(10);
 type Headers = Vec<(&'static str, String)>;
 
 /// Sends the head of a request, and nothing of its body.
-async fn begin(
-    harness: &LifecycleHarness,
-    path: &str,
-    length: usize,
-    headers: &[(&str, String)],
-) -> TcpStream {
+async fn begin(harness: &LifecycleHarness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");

@@ -120,13 +120,7 @@ const CASES: [OrphanCase; 13] = [
         (false, false, false),
     ),
     case("elsewhere-unknown", None, 2 * HOUR, (OwnerKind::Others, true), (false, false, false)),
-    case(
-        "moved",
-        Some(("moved-uid", Gone, 2 * HOUR)),
-        2 * HOUR,
-        (OwnerKind::UsElsewhere, true),
-        (true, true, true),
-    ),
+    case("moved", Some(("moved-uid", Gone, 2 * HOUR)), 2 * HOUR, (OwnerKind::UsElsewhere, true), (true, true, true)),
 ];
 
 /// Writes the run of a task, and the present target, into the table.
@@ -147,8 +141,7 @@ async fn know(harness: &LifecycleHarness, case: &OrphanCase) {
     let run = RunId::new(&id::instance_key("sandbox", case.name, &own), 1, Hook::PreStart);
     // Not due as long as this test takes.
     let run = NewRun { id: run, facts, due: Timestamp(now().0 + HOUR) };
-    let begin =
-        TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
+    let begin = TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
     assert!(store.move_target(&begin).await.unwrap());
     let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
     let moved = TargetTransition { target, expected_version: Some(1), run: None, tombstone: None };
@@ -188,9 +181,7 @@ async fn harness() -> (LifecycleHarness, OrphanRelay) {
         });
     }
     // Labels without a record: of an active instance, of an ended one, and of no run.
-    for (name, unit) in
-        [("of-living", unit("lives")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())]
-    {
+    for (name, unit) in [("of-living", unit("lives")), ("of-gone", unit("gone")), ("forged", "x\u{1b}[2J".to_owned())] {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
@@ -240,13 +231,8 @@ pub(crate) async fn what_is_deleted_when_asked() {
     }
     assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
     let answer = harness.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
-    let deleted: Vec<String> = answer
-        .is(200)
-        .json::<DeleteOrphansResponse>()
-        .deleted
-        .into_iter()
-        .map(|orphan| orphan.name)
-        .collect();
+    let deleted: Vec<String> =
+        answer.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
     let owned: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
     assert_eq!(deleted, owned);
     assert_eq!(*relay.deleted.lock().unwrap(), units(owned));

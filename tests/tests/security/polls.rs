@@ -11,8 +11,7 @@ use ebb_protocol::pull::{
     MAX_CONCURRENT_BATCHES, POLL_BODY, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch,
 };
 use ebb_protocol::relay::{
-    Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody,
-    TaskId,
+    Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody, TaskId,
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
@@ -47,8 +46,7 @@ fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollR
 
 fn done(id: &str, works: u64) -> QueuedReply {
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: works };
-    let answers =
-        BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
+    let answers = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(answers) }
 }
 
@@ -61,13 +59,8 @@ fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedBody {
     SignedBody(body, headers)
 }
 
-async fn send(
-    harness: &LifecycleHarness,
-    cluster: &str,
-    SignedBody(body, headers): &SignedBody,
-) -> LifecycleReply {
-    let mut request =
-        harness.http.post(harness.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
+async fn send(harness: &LifecycleHarness, cluster: &str, SignedBody(body, headers): &SignedBody) -> LifecycleReply {
+    let mut request = harness.http.post(harness.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
     for (name, value) in headers {
         request = request.header(*name, value);
     }
@@ -75,12 +68,7 @@ async fn send(
 }
 
 /// A poll as the relay of the cluster sends it.
-async fn ask(
-    harness: &LifecycleHarness,
-    cluster: &str,
-    of: [u8; 32],
-    poll: &PollRequest,
-) -> Vec<SealedBatch> {
+async fn ask(harness: &LifecycleHarness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
     let answer = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
     answer.is(200).json::<PollResponse>().batches
 }
@@ -92,11 +80,8 @@ async fn mail(harness: &LifecycleHarness) -> SealedBatch {
 
 fn opened(mail: &SealedBatch) -> Option<Batch> {
     let sealed = STANDARD.decode(&mail.ciphertext).unwrap();
-    let batch = seal::open(
-        &WebhookKeys::from(secret(INSIDE)),
-        &SealedBatch::associated_data("inside", &mail.id),
-        &sealed,
-    )?;
+    let batch =
+        seal::open(&WebhookKeys::from(secret(INSIDE)), &SealedBatch::associated_data("inside", &mail.id), &sealed)?;
     serde_json::from_slice(&batch).ok()
 }
 
@@ -136,12 +121,7 @@ pub(crate) async fn proofs() {
             "wrong-cluster",
         ),
         ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
-        (
-            "inside",
-            right(&PollRequest { in_progress: many, ..poll(Some(0), &[], vec![]) }),
-            400,
-            "invalid-poll",
-        ),
+        ("inside", right(&PollRequest { in_progress: many, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
     ] {
@@ -180,8 +160,7 @@ pub(crate) async fn answers() {
     }
     assert_eq!(ask(&harness, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
     // The first answer counts.
-    let first =
-        signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
+    let first = signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
     send(&harness, "inside", &first).await.is(200);
     ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
     assert_eq!(asking.await.unwrap().unwrap().0.tasks, 1);
@@ -199,10 +178,7 @@ pub(crate) async fn what_relays_answer() {
         (json!({"status": {"status": 401, "message": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
         (json!({"response": {"v": 1, "cluster": "copy", "responses": ["done"]}}), "another cluster (copy)"),
         (json!({"response": {"v": 1, "cluster": PINNED, "responses": []}}), "0 answers to one request"),
-        (
-            json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}),
-            "no answer to what was asked",
-        ),
+        (json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}), "no answer to what was asked"),
     ] {
         let relay = harness.stack().env().relay.clone();
         let asking = tokio::spawn(async move { relay.about("inside").await });
@@ -238,9 +214,7 @@ pub(crate) async fn nobody_asks() {
         tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
     };
     let waits = mail(&harness).await;
-    let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else {
-        panic!("{waits:?}")
-    };
+    let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else { panic!("{waits:?}") };
     assert_eq!((&*sent.callback.token, sent.valid_for_ms), ("canary-token", 2_000));
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
@@ -259,15 +233,9 @@ pub(crate) async fn nobody_asks() {
     assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);
     assert_eq!(store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
     let large = EnsureTask {
-        body: TaskBody::Objects(ObjectTask {
-            apply: vec![json!("x".repeat(5 << 20))],
-            ..ObjectTask::default()
-        }),
+        body: TaskBody::Objects(ObjectTask { apply: vec![json!("x".repeat(5 << 20))], ..ObjectTask::default() }),
         ..request
     };
     let refused = relay.ensure(Some("inside"), large).await.unwrap_err();
-    assert!(
-        matches!(&refused, RelayError::Refused(why) if why.contains("takes 4194304 at once")),
-        "{refused}"
-    );
+    assert!(matches!(&refused, RelayError::Refused(why) if why.contains("takes 4194304 at once")), "{refused}");
 }

@@ -191,8 +191,7 @@ pub(crate) async fn plain_values() {
     let harness = LifecycleHarness::new().await;
     harness.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
     let mut data = document("plain");
-    data.document =
-        data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
+    data.document = data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
     let answer = harness.lifecycle(LifecycleType::Created, &data).await;
     let problem = answer.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "sensitive");
@@ -201,8 +200,7 @@ pub(crate) async fn plain_values() {
     let answer = harness.ask(Method::POST, "/v1/plans", Some(preview)).await;
     answer.is_problem(422, "invalid-document");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
-    let leaks: Vec<_> =
-        stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
+    let leaks: Vec<_> = stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
     assert!(leaks.is_empty(), "{:?}", leaks.iter().map(|(file, _)| file).collect::<Vec<_>>());
 }
 
@@ -259,8 +257,7 @@ preStart:
         .filter(|(file, _)| file.starts_with(state.join("table")))
         .map(|(_, bytes)| bytes)
         .collect();
-    let there =
-        |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
+    let there = |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
     assert!(there("tier must be gold"), "the evidence is not in the table");
     assert!(!there(MADE), "a credential of an answer is in the table");
     let why = harness.get("/v1/targets/sandbox/fails/why").await.body;
@@ -324,9 +321,7 @@ preStart:
             remaining_results: 0,
         };
         let token = harness.stack().env().settings.token_keys.mint(&claims);
-        let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else {
-            panic!("{outputs:?}")
-        };
+        let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
         harness.callback(&token, &late).await.is(204);
         eventually("a note of the release", async || is_noted().await.then_some(())).await;

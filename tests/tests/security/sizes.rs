@@ -12,8 +12,7 @@ use crate::harness::{CannedReply, LifecycleHarness, PATIENCE, plugin};
 /// The status line of an answer to bytes that are sent as they are; empty if the connection was closed without one.
 async fn raw(harness: &LifecycleHarness, head: &[u8]) -> String {
     let answered = tokio::time::timeout(PATIENCE, exchange(harness, head)).await;
-    answered
-        .unwrap_or_else(|_| panic!("no answer to {}", String::from_utf8_lossy(&head[..head.len().min(80)])))
+    answered.unwrap_or_else(|_| panic!("no answer to {}", String::from_utf8_lossy(&head[..head.len().min(80)])))
 }
 
 async fn exchange(harness: &LifecycleHarness, head: &[u8]) -> String {
@@ -86,11 +85,8 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     harness.create("b", "many").await;
     let call = harness.receiver.call("POST /make", 2).await;
     // Deeper than JSON is read.
-    let nested = format!(
-        "{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}",
-        "[".repeat(50_000),
-        "]".repeat(50_000)
-    );
+    let nested =
+        format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}", "[".repeat(50_000), "]".repeat(50_000));
     harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
     harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": deep}})).await.is(204);
     harness.phase("b", TargetState::Ready).await;

@@ -31,11 +31,7 @@ fn event(uid: &str, generation: u64, rest: &str) -> LifecycleData {
     }
 }
 
-async fn taken(
-    harness: &LifecycleHarness,
-    asked: LifecycleType,
-    event: &LifecycleData,
-) -> (LifecycleResult, u64) {
+async fn taken(harness: &LifecycleHarness, asked: LifecycleType, event: &LifecycleData) -> (LifecycleResult, u64) {
     let answer: LifecycleResponse = harness.lifecycle(asked, event).await.is(202).json();
     (answer.result, answer.generation)
 }
@@ -43,14 +39,12 @@ async fn taken(
 pub(crate) async fn what_changes_nothing() {
     let harness = harness().await;
     let document = "resources: {r: {plugin: simple}, s: {plugin: simple@1.0.0, params: {size: big}}}\n";
-    assert_eq!(
-        taken(&harness, LifecycleType::Created, &event("u", 1, document)).await,
-        (LifecycleResult::Starting, 1)
-    );
+    assert_eq!(taken(&harness, LifecycleType::Created, &event("u", 1, document)).await, (LifecycleResult::Starting, 1));
     harness.phase("a", TargetState::Ready).await;
     let newer = plugin("simple@1.1.0", &SIMPLE.replace("default: small", "default: tiny"));
     harness.publish(&newer).await;
-    let reordered = "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
+    let reordered =
+        "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
     for (generation, document) in [(1, document), (2, document), (2, reordered), (7, reordered)] {
         let again = taken(&harness, LifecycleType::Updated, &event("u", generation, document)).await;
         assert_eq!(again, (LifecycleResult::Unchanged, 1), "{generation} {document}");
@@ -83,10 +77,7 @@ pub(crate) async fn what_would_change_something() {
         ),
         (
             "resources: {r: {plugin: simple, params: {size: big}}, s: {plugin: simple}}\n",
-            &[
-                ("resources.r.params.size", Some("small"), Some("big")),
-                ("resources.s", None, Some("simple@1.1.0")),
-            ],
+            &[("resources.r.params.size", Some("small"), Some("big")), ("resources.s", None, Some("simple@1.1.0"))],
         ),
     ];
     for ((document, expected), generation) in rows.into_iter().zip([1, 2, 2, 1, 2]) {
@@ -113,10 +104,8 @@ pub(crate) async fn an_update_retries_what_has_failed() {
         _ => CannedReply::ok(json!({})),
     });
     taken(&harness, LifecycleType::Created, &event("u", 1, document)).await;
-    eventually("a has failed", async || {
-        (harness.target("a").await?.info.phase == TargetState::Failed).then_some(())
-    })
-    .await;
+    eventually("a has failed", async || (harness.target("a").await?.info.phase == TargetState::Failed).then_some(()))
+        .await;
     let changed = event("u", 2, "resources: {r: {plugin: simple, params: {size: big}}}\n");
     harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
     assert_eq!(harness.receiver.calls("POST /make").len(), 1);
@@ -133,14 +122,8 @@ pub(crate) async fn an_update_of_what_waits() {
     let document = "resources: {r: {plugin: simple}}\n";
     taken(&harness, LifecycleType::Created, &event("u", 1, document)).await;
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(
-        taken(&harness, LifecycleType::Created, &event("v", 1, document)).await.0,
-        LifecycleResult::Waiting
-    );
-    assert_eq!(
-        taken(&harness, LifecycleType::Updated, &event("v", 2, document)).await.0,
-        LifecycleResult::Unchanged
-    );
+    assert_eq!(taken(&harness, LifecycleType::Created, &event("v", 1, document)).await.0, LifecycleResult::Waiting);
+    assert_eq!(taken(&harness, LifecycleType::Updated, &event("v", 2, document)).await.0, LifecycleResult::Unchanged);
     let changed = event("v", 2, "resources: {r: {plugin: simple, params: {size: big}}}\n");
     harness.lifecycle(LifecycleType::Updated, &changed).await.is_problem(409, "changed");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));

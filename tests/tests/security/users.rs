@@ -110,17 +110,15 @@ pub(crate) async fn places_are_not_templates() {
         ("https://user:pass@example.org/", "url"),
         ("file:///etc/passwd", "url"),
     ] {
-        let text =
-            format!("params: {{v: {{type: string}}}}\npreStart: {{c: {{webhook: {{url: \"{url}\"}}}}}}\n");
+        let text = format!("params: {{v: {{type: string}}}}\npreStart: {{c: {{webhook: {{url: \"{url}\"}}}}}}\n");
         let problem = publish(&text).await.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, code, "{url}: {problem:?}");
         assert!(problem.errors[0].line.is_some(), "{problem:?}");
     }
     for path in ["../x", "x", "/tmp/../etc/x", "/proc/self/environ", "/ebb/x", "/dev/null", "${params.v}"] {
-        for part in [
-            format!("outputs: {{o: {{file: \"{path}\"}}}}"),
-            format!("inputs: {{i: {{value: a, path: \"{path}\"}}}}"),
-        ] {
+        for part in
+            [format!("outputs: {{o: {{file: \"{path}\"}}}}"), format!("inputs: {{i: {{value: a, path: \"{path}\"}}}}")]
+        {
             let text = format!(
                 "params: {{v: {{type: string}}}}\nrunners: {{sh: {{image: a}}}}\npreStart: {{c: {{pod: {{script: \"#!/bin/sh\"}}, {part}}}}}\n"
             );
@@ -138,8 +136,7 @@ pub(crate) async fn addresses_inside() {
     let inside = ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:a9fe:a9fe]/"];
     let mut units = String::from("preStart:\n");
     for (number, url) in inside.iter().enumerate() {
-        units +=
-            &format!("  u{number}: {{retry: {{attempts: 3, backoff: 10ms}}, webhook: {{url: \"{url}\"}}}}\n");
+        units += &format!("  u{number}: {{retry: {{attempts: 3, backoff: 10ms}}, webhook: {{url: \"{url}\"}}}}\n");
     }
     harness.publish(&plugin("inside@1.0.0", &units)).await;
     harness.create("a", "inside").await;

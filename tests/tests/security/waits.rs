@@ -85,10 +85,8 @@ pub(crate) async fn every_unit_that_failed() {
         });
     }
     harness.create("a", "two").await;
-    eventually("a has failed", async || {
-        (harness.target("a").await?.info.phase == TargetState::Failed).then_some(())
-    })
-    .await;
+    eventually("a has failed", async || (harness.target("a").await?.info.phase == TargetState::Failed).then_some(()))
+        .await;
     let why = harness.why("a").await;
     let mut failed: Vec<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
     failed.sort_unstable();
@@ -135,8 +133,7 @@ pub(crate) async fn a_unit_between_two_tries() {
 /// Returns a plugin whose plan is an object of the bucket, because its text is hard to compress.
 fn large() -> String {
     let units = (0..80_u64).map(|number| {
-        let text = (1..4)
-            .map(|factor| format!("{:016x}", (3 * number + factor).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let text = (1..4).map(|factor| format!("{:016x}", (3 * number + factor).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         format!(
             "  make-{number}: {{webhook: {{url: \"RECEIVER/make\", body: {{t: \"{}\"}}}}}}\n",
             text.collect::<String>()

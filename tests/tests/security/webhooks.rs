@@ -127,8 +127,7 @@ pub(crate) async fn bodies() {
     let large = vec![b' '; limits::WEBHOOK_BODY + 1];
     harness.signed(&secret, now(), JSON, large).await.is_problem(413, "too-large");
     // The connection may be closed while the rest is still being sent.
-    let huge =
-        harness.http.post(harness.url("/v1/events")).header("content-type", JSON).body(vec![b' '; 10 << 20]);
+    let huge = harness.http.post(harness.url("/v1/events")).header("content-type", JSON).body(vec![b' '; 10 << 20]);
     if let Ok(response) = huge.send().await {
         assert_eq!(response.status(), 413);
     }
@@ -142,11 +141,9 @@ pub(crate) async fn binary_mode() {
     for kind in ["created", "updated", "deleted"] {
         let mut headers = signature(harness.stack().webhook_secret(), now(), &body);
         let kind = format!("dev.ebb.target.{kind}.v1");
-        let attributes =
-            [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", &kind)];
+        let attributes = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", &kind)];
         headers.extend(attributes.map(|(name, value)| (name, value.to_owned())));
-        let mut request =
-            harness.http.post(harness.url("/v1/events")).header("content-type", "application/json");
+        let mut request = harness.http.post(harness.url("/v1/events")).header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -181,20 +178,16 @@ pub(crate) async fn documents() {
         (sandbox("name: a\nresources: {r: {plugin: simple, params: {size: 1}}}\n"), &["unknown-param"], &[4]),
     ];
     for (document, codes, lines) in rows {
-        let data = LifecycleData {
-            document: Some(document.clone()),
-            ..crate::harness::sandbox("a", "a-uid", "simple")
-        };
-        let problem =
-            harness.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
+        let data =
+            LifecycleData { document: Some(document.clone()), ..crate::harness::sandbox("a", "a-uid", "simple") };
+        let problem = harness.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
         let found: Vec<&str> = problem.errors.iter().map(|error| error.code.as_str()).collect();
         assert_eq!(found.len(), codes.len(), "{document}: {:?}", problem.errors);
         for code in codes {
             assert!(found.contains(code), "{code} in {document}: {:?}", problem.errors);
         }
         for line in lines {
-            let placed =
-                problem.errors.iter().any(|error| error.line == Some(*line) && error.column > Some(0));
+            let placed = problem.errors.iter().any(|error| error.line == Some(*line) && error.column > Some(0));
             assert!(placed, "line {line} of {document}: {:?}", problem.errors);
         }
     }
@@ -247,13 +240,8 @@ pub(crate) async fn repetitions() {
     let harness = harness().await;
     let secret = harness.stack().webhook_secret().to_owned();
     let time = now();
-    let (content_type, body) = cloudevents::lifecycle(
-        "evt-1",
-        "urn:tests",
-        LifecycleType::Created,
-        time,
-        &sandbox("a", "u1", "simple"),
-    );
+    let (content_type, body) =
+        cloudevents::lifecycle("evt-1", "urn:tests", LifecycleType::Created, time, &sandbox("a", "u1", "simple"));
     let first = harness.signed(&secret, time, content_type, body.clone()).await;
     harness.phase("a", TargetState::Ready).await;
     for _ in 0..3 {

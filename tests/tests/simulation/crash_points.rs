@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ebb_engine::TargetPhase;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
-    Scenario, ScenarioAction, ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupUnit, WriteFate,
-    WriteSide,
+    Scenario, ScenarioAction, ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupUnit, WriteFate, WriteSide,
 };
 
 /// Milliseconds by which units differ, so that nothing ends at the same time.
@@ -58,10 +57,8 @@ fn two_crashes_in_a_row_change_nothing() {
                 }));
                 let end = simulation.run();
                 if end != expected {
-                    let what = format!(
-                        "{name}: dies after writes {first} and {second}: {end:?}\n{}",
-                        simulation.trace()
-                    );
+                    let what =
+                        format!("{name}: dies after writes {first} and {second}: {end:?}\n{}", simulation.trace());
                     wrong.push(what);
                 }
             }
@@ -90,9 +87,10 @@ fn check_cancelled(
     }
     let (at, newest) = asked_at?;
     let state = simulation.ledger.state();
-    let late = state.sent.iter().find(|sent| {
-        sent.fresh && sent.unit.starts_with('u') && (sent.at > at + landing || sent.by.0 > newest)
-    });
+    let late = state
+        .sent
+        .iter()
+        .find(|sent| sent.fresh && sent.unit.starts_with('u') && (sent.at > at + landing || sent.by.0 > newest));
     late.map(|sent| format!("{sent:?} after the stop at {at}"))
 }
 
@@ -111,9 +109,7 @@ fn a_stop_at_any_write_leaves_nothing() {
                     let asked = *asked.lock().expect("no panic while it is held");
                     if let Some(why) = check_cancelled(&simulation, &end, asked, landing_ms) {
                         let story = simulation.trace();
-                        wrong.push(format!(
-                            "{name}, L = {landing_ms}: stop {side:?} write {number}: {why}\n{story}"
-                        ));
+                        wrong.push(format!("{name}, L = {landing_ms}: stop {side:?} write {number}: {why}\n{story}"));
                     }
                 }
             }
@@ -144,8 +140,7 @@ pub(crate) fn disturb(
     simulation.table.on_write(Arc::new(move |at, on| {
         let simulation = of.upgrade().filter(|_| stop == Some((at, on)));
         let mark = Arc::clone(&mark);
-        let blow =
-            if on == WriteSide::After && deaths.contains(&at) { WriteFate::Die } else { WriteFate::Proceed };
+        let blow = if on == WriteSide::After && deaths.contains(&at) { WriteFate::Die } else { WriteFate::Proceed };
         Box::pin(async move {
             if let Some(simulation) = simulation {
                 let runtime = simulation.runtime.clone();
@@ -153,8 +148,7 @@ pub(crate) fn disturb(
                 drop(simulation);
                 let task = runtime.spawn(async move {
                     deletion.await;
-                    *mark.lock().expect("no panic while it is held") =
-                        Some((clock.elapsed(), clock.newest().0));
+                    *mark.lock().expect("no panic while it is held") = Some((clock.elapsed(), clock.newest().0));
                 });
                 let patience = runtime.sleep(1);
                 runtime.first(task, patience).await;

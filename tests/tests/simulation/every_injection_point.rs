@@ -59,8 +59,7 @@ pub(crate) fn survives(name: &str, design: &TargetScenario, target: &str) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(&(kind, number)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report =
-                        simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Off);
+                    let report = simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Off);
                     let reached = report.injected[kind as usize] == 1;
                     if !reached || !is_good(&report) {
                         wrong.lock().unwrap().push((kind, number, reached));

@@ -94,8 +94,7 @@ fn units_that_wait_for_their_turn_run_once_and_whole() {
     }
     assert_eq!((fleet.count(WELL, TargetPhase::Ready), fleet.broken()), (1, vec![]));
     let works = fleet.works();
-    let starts: BTreeSet<(u32, u32)> =
-        works.starts.iter().map(|((_, attempt), starts)| (*attempt, *starts)).collect();
+    let starts: BTreeSet<(u32, u32)> = works.starts.iter().map(|((_, attempt), starts)| (*attempt, *starts)).collect();
     assert_eq!((works.starts.len(), starts), (150, BTreeSet::from([(1, 1)])));
     assert_eq!(works.killed, 0);
     assert!(works.waits >= 100, "{} waits", works.waits);

@@ -10,8 +10,8 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_tests::sim::{
-    QueueFaults, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime,
-    SimTaskId, TableAccess, TableGate, WriteFate,
+    QueueFaults, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime, SimTaskId,
+    TableAccess, TableGate, WriteFate,
 };
 
 const SECOND: u64 = 1_000;
@@ -135,8 +135,7 @@ fn a_recovery_that_finds_no_time_is_repeated() {
         });
     }
     pass(&simulation, 60 * SECOND);
-    let repeated =
-        simulation.queue.sent().iter().filter(|(_, message)| message.starts_with("Recover")).count();
+    let repeated = simulation.queue.sent().iter().filter(|(_, message)| message.starts_with("Recover")).count();
     assert!(repeated > 0, "{:#?}", simulation.queue.sent());
 }
 
@@ -146,8 +145,7 @@ fn a_run_that_ends_late_leaves_its_outcome_to_the_queue() {
     // The budget of an invocation is 3 s.
     for (took, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
         let unit = SetupUnit::plain(ScenarioAction::AtOnce, took, &[]);
-        let simulation =
-            Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), ScenarioFaults::default()));
+        let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(vec![unit]), ScenarioFaults::default()));
         simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
         pass(&simulation, PATIENCE_MS);
         let sent = simulation.queue.sent();

@@ -28,11 +28,7 @@ fn instances_of_known_simulations_leave_nothing() {
     let mut instances = 0;
     for seed in 1.. {
         let report = simulation(seed, TraceMode::Off);
-        assert_eq!(
-            report.violations,
-            Vec::<String>::new(),
-            "cargo xtask verify simulation -- --seed {seed} --trace"
-        );
+        assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
         instances += report.instances;
         if instances >= INSTANCES {
             return;

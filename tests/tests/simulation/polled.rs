@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use ebb_engine::TargetPhase;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
-    Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime, TableAccess,
-    TableGate, WriteFate,
+    Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimRuntime, TableAccess, TableGate,
+    WriteFate,
 };
 
 /// Longer than all undos of the simulation take.
@@ -47,8 +47,7 @@ impl TableGate for HeldWrite {
 fn a_send_goes_on_while_the_next_one_is_prepared() {
     let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
     let units = units.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
-    let simulation =
-        Arc::new(ScenarioSimulation::new(&Scenario::of(units.into()), ScenarioFaults::default()));
+    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units.into()), ScenarioFaults::default()));
     simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created));
     assert!(simulation.run_until_idle());
     let holding = Arc::new(HeldWrite {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ebb_engine::TargetPhase;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
-    AttemptFate, CallbackFaults, FinishEntry, QueueFaults, Scenario, ScenarioAction, ScenarioEffect,
-    ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupHook, SetupUnit, StartEntry, WriteSide, scenarios,
+    AttemptFate, CallbackFaults, FinishEntry, QueueFaults, Scenario, ScenarioAction, ScenarioEffect, ScenarioEnd,
+    ScenarioFaults, ScenarioSimulation, SetupHook, SetupUnit, StartEntry, WriteSide, scenarios,
 };
 use proptest::prelude::*;
 
@@ -82,13 +82,7 @@ fn check_setup(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(),
     };
     for unit in 0..scenario.units.len() {
         let at = position(unit);
-        prop_assert_eq!(
-            end.done.contains(&at),
-            comes_good(scenario, unit),
-            "u{}\n{}",
-            unit,
-            simulation.trace()
-        );
+        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, simulation.trace());
         let fails = runs(scenario, unit) && !comes_good(scenario, unit);
         prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, simulation.trace());
     }
@@ -138,8 +132,7 @@ fn check_starts(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
             SetupHook::Pre => 0,
             SetupHook::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
         };
-        let ready =
-            scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(earliest).max(earliest);
+        let ready = scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(earliest).max(earliest);
         if scenario.is_skipped(unit) {
             over.insert(unit, ready);
             continue;
@@ -278,10 +271,8 @@ fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
 /// Shortest cases that were found, kept.
 #[test]
 fn a_unit_that_is_tried_again_sends_no_other_one_again() {
-    let mut units = vec![
-        SetupUnit::plain(ScenarioAction::AtOnce, 10, &[]),
-        SetupUnit::plain(ScenarioAction::AtOnce, 15_000, &[]),
-    ];
+    let mut units =
+        vec![SetupUnit::plain(ScenarioAction::AtOnce, 10, &[]), SetupUnit::plain(ScenarioAction::AtOnce, 15_000, &[])];
     units[0].fate = AttemptFate::Fails(1);
     let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
     simulation.run();
@@ -292,8 +283,7 @@ fn a_unit_that_is_tried_again_sends_no_other_one_again() {
 fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
     let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
     let units = millis.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
-    let simulation =
-        Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
+    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
     simulation.run();
     check_starts(&simulation).expect("the third unit starts when the second one has ended");
 }
@@ -311,16 +301,10 @@ fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     units[2].makes = ScenarioEffect::PerAttempt;
     let mut deadly = 0;
     for write in 1..40 {
-        let simulation =
-            Arc::new(ScenarioSimulation::new(&Scenario::of(units.clone()), ScenarioFaults::default()));
+        let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units.clone()), ScenarioFaults::default()));
         crate::crash_points::disturb(&simulation, None, [write].into());
         let end = simulation.run();
-        assert_eq!(
-            end.remaining,
-            BTreeSet::new(),
-            "the sender died at write {write}\n{}",
-            simulation.trace()
-        );
+        assert_eq!(end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", simulation.trace());
         deadly += usize::from(facts(&simulation).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
     }
     assert!(deadly > 0, "no sender of the webhook died");
@@ -373,13 +357,10 @@ fn after_a_stop_no_queued_script_starts() {
 /// A message may come again long after it was dealt with: nothing of it is sent any more.
 #[test]
 fn a_slice_that_comes_again_after_the_end_starts_nothing() {
-    let units: Vec<SetupUnit> =
-        (0..60).map(|_| SetupUnit::plain(ScenarioAction::Later, 2_000, &[])).collect();
+    let units: Vec<SetupUnit> = (0..60).map(|_| SetupUnit::plain(ScenarioAction::Later, 2_000, &[])).collect();
     let queue = QueueFaults { lost: 0, doubled: 100, late_ms: 600_000 };
-    let simulation = Arc::new(ScenarioSimulation::new(
-        &Scenario::of(units),
-        ScenarioFaults { queue, ..ScenarioFaults::default() },
-    ));
+    let simulation =
+        Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults { queue, ..ScenarioFaults::default() }));
     let end = simulation.run();
     assert_eq!((end.phase, end.remaining.len()), (Some(TargetPhase::Gone), 0));
     check_sends(&simulation).expect("each try is sent once");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ebb_engine::TargetPhase;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_tests::sim::{
-    AttemptFate, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimTask,
-    TableTurns, WriteFate, WriteSide,
+    AttemptFate, Scenario, ScenarioAction, ScenarioFaults, ScenarioSimulation, SetupUnit, SimTask, TableTurns,
+    WriteFate, WriteSide,
 };
 
 /// Operations whose order is tried: 2 to the power of this many orders, unless `EBB_RACE_TURNS` has another number.
@@ -80,10 +80,7 @@ fn gone(simulation: &ScenarioSimulation, uid: &str) -> Result<(), String> {
     let end = simulation.end(None, Vec::new());
     let phase = phase(simulation);
     let expected = (uid.to_owned(), TargetPhase::Gone);
-    if phase.as_ref().is_none_or(|phase| *phase == expected)
-        && end.remaining.is_empty()
-        && end.violations.is_empty()
-    {
+    if phase.as_ref().is_none_or(|phase| *phase == expected) && end.remaining.is_empty() && end.violations.is_empty() {
         return Ok(());
     }
     Err(format!("{phase:?} {end:?}"))
@@ -136,9 +133,7 @@ fn what_waits_for_a_name_begins_or_was_deleted() {
     let race = |simulation: &Arc<ScenarioSimulation>| {
         [ask(simulation, LifecycleType::Deleted, "uid-1"), ask(simulation, LifecycleType::Deleted, "uid-2")]
     };
-    let check = |simulation: &Arc<ScenarioSimulation>| {
-        gone(simulation, "uid-1").or_else(|_| gone(simulation, "uid-2"))
-    };
+    let check = |simulation: &Arc<ScenarioSimulation>| gone(simulation, "uid-1").or_else(|_| gone(simulation, "uid-2"));
     in_every_order(&scenario(), turns(), before, race, check);
 }
 
@@ -154,11 +149,7 @@ fn a_new_life_beside_the_end_of_the_former_one_begins() {
     let check = |simulation: &Arc<ScenarioSimulation>| {
         let end = simulation.end(None, Vec::new());
         let ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
-        if ready && end.violations.is_empty() && end.remaining.len() == 2 {
-            Ok(())
-        } else {
-            Err(format!("{end:?}"))
-        }
+        if ready && end.violations.is_empty() && end.remaining.len() == 2 { Ok(()) } else { Err(format!("{end:?}")) }
     };
     in_every_order(&scenario(), turns(), before, race, check);
 }

@@ -16,11 +16,7 @@ const SEEDS: [u64; 4] = [
 fn simulations_that_failed_once() {
     for seed in SEEDS {
         let report = simulate(seed, &ExcludedFaults::default(), TraceMode::Off);
-        assert_eq!(
-            report.violations,
-            Vec::<String>::new(),
-            "cargo xtask verify simulation -- --seed {seed} --trace"
-        );
+        assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
     }
 }
 
@@ -29,10 +25,7 @@ fn design(rest: &str) -> TargetScenario {
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p@1.0.0\nparams: {{off: {{type: boolean, default: false}}}}\n{rest}"
     );
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: p@1.0.0}}\n";
-    TargetScenario {
-        plugins: vec![("p".to_owned(), "1.0.0".to_owned(), plugin)],
-        document: document.to_owned(),
-    }
+    TargetScenario { plugins: vec![("p".to_owned(), "1.0.0".to_owned(), plugin)], document: document.to_owned() }
 }
 
 fn assert_good(report: &SimReport) {
@@ -73,8 +66,7 @@ postStop:
   off: {undoes: one, retry: {attempts: 1}, webhook: {url: "https://outside.test/once/off"}}
 "#,
     );
-    let stuck =
-        |kind: FaultKind, number| FaultInjector::once(kind, number).and_once(FaultKind::UndoBroken, 1);
+    let stuck = |kind: FaultKind, number| FaultInjector::once(kind, number).and_once(FaultKind::UndoBroken, 1);
     let calm = simulate_target(&one, "t", FaultInjector::once(FaultKind::UndoBroken, 1), TraceMode::Kept);
     assert_good(&calm);
     assert!(calm.notifications.contains("dev.ebb.target.stuck.v1"), "{}", calm.trace.join("\n"));

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
-use ebb_engine::{
-    Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
-};
+use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
@@ -101,31 +99,14 @@ async fn store_instances(store: &Store) {
     let tombstone = Tombstone { uid: "former".into(), ended: AT, needed: AT };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
     for (target, run, tombstone) in [(target(), Some(begins), Some(tombstone)), (gone, None, None)] {
-        assert!(
-            store
-                .move_target(&TargetTransition { target, expected_version: None, run, tombstone })
-                .await
-                .unwrap()
-        );
+        assert!(store.move_target(&TargetTransition { target, expected_version: None, run, tombstone }).await.unwrap());
     }
     for shard in [Shard::ROOT, Shard(1)] {
         let late = LateMark { slot: 3, attempt: Attempt::FIRST, mark: 7 };
-        let sets = [
-            PatchChange::AddDone(0),
-            PatchChange::AddFailed(1),
-            PatchChange::AddSealed(2),
-            PatchChange::AddLate(late),
-        ];
-        let more = [
-            PatchChange::SetAttempt(1, Attempt(2)),
-            PatchChange::SetEpoch(Epoch(2)),
-            PatchChange::BumpVersion,
-        ];
-        let rest = [
-            PatchChange::SetPhase(RunPhase::Cancelling),
-            PatchChange::SetStopped(AT),
-            PatchChange::SetDue(AT),
-        ];
+        let sets =
+            [PatchChange::AddDone(0), PatchChange::AddFailed(1), PatchChange::AddSealed(2), PatchChange::AddLate(late)];
+        let more = [PatchChange::SetAttempt(1, Attempt(2)), PatchChange::SetEpoch(Epoch(2)), PatchChange::BumpVersion];
+        let rest = [PatchChange::SetPhase(RunPhase::Cancelling), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
         let changes = [&sets[..], &more, &rest].concat();
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }
@@ -168,15 +149,8 @@ async fn documents(store: &Store) {
     }
     for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {
         let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));
-        let plugin = PluginItem {
-            name,
-            version,
-            dialect,
-            digest,
-            document: "x".repeat(size),
-            created: AT,
-            withdrawn: None,
-        };
+        let plugin =
+            PluginItem { name, version, dialect, digest, document: "x".repeat(size), created: AT, withdrawn: None };
         assert!(store.put_plugin(&plugin).await.unwrap());
     }
     assert!(store.withdraw_plugin("p", "1.0.0", AT).await.unwrap());
@@ -217,8 +191,7 @@ fn words() -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn what_is_stored_has_the_form_of_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
-    let (dynamo, bucket) =
-        (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
+    let (dynamo, bucket) = (EmbeddedTable::memory().unwrap(), Arc::new(FolderBucket::open(folder.path()).unwrap()));
     store::table::create(&dynamo, NAME).await.unwrap();
     let store = Store::new(DynamoTable::new(dynamo, NAME), bucket.clone());
     store_instances(&store).await;

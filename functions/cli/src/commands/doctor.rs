@@ -54,11 +54,7 @@ impl DoctorArgs {
         let mut checks = Vec::new();
         match answer {
             Ok(list) => {
-                checks.push(DoctorCheck::new(
-                    "api",
-                    CheckResult::Passed,
-                    format!("version {}", list.version),
-                ));
+                checks.push(DoctorCheck::new("api", CheckResult::Passed, format!("version {}", list.version)));
                 checks.push(clock(&list, between));
                 checks.push(signature(client).await);
                 checks.push(callbacks(client, &list.callback_url).await);
@@ -110,10 +106,9 @@ async fn signature(client: &ApiClient) -> DoctorCheck {
         Ok(Some(problem)) if problem.status == 422 => {
             check(CheckResult::Passed, "the server accepts the signature of lifecycle webhooks".to_owned())
         }
-        Ok(Some(problem)) if problem.status == 401 => check(
-            CheckResult::Failed,
-            format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail),
-        ),
+        Ok(Some(problem)) if problem.status == 401 => {
+            check(CheckResult::Failed, format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail))
+        }
         Ok(Some(problem)) => check(CheckResult::Failed, problem.detail),
         Ok(None) => check(CheckResult::Failed, "the server accepted an event of an unknown type".to_owned()),
         Err(error) => check(CheckResult::Failed, error.to_string()),
@@ -124,14 +119,11 @@ async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
     let check = |result, detail: String| DoctorCheck::new("callbacks", result, detail);
     let Ok(parsed) = url.parse() else { return check(CheckResult::Failed, format!("{url} is no URL")) };
     match client.probe_callback(parsed).await {
-        Ok(Some(problem)) if problem.status == 401 => {
-            check(CheckResult::Passed, format!("answered at {url}"))
-        }
+        Ok(Some(problem)) if problem.status == 401 => check(CheckResult::Passed, format!("answered at {url}")),
         Ok(Some(problem)) => check(CheckResult::Failed, format!("{url}: {}", problem.detail)),
-        Ok(None) => check(
-            CheckResult::Failed,
-            format!("{url} accepts callbacks without a token: it belongs to another server"),
-        ),
+        Ok(None) => {
+            check(CheckResult::Failed, format!("{url} accepts callbacks without a token: it belongs to another server"))
+        }
         Err(_) => check(
             CheckResult::Failed,
             format!("{url}, the callback URL of units, gives no valid answer: see the parameter Url"),
@@ -163,12 +155,7 @@ mod tests {
     #[test]
     fn a_row_for_each() {
         let check = |name: &str, passed, detail: &str| {
-            of_server(HealthCheck {
-                name: name.to_owned(),
-                passed,
-                detail: detail.to_owned(),
-                duration_ms: 7,
-            })
+            of_server(HealthCheck { name: name.to_owned(), passed, detail: detail.to_owned(), duration_ms: 7 })
         };
         let checks = [
             DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set"),
@@ -185,12 +172,8 @@ mod tests {
 
     #[test]
     fn clocks_may_be_a_minute_apart() {
-        let list = |now_ms| CheckList {
-            version: String::new(),
-            now_ms,
-            callback_url: String::new(),
-            checks: Vec::new(),
-        };
+        let list =
+            |now_ms| CheckList { version: String::new(), now_ms, callback_url: String::new(), checks: Vec::new() };
         for (there, result, says) in [
             (160_000, CheckResult::Passed, "60 s after"),
             (39_000, CheckResult::Failed, "61 s before"),

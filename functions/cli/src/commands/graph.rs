@@ -37,9 +37,7 @@ impl GraphArgs {
             match document {
                 Document::Plugin(plugin) => {
                     let planned = offline::plan_alone(&plugin)?;
-                    pictures.push(
-                        PlanDiagram::new(&offline::full_name(&plugin), &planned.plan).draw(self.format),
-                    );
+                    pictures.push(PlanDiagram::new(&offline::full_name(&plugin), &planned.plan).draw(self.format));
                 }
                 Document::Sandbox(sandbox) => {
                     let plugins = match self.plugins.is_empty() {
@@ -74,9 +72,10 @@ async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<Plug
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    let client = ApiClient::new(server.find().map_err(|trouble| {
-        trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
-    })?)?;
+    let client =
+        ApiClient::new(server.find().map_err(|trouble| {
+            trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
+        })?)?;
     let mut plugins = Vec::new();
     for (name, version) in wanted {
         if let Some(found) = client.plugin(&name, &version).await? {

@@ -90,8 +90,7 @@ impl LogsArgs {
     }
 
     fn chosen<'a>(&self, seen: &'a TargetDetail) -> Vec<(&'a RunDetail, &'a UnitDetail)> {
-        let fits =
-            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let mut chosen = Vec::new();
         for run in seen.runs.iter().filter(|run| fits(&self.hook, &run.hook)) {
             for unit in &run.units {
@@ -157,11 +156,7 @@ fn heading(hook: &str, unit: &str, attempt: u32) -> String {
 }
 
 fn clean(log: &str) -> String {
-    if console::user_attended() {
-        log.lines().map(|line| printable(line) + "\n").collect()
-    } else {
-        ended(log)
-    }
+    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { ended(log) }
 }
 
 fn ended(log: &str) -> String {

@@ -102,8 +102,7 @@ impl RunArgs {
         let units = self.cluster.settings(self.pods.containers().await?)?;
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let client = machine.client()?;
-        let instance =
-            WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
+        let instance = WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
         let then = if self.rm { ReadyAction::Delete } else { ReadyAction::Keep };
         let mut running = LocalSandbox {
             machine: &machine,
@@ -162,10 +161,7 @@ impl LocalSandbox<'_> {
                 Exit::Failed
             }
             FollowEnd::Deleted => {
-                return Err(CliError::failed(format!(
-                    "{} was deleted by another client",
-                    self.instance.target
-                )));
+                return Err(CliError::failed(format!("{} was deleted by another client", self.instance.target)));
             }
             FollowEnd::TimedOut(_) => {
                 explain(&self.client, &self.instance.target).await;
@@ -173,9 +169,7 @@ impl LocalSandbox<'_> {
                 Exit::Failed
             }
             FollowEnd::Interrupted(_) => {
-                output::status_line(
-                    "interrupted: its resources are being deleted; Ctrl-C again leaves at once",
-                );
+                output::status_line("interrupted: its resources are being deleted; Ctrl-C again leaves at once");
                 return self.delete(Exit::Interrupted, 1).await;
             }
         };
@@ -224,12 +218,9 @@ impl LocalSandbox<'_> {
 
     async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd, CliError> {
         let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
-        let ended =
-            follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
+        let ended = follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
         let seen = match &ended {
-            FollowEnd::Reached(seen) | FollowEnd::TimedOut(seen) | FollowEnd::Interrupted(seen) => {
-                seen.clone()
-            }
+            FollowEnd::Reached(seen) | FollowEnd::TimedOut(seen) | FollowEnd::Interrupted(seen) => seen.clone(),
             FollowEnd::Failed(seen) => Some(seen.clone()),
             FollowEnd::Deleted => None,
         };
@@ -258,9 +249,7 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::TimedOut(_) => {
                 explain(&self.client, &self.instance.target).await;
-                output::status_line(
-                    "error: the time given with --wait-timeout is over before everything was gone",
-                );
+                output::status_line("error: the time given with --wait-timeout is over before everything was gone");
                 output::status_line(&self.how_to_delete());
                 Ok(RunEnd::Ended(Exit::Failed))
             }
@@ -286,8 +275,7 @@ async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError>
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
         Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
-            Err(super::plugin::immutable(plugin)
-                .with_hint("or use another --state, which has not seen this version"))
+            Err(super::plugin::immutable(plugin).with_hint("or use another --state, which has not seen this version"))
         }
         Err(error) => Err(error.into()),
     }
@@ -309,9 +297,9 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
             runs.push(run);
         }
     }
-    let units = runs.iter().flat_map(|run| {
-        run.units.iter().map(|unit| UnitReport { hook: run.hook.clone(), unit: unit.clone() })
-    });
+    let units = runs
+        .iter()
+        .flat_map(|run| run.units.iter().map(|unit| UnitReport { hook: run.hook.clone(), unit: unit.clone() }));
     let outputs = reached.resources.iter().map(|(name, resource)| (name.clone(), resource.outputs.clone()));
     RunReport {
         target: format!("{}/{}", reached.info.kind, reached.info.name),
@@ -336,11 +324,7 @@ fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance) -> St
 fn started_units(runs: &[RunDetail]) -> Vec<&str> {
     let before = runs.iter().filter(|run| matches!(run.hook.as_str(), "preStart" | "postStart"));
     let started = |state| !matches!(state, UnitState::Waiting | UnitState::Skipped | UnitState::Blocked);
-    before
-        .flat_map(|run| &run.units)
-        .filter(|unit| started(unit.state))
-        .map(|unit| unit.key.as_str())
-        .collect()
+    before.flat_map(|run| &run.units).filter(|unit| started(unit.state)).map(|unit| unit.key.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -352,10 +336,7 @@ mod tests {
     #[test]
     fn what_may_be_left_is_named() {
         let view = fixtures::busy();
-        assert_eq!(
-            started_units(&view.runs),
-            ["db/provision", "db/seed", "billing/register", "queue/create"]
-        );
+        assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         insta::assert_snapshot!(remaining_text(None, &instance), @r"

@@ -12,8 +12,7 @@ use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
 use ebb_documents::plan::{Action, OutputFrom, Plan, Template, UnitPlan, UnitRef};
 use ebb_documents::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, RenderError, RenderedInput, RenderedUnit,
-    TargetFacts,
+    self, CompiledExpressions, InputValue, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts,
 };
 use ebb_local::pods::{OneOffScript, run_once};
 use ebb_local::{StackSettings, UnitBackend};
@@ -135,13 +134,11 @@ fn log(bytes: &[u8]) {
 fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut given = BTreeMap::new();
     for input in inputs {
-        let (name, value) = input.split_once('=').ok_or_else(|| {
-            CliError::broken(format!("`{input}` is no input")).with_hint("write --input NAME=VALUE")
-        })?;
+        let (name, value) = input
+            .split_once('=')
+            .ok_or_else(|| CliError::broken(format!("`{input}` is no input")).with_hint("write --input NAME=VALUE"))?;
         if given.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(
-                CliError::broken(format!("the input {name} is given twice")).with_hint("give each once")
-            );
+            return Err(CliError::broken(format!("the input {name} is given twice")).with_hint("give each once"));
         }
     }
     Ok(given)
@@ -161,16 +158,9 @@ fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
 }
 
 /// The script of a unit with its inputs, and how long it may take. Inputs that are given replace those of the plan.
-fn script(
-    mut plan: Plan,
-    name: &str,
-    mut given: BTreeMap<String, String>,
-) -> Result<(ScriptTask, Duration), CliError> {
+fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(ScriptTask, Duration), CliError> {
     let found = plan.hooks.iter().enumerate().find_map(|(hook, of)| {
-        let unit = of
-            .units
-            .iter()
-            .position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
+        let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
         Some((hook, unit))
     });
     let (hook, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
@@ -190,8 +180,9 @@ fn script(
     }
     if let Some(name) = given.keys().next() {
         let names: Vec<&str> = unit.inputs.iter().map(|input| input.name.as_str()).collect();
-        return Err(CliError::broken(format!("there is no input `{name}`"))
-            .with_hint(format!("there is {}", names.join(", "))));
+        return Err(
+            CliError::broken(format!("there is no input `{name}`")).with_hint(format!("there is {}", names.join(", ")))
+        );
     }
     // It runs because somebody wants it to, whatever its condition says.
     unit.when = None;
@@ -221,9 +212,7 @@ fn script(
 
 fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>, CliError> {
     let broken = |error: &RenderError| {
-        CliError::failed("its inputs have no value")
-            .with_causes(error)
-            .with_hint("give them with --input NAME=VALUE")
+        CliError::failed("its inputs have no value").with_causes(error).with_hint("give them with --input NAME=VALUE")
     };
     let compiled = CompiledExpressions::new(plan).map_err(|error| broken(&error))?;
     let facts = TargetFacts {

@@ -75,8 +75,7 @@ impl PlanDiagram {
                 units.iter().enumerate().map(|(position, node)| (node.key.as_str(), position)).collect();
             let mut edges: Vec<DiagramEdge> = Vec::new();
             for edge in all.iter().filter(|edge| edge.hook == hook.hook) {
-                let (Some(&from), Some(&to)) =
-                    (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
+                let (Some(&from), Some(&to)) = (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
                 else {
                     continue;
                 };
@@ -119,18 +118,10 @@ mod tests {
             hooks: vec![
                 HookDiagram {
                     name: "preStart".to_owned(),
-                    units: vec![
-                        node("db/provision", "pod"),
-                        node("db/seed", "pod"),
-                        node("cache/up", "webhook"),
-                    ],
+                    units: vec![node("db/provision", "pod"), node("db/seed", "pod"), node("cache/up", "webhook")],
                     edges: vec![edge(0, 1, "bucket-name, <base>"), edge(0, 2, "say \"hi\"")],
                 },
-                HookDiagram {
-                    name: "postStop".to_owned(),
-                    units: vec![node("db/drop", "pod")],
-                    edges: Vec::new(),
-                },
+                HookDiagram { name: "postStop".to_owned(), units: vec![node("db/drop", "pod")], edges: Vec::new() },
             ],
         }
     }
@@ -147,8 +138,7 @@ mod tests {
         let mut graph = graph();
         let node = |number: usize| DiagramNode { key: format!("fan/u{number}"), kind: "pod".to_owned() };
         graph.hooks[0].units = (0..500).map(node).collect();
-        graph.hooks[0].edges =
-            (1..500).map(|to| DiagramEdge { from: 0, to, label: "x".to_owned() }).collect();
+        graph.hooks[0].edges = (1..500).map(|to| DiagramEdge { from: 0, to, label: "x".to_owned() }).collect();
         let text = graph.draw(DiagramFormat::Text);
         assert!(text.contains("fan/u499  after fan/u0"), "{text}");
     }

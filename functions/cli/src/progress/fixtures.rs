@@ -46,20 +46,14 @@ fn units() -> Vec<UnitDetail> {
             ..unit("db/check", UnitState::Waiting)
         },
         UnitDetail {
-            reason: Some(FailureReason {
-                code: ReasonCode::HttpStatus,
-                message: "the server answered 503".to_owned(),
-            }),
+            reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "the server answered 503".to_owned() }),
             attempt: 2,
             attempt_in_series: 2,
             next: at("09:00:14"),
             ..unit("billing/register", UnitState::Retrying)
         },
         UnitDetail {
-            reason: Some(FailureReason {
-                code: ReasonCode::Exit,
-                message: "the script ended with code 3".to_owned(),
-            }),
+            reason: Some(FailureReason { code: ReasonCode::Exit, message: "the script ended with code 3".to_owned() }),
             attempt: 3,
             attempt_in_series: 3,
             duration_ms: Some(12_000),
@@ -104,10 +98,7 @@ pub(crate) fn done() -> TargetView {
             _ => {}
         }
     }
-    let undo = UnitDetail {
-        started: Some("2026-11-21T09:00:09Z".to_owned()),
-        ..unit("db/drop", UnitState::Running)
-    };
+    let undo = UnitDetail { started: Some("2026-11-21T09:00:09Z".to_owned()), ..unit("db/drop", UnitState::Running) };
     view.runs.push(RunDetail {
         id: "k3-1-post-stop".to_owned(),
         hook: "postStop".to_owned(),

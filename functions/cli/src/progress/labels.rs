@@ -46,10 +46,9 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
     let message = reason.message.trim().replace('\n', " ");
     match (message.as_str(), reason.code) {
         ("", code) => self::code(code).to_owned(),
-        (
-            message,
-            ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled,
-        ) => message.to_owned(),
+        (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled) => {
+            message.to_owned()
+        }
         (message, code) => format!("{message} ({})", self::code(code)),
     }
 }
@@ -155,9 +154,7 @@ fn abbreviated(keys: &[&str]) -> String {
 /// The keys that a unit still waits for.
 pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| {
-        units
-            .iter()
-            .any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
+        units.iter().any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
     };
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
 }

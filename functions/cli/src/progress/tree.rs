@@ -27,8 +27,7 @@ pub(crate) struct ScreenSize {
 /// The lines of a view. Units that have nothing to tell are counted where there is no room for all.
 pub(crate) fn tree(view: &TargetView, now: Timestamp, room: ScreenSize, marks: StateMarks) -> Vec<String> {
     let since = timing::since(&view.since, now).map(|time| format!(" for {}", timing::length(time)));
-    let mut lines =
-        vec![format!("{}  {}{}", view.target, labels::phase(view.phase), since.unwrap_or_default())];
+    let mut lines = vec![format!("{}  {}{}", view.target, labels::phase(view.phase), since.unwrap_or_default())];
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
@@ -156,9 +155,6 @@ mod tests {
         let room = ScreenSize { width: 200, height: 50 };
         let coloured = tree(&busy(), now, room, StateMarks::Signs).join("\n");
         assert!(coloured.contains("\u{1b}["));
-        assert_eq!(
-            console::strip_ansi_codes(&coloured),
-            tree(&busy(), now, room, StateMarks::Plain).join("\n")
-        );
+        assert_eq!(console::strip_ansi_codes(&coloured), tree(&busy(), now, room, StateMarks::Plain).join("\n"));
     }
 }

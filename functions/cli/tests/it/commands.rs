@@ -86,8 +86,7 @@ fn a_relay_that_is_missing_is_named() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let alone = folder.path().join("ebb");
     std::fs::hard_link(env!("CARGO_BIN_EXE_ebb"), &alone).unwrap();
-    let cluster =
-        ["dev", "--kubeconfig", "none", "--advertise-address", "127.0.0.1", "--entrypoint-image", "none"];
+    let cluster = ["dev", "--kubeconfig", "none", "--advertise-address", "127.0.0.1", "--entrypoint-image", "none"];
     let missing = |more: &[&str]| {
         let out = Command::new(&alone).args(cluster).args(more).env("PATH", folder.path()).output().unwrap();
         assert_eq!(out.status.code(), Some(2));

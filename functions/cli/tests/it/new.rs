@@ -23,8 +23,7 @@ enum DocumentFault {
 
 /// The document that is written, as an author goes on with it: the scripts make and remove a folder in `things`.
 fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
-    let made =
-        Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
+    let made = Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let text = fs::read_to_string(folder.join("thing.yaml")).unwrap();
     let thing = format!("{}/thing-$EBB_KEY", things.display());
@@ -94,12 +93,8 @@ fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
     assert_eq!(place.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
     // A script that failed in its first attempt has had another one.
-    let again =
-        |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
-    assert!(
-        fault == DocumentFault::Create || case.lines().any(again),
-        "the script that deletes did not fail: {case}"
-    );
+    let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
+    assert!(fault == DocumentFault::Create || case.lines().any(again), "the script that deletes did not fail: {case}");
     let left: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}\n{case}");
 }

@@ -26,12 +26,7 @@ fn codes_and_reasons() {
         ("#!/bin/sh\nkill -KILL $$", 137, Some(ReasonCode::Exit), "by SIGKILL, as it happens where memory"),
         ("#!/no/such -x\n", 127, Some(ReasonCode::NotStartable), "this image has no /no/such, the script's"),
         ("#!/usr/bin/env no-such\n", 127, Some(ReasonCode::NotStartable), "has no \"no-such\", the script's"),
-        (
-            "#!/etc/passwd\n",
-            126,
-            Some(ReasonCode::NotStartable),
-            "/etc/passwd, the script's interpreter, may not",
-        ),
+        ("#!/etc/passwd\n", 126, Some(ReasonCode::NotStartable), "/etc/passwd, the script's interpreter, may not"),
         ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "lines end with CR LF"),
         ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), near),
         ("#!/bin/sh\n\0", 126, Some(ReasonCode::NotStartable), "NUL bytes"),
@@ -112,15 +107,11 @@ fn a_gigabyte_of_log_needs_no_memory() {
 #[test]
 fn nobody_reads_what_is_printed() {
     let world = EntrypointFixture::new();
-    let mut child =
-        world
-            .command(&world.sh(
-                "while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a",
-                &["a"],
-            ))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    let mut child = world
+        .command(&world.sh("while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a", &["a"]))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     fs::write(world.at("go"), "").unwrap();
     let done = world.done(child.wait_with_output().unwrap());

@@ -54,12 +54,7 @@ impl EntrypointExit {
 
     /// An output in the termination message.
     pub(crate) fn output(&self, name: &str) -> &str {
-        self.said
-            .result
-            .outputs
-            .get(name)
-            .and_then(|value| value.as_str())
-            .unwrap_or_else(|| panic!("{self:?}"))
+        self.said.result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{self:?}"))
     }
 }
 
@@ -91,8 +86,7 @@ impl EntrypointFixture {
 
     /// A script for `/bin/sh` with outputs at files of this world, which it knows as `$W/NAME`.
     pub(crate) fn sh(&self, text: &str, outputs: &[&str]) -> EntrypointSpec {
-        let output =
-            |name: &&str| ScriptOutput { name: name.to_string(), path: self.at(name), sensitive: false };
+        let output = |name: &&str| ScriptOutput { name: name.to_string(), path: self.at(name), sensitive: false };
         EntrypointSpec {
             env: vec![("W".to_owned(), self.at(""))],
             outputs: outputs.iter().map(output).collect(),
@@ -130,12 +124,7 @@ pub(crate) fn relay(url: String) -> Option<RelayAddress> {
     Some(RelayAddress { url, token: "t0ken".to_owned(), heartbeat_ms: 60_000, report_retry_ms: 20_000 })
 }
 
-pub(crate) fn input(
-    name: &str,
-    env: Option<&str>,
-    path: Option<&str>,
-    value: Option<UnitValue>,
-) -> ScriptInput {
+pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Option<UnitValue>) -> ScriptInput {
     ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
 }
 

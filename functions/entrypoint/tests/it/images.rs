@@ -104,10 +104,7 @@ fn an_input_that_cannot_be_placed_names_the_way_out() {
 fn an_image_without_a_shell() {
     for (text, expected) in [
         ("#!/bin/bash -e\n", "this image has no /bin/bash, the script's interpreter"),
-        (
-            "echo",
-            "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line",
-        ),
+        ("echo", "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line"),
     ] {
         let world = image(false);
         let output = inside(&world, Some(&spec(&world, text)), RUN);
@@ -140,8 +137,5 @@ fn installing_again_replaces_what_is_there() {
     old.wait().unwrap();
     let failed = install(&at("no/such"));
     let message = String::from_utf8(failed.stderr).unwrap();
-    assert!(
-        failed.status.code() == Some(1) && message.contains("no/such/ebb-entrypoint: No such file"),
-        "{message}"
-    );
+    assert!(failed.status.code() == Some(1) && message.contains("no/such/ebb-entrypoint: No such file"), "{message}");
 }

@@ -28,22 +28,14 @@ fn bytes_are_untouched() {
 fn what_is_not_as_declared_fails_the_unit() {
     let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
     for (text, code, message) in [
-        (
-            "true".to_owned(),
-            ReasonCode::OutputMissing,
-            "output \"a\": the script has ended with 0 without writing /",
-        ),
+        ("true".to_owned(), ReasonCode::OutputMissing, "output \"a\": the script has ended with 0 without writing /"),
         ("mkdir $W/a".to_owned(), invalid, "is a folder, not a file"),
         ("ln -s /etc/passwd $W/a".to_owned(), invalid, "is a symbolic link, not a file"),
         ("mkfifo $W/a".to_owned(), invalid, "is a FIFO, not a file"),
         ("mknod $W/a c 1 5".to_owned(), invalid, "is a device, not a file"),
         // Sparse: its size is known without reading it.
         ("truncate -s 10G $W/a".to_owned(), large, "has 10737418240 bytes; an output may have 1048576"),
-        (
-            "head -c 10000000 /dev/zero >$W/a".to_owned(),
-            large,
-            "/a has 10000000 bytes; an output may have 1048576",
-        ),
+        ("head -c 10000000 /dev/zero >$W/a".to_owned(), large, "/a has 10000000 bytes; an output may have 1048576"),
         ("echo x >$W/a".to_owned(), large, "JSON, and without a relay 4096 is the limit"),
     ] {
         let world = EntrypointFixture::new();
@@ -103,10 +95,7 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
 fn sensitive_ones_are_with_the_relay_alone() {
     let world = EntrypointFixture::new();
     let sensitive = |mut spec: EntrypointSpec| {
-        spec.outputs
-            .iter_mut()
-            .filter(|output| output.name != "b")
-            .for_each(|output| output.sensitive = true);
+        spec.outputs.iter_mut().filter(|output| output.name != "b").for_each(|output| output.sensitive = true);
         spec
     };
     let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
@@ -133,14 +122,8 @@ fn sensitive_ones_are_with_the_relay_alone() {
     assert!(ended.sensitive.is_empty());
     // Without a relay it is known before anything is made.
     let done = world.run(&spec);
-    assert_eq!(
-        (done.code, done.reason(), done.said.exit_code),
-        (Some(126), Some(ReasonCode::NotStartable), None)
-    );
-    assert!(
-        done.message().contains("output \"a\" is sensitive, and there is no relay to take it"),
-        "{done:?}"
-    );
+    assert_eq!((done.code, done.reason(), done.said.exit_code), (Some(126), Some(ReasonCode::NotStartable), None));
+    assert!(done.message().contains("output \"a\" is sensitive, and there is no relay to take it"), "{done:?}");
 }
 
 #[test]

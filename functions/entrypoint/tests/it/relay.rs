@@ -62,8 +62,7 @@ fn the_end_is_told_until_somebody_has_heard() {
     ] {
         let world = EntrypointFixture::new();
         let server = ReportSink::start(answers.clone());
-        let done =
-            world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
+        let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
         assert_eq!((done.code, done.said.reported), (Some(0), is_reported), "{answers:?}: {done:?}");
         // Small outputs are known either way.
         assert_eq!((done.output("a"), &done.said.report), ("x", &None));
@@ -77,8 +76,7 @@ fn the_end_is_told_until_somebody_has_heard() {
 fn a_relay_that_comes_back_is_told() {
     let world = EntrypointFixture::new();
     let address = nowhere();
-    let spec =
-        EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
+    let spec = EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
     let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
     until("it has ended", || fs::exists(world.at("termination-log")).unwrap().then_some(()));
     let server = ReportSink::on(address, [ServerReply::Status(200)], ServerReply::Status(200));
@@ -91,8 +89,7 @@ fn a_relay_that_never_comes_costs_only_patience() {
     let world = EntrypointFixture::new();
     let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let begun = Instant::now();
-    let done =
-        world.run(&EntrypointSpec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
+    let done = world.run(&EntrypointSpec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
     assert_eq!((done.code, done.said.reported, done.output("a")), (Some(0), false, "x\n"));
     assert!(done.stderr.contains("the relay has not taken the report"), "{done:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -101,13 +98,10 @@ fn a_relay_that_never_comes_costs_only_patience() {
 #[test]
 fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
     let world = EntrypointFixture::new();
-    let address =
-        RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
+    let address = RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
     let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("it has ended", || {
-        fs::read(world.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(())
-    });
+    until("it has ended", || fs::read(world.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
     let done = world.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.said.reported, done.reason()), (Some(6), false, Some(ReasonCode::Exit)));
@@ -147,7 +141,6 @@ fn addresses_that_are_none() {
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{done:?}");
     }
     let world = EntrypointFixture::new();
-    let server =
-        ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
+    let server = ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
     assert!(world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("", &[]) }).said.reported);
 }

@@ -48,8 +48,7 @@ fn a_real_time_signal_ends_a_script() {
 fn who_asks_us_to_end_asks_the_script() {
     let trap = |what: &str| format!("trap '{what}' TERM INT; {STAY}");
     // It hears each signal once.
-    let once =
-        "trap 'echo made >>$W/a' TERM; echo >$W/ready; until [ -e $W/a ]; do sleep 0.02; done; sleep 0.2; :";
+    let once = "trap 'echo made >>$W/a' TERM; echo >$W/ready; until [ -e $W/a ]; do sleep 0.02; done; sleep 0.2; :";
     for (text, signal, code, reason, message) in [
         (
             STAY.to_owned(),
@@ -58,21 +57,9 @@ fn who_asks_us_to_end_asks_the_script() {
             Some(ReasonCode::Lost),
             "by SIGTERM, and the script was ended by SIGTERM",
         ),
-        (
-            trap("exit 9"),
-            Signal::SIGTERM,
-            9,
-            Some(ReasonCode::Lost),
-            "by SIGTERM, and the script ended with 9",
-        ),
+        (trap("exit 9"), Signal::SIGTERM, 9, Some(ReasonCode::Lost), "by SIGTERM, and the script ended with 9"),
         (trap("exit 9"), Signal::SIGINT, 9, Some(ReasonCode::Lost), "by SIGINT, and the script ended with 9"),
-        (
-            trap(""),
-            Signal::SIGTERM,
-            137,
-            Some(ReasonCode::Lost),
-            "by SIGTERM, and the script was ended by SIGKILL",
-        ),
+        (trap(""), Signal::SIGTERM, 137, Some(ReasonCode::Lost), "by SIGTERM, and the script was ended by SIGKILL"),
         // It came through: what it has made is known.
         (once.to_owned(), Signal::SIGTERM, 0, None, ""),
     ] {
@@ -145,19 +132,15 @@ fn as_first_process_it_reaps_whoever_has_no_parent() {
         until [ -z \"$(left)\" ]; do sleep 0.05; done
         setsid sleep 1000 & wc -l <$W/pids >$W/count";
     let done = first(&world, &EntrypointSpec { timeout_ms: 30_000, ..world.sh(text, &["first", "count"]) });
-    assert_eq!(
-        (done.code, done.output("first"), done.output("count")),
-        (Some(0), "ebb-entrypoint\n", "101\n")
-    );
+    assert_eq!((done.code, done.output("first"), done.output("count")), (Some(0), "ebb-entrypoint\n", "101\n"));
 }
 
 #[test]
 fn as_first_process_it_hears_signals() {
     // The kernel drops signals to it that it does not listen to.
-    for (text, code) in [
-        (format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5),
-        (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137),
-    ] {
+    for (text, code) in
+        [(format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5), (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137)]
+    {
         let world = EntrypointFixture::new();
         let done = first(&world, &world.sh(&text, &[]));
         assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Lost)), "{done:?}");

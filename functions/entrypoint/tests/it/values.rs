@@ -55,16 +55,10 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
             "input \"i\": \"I\": an environment variable cannot carry NUL bytes",
         ),
         (input("i", Some("I=J"), None, text("")), "this is no name of an environment variable"),
-        (
-            input("i", Some("I"), None, text(&"x".repeat(VARIABLE))),
-            "carries at most 131070 bytes and this has 131070",
-        ),
+        (input("i", Some("I"), None, text(&"x".repeat(VARIABLE))), "carries at most 131070 bytes and this has 131070"),
         (input("i", None, Some("a/b"), text("")), "input \"i\": \"a/b\": the path is not absolute"),
         (input("i", None, Some(&world.at("folder")), text("")), "/folder: Is a directory"),
-        (
-            input("i", None, Some(&world.at("folder")), None),
-            "the input has no value, and what is there stays",
-        ),
+        (input("i", None, Some(&world.at("folder")), None), "the input has no value, and what is there stays"),
         (input("i", None, Some(&world.at("file/x")), text("")), "/file/x: its folder cannot be made: "),
         (input("i", None, Some("/proc/ebb/x"), text("")), "/proc/ebb/x: its folder cannot be made: "),
         (
@@ -77,8 +71,7 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
     }
     // Each is small enough.
-    let inputs =
-        (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
+    let inputs = (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
     let done = world.run(&EntrypointSpec { inputs, ..world.sh("echo ran", &[]) });
     assert_eq!(done.code, Some(126));
     assert!(done.message().contains("all environment variables together are larger"), "{done:?}");

@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn it_ends_with_its_standard_input() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": format!("http://{address}")}});
+    let server =
+        |name: &str, address: String| json!({"name": name, "cluster": {"server": format!("http://{address}")}});
     let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
     let kubeconfig = json!({
         "apiVersion": "v1",

@@ -73,9 +73,7 @@ async fn bodies() {
     // All that there is room for. The body of one more is waited for no longer than its sender waits.
     let mut held = Vec::new();
     let all = std::iter::repeat_n((batch, BATCH, signed(now)), 2);
-    for (path, length, mut headers) in
-        all.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS))
-    {
+    for (path, length, mut headers) in all.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS)) {
         // Says when it begins to wait for the body.
         headers.push(("expect", "100-continue".to_owned()));
         let mut connection = begin(world.port(), path, length, &headers).await;

@@ -32,9 +32,7 @@ impl CallbackReceiver {
         let app = Router::new().route("/v1/callbacks", post(callback)).with_state(plane.clone());
         let listener = tokio::net::TcpListener::bind((address, 0)).await.unwrap();
         let url = format!("http://{}/v1/callbacks", listener.local_addr().unwrap());
-        tokio::spawn(async move {
-            axum::serve(listener, app.layer(axum::extract::DefaultBodyLimit::disable())).await
-        });
+        tokio::spawn(async move { axum::serve(listener, app.layer(axum::extract::DefaultBodyLimit::disable())).await });
         (plane, url)
     }
 

@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::{
-    ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
-};
+use ebb_protocol::relay::{ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState};
 use futures::future::join;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -39,11 +37,8 @@ async fn cancelled() {
     // Before it comes, in one batch with it, and late.
     let unknown = name("unknown", 1);
     assert_eq!(world.get(&unknown).await, TaskState::Unknown);
-    let late = || {
-        RelayRequest::Ensure(Box::new(
-            world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown)),
-        ))
-    };
+    let late =
+        || RelayRequest::Ensure(Box::new(world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown))));
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
     assert_eq!(answers, vec![RelayResponse::State(TaskState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, TaskState::Tombstoned);

@@ -32,8 +32,7 @@ impl TestCluster {
         for proxy in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
             command.env_remove(proxy);
         }
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
         let done = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -51,9 +50,7 @@ fn up() -> TestCluster {
     let said = xtask(&["cluster", "up", "--with", "helm,kro"]);
     let place = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
-        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}"))
-            .trim()
-            .to_owned()
+        line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not say {what:?}: {said}")).trim().to_owned()
     };
     let folder = tempfile::tempdir().unwrap();
     let built = xtask(&["build", "entrypoint"]);

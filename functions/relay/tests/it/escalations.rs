@@ -75,10 +75,7 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
     [
         ("spec.template.spec.volumes[v].hostPath", in_pod("/volumes", host)),
         ("spec.template.spec.hostNetwork", in_pod("/hostNetwork", true.into())),
-        (
-            "spec.template.spec.containers[main].envFrom[0].secretRef.name",
-            in_pod("/containers/0/envFrom", of_others),
-        ),
+        ("spec.template.spec.containers[main].envFrom[0].secretRef.name", in_pod("/containers/0/envFrom", of_others)),
         (
             "spec.template.spec.containers[main].securityContext.runAsUser",
             in_pod("/containers/0/securityContext/runAsUser", 0.into()),
@@ -90,15 +87,9 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
             "metadata.labels[ebb.dev/attempt]",
             script(|work| work.apply[0]["metadata"]["labels"] = json!({"ebb.dev/attempt": "x"})),
         ),
-        (
-            "`ebb-other-1` is reserved",
-            script(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into()),
-        ),
+        ("`ebb-other-1` is reserved", script(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
         ("the namespace `kube-system` is not allowed", placed("kube-system".to_owned())),
-        (
-            "the namespace `kube-system` is not allowed",
-            script(|work| work.namespace = Some("kube-system".to_owned())),
-        ),
+        ("the namespace `kube-system` is not allowed", script(|work| work.namespace = Some("kube-system".to_owned()))),
         ("the relay's own namespace is nobody's", placed(format!("{units}-relay"))),
     ]
 }
@@ -152,8 +143,7 @@ async fn what_a_plugin_may() {
         [("ebb-output.other-1.1.0", false), ("ebb-other-1", false), ("given", true)].into_iter().enumerate()
     {
         let unit = name(&format!("reads-{number}"), 1);
-        let map =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
         let from = ObjectOutputFrom::Secret { name: format!("'{of}'"), key: "value".to_owned() };
         let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false };
         let work = ObjectTask { outputs: vec![output], ..objects(map) };

@@ -138,9 +138,7 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
     assert_eq!(counts.len(), LIVES);
     let units: Vec<(&str, TaskId)> = counts
         .iter()
-        .flat_map(|&(life, count)| {
-            (0..count).map(move |at| (life, name(&format!("{life}-{round}-{at:03}"), 1)))
-        })
+        .flat_map(|&(life, count)| (0..count).map(move |at| (life, name(&format!("{life}-{round}-{at:03}"), 1))))
         .collect();
     for chunk in units.chunks(BATCH) {
         let requests = chunk.iter().map(|(life, unit)| {
@@ -149,8 +147,7 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
             RelayRequest::Ensure(Box::new(world.ensure_of(unit, objects)))
         });
         for answer in world.ask_all(requests.collect()).await {
-            let taken =
-                matches!(answer, RelayResponse::State(TaskState::Running { .. } | TaskState::Queued { .. }));
+            let taken = matches!(answer, RelayResponse::State(TaskState::Running { .. } | TaskState::Queued { .. }));
             assert!(taken, "{answer:?}");
         }
     }
@@ -158,15 +155,8 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
 }
 
 /// Waits until all have succeeded; the relay is killed when so many have.
-async fn results(
-    world: &mut RelayFixture,
-    units: &[TaskId],
-    mut kill: Option<usize>,
-    memory: &mut MemoryRounds,
-) {
-    let ended = |world: &RelayFixture| {
-        units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count()
-    };
+async fn results(world: &mut RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
+    let ended = |world: &RelayFixture| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
     let mut progress = (0, Instant::now());
     while progress.0 < units.len() {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -224,16 +214,11 @@ async fn waiting() {
     // Longer than the second may take, and than both may have been under way.
     tokio::time::sleep(Duration::from_millis(1_600).saturating_sub(asked.elapsed())).await;
     let mut applied: Vec<String> = Vec::new();
-    applied.extend(
-        world.api::<Job>().list(&ListParams::default()).await.unwrap().iter().map(|it| it.name_any()),
-    );
+    applied.extend(world.api::<Job>().list(&ListParams::default()).await.unwrap().iter().map(|it| it.name_any()));
     let secrets = world.api::<Secret>().list(&ListParams::default()).await.unwrap();
     applied.extend(secrets.iter().map(|it| it.name_any()));
     assert_eq!(applied, ["ebb-runs-1", "ebb-runs-1"]);
-    until("the tombstone", async || {
-        (world.state(cancel(&runs)).await == TaskState::Tombstoned).then_some(())
-    })
-    .await;
+    until("the tombstone", async || (world.state(cancel(&runs)).await == TaskState::Tombstoned).then_some(())).await;
     assert_eq!(world.result(&first).await.log.as_deref(), Some("first\n"));
     let turn = Instant::now();
     let (code, message) = world.reason(&second).await;

@@ -91,8 +91,7 @@ impl RelayFixture {
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
         let level = if title == "denied" { "baseline" } else { "restricted" };
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
-        let policy =
-            |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
+        let policy = |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
         Self::allowing(title, options, |units| policy(units).to_string()).await
     }
 
@@ -118,20 +117,8 @@ impl RelayFixture {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let uid = uid_of(&client).await;
-        let mut world = Self {
-            plane,
-            client,
-            units,
-            cluster,
-            url,
-            folder,
-            port,
-            relay: None,
-            secret,
-            http,
-            options,
-            uid,
-        };
+        let mut world =
+            Self { plane, client, units, cluster, url, folder, port, relay: None, secret, http, options, uid };
         world.start().await;
         world
     }
@@ -263,8 +250,7 @@ impl RelayFixture {
 
     /// The first result of a task that was taken.
     pub(crate) async fn result(&self, name: &TaskId) -> Callback {
-        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next())
-            .await
+        until(&format!("the result of {name:?}"), async || self.plane.taken(&token(name)).into_iter().next()).await
     }
 
     pub(crate) async fn reason(&self, name: &TaskId) -> (ReasonCode, String) {
@@ -289,27 +275,13 @@ impl RelayFixture {
     pub(crate) async fn left(&self) -> Vec<String> {
         let ours = ListParams::default().labels("ebb.dev/unit");
         let mut left = Vec::new();
+        left.extend(self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())));
+        left.extend(self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())));
         left.extend(
-            self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())),
+            self.api::<ConfigMap>().list(&ours).await.unwrap().iter().map(|it| format!("ConfigMap {}", it.name_any())),
         );
         left.extend(
-            self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())),
-        );
-        left.extend(
-            self.api::<ConfigMap>()
-                .list(&ours)
-                .await
-                .unwrap()
-                .iter()
-                .map(|it| format!("ConfigMap {}", it.name_any())),
-        );
-        left.extend(
-            self.api::<KubeSecret>()
-                .list(&ours)
-                .await
-                .unwrap()
-                .iter()
-                .map(|it| format!("Secret {}", it.name_any())),
+            self.api::<KubeSecret>().list(&ours).await.unwrap().iter().map(|it| format!("Secret {}", it.name_any())),
         );
         for record in self.records().list(&ours).await.unwrap() {
             let phase = record.labels().get("ebb.dev/phase").map(String::as_str);

@@ -136,19 +136,14 @@ async fn an_api_server() {
         answers
     };
     let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
-    let ensure =
-        |unit: &TaskId, rule| RelayRequest::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
+    let ensure = |unit: &TaskId, rule| RelayRequest::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
     let cancel = || RelayRequest::Cancel { task: ends.clone(), grace_ms: 1_000 };
     let waiting = || ensure(&waits, "object.data.done == 'yes'");
     let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
-    assert!(
-        answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))),
-        "{answers:?}"
-    );
+    assert!(answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))), "{answers:?}");
     gate.shut.store(true, SeqCst);
     let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
-    let told =
-        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
+    let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
     assert!(answers.iter().all(told), "{answers:?}");
     // Now their steps hang.
     let before = gate.forgotten.load(SeqCst);
@@ -199,7 +194,8 @@ async fn a_webhook_of_admission() {
         RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { valid_for_ms, ..request }))
     });
     let answers = world.ask_all(requests.into()).await;
-    let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("silent.test.example"));
+    let told =
+        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("silent.test.example"));
     assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
     let begun = Instant::now();
     let cancelled = world.state(RelayRequest::Cancel { task: ends, grace_ms: 1_000 }).await;

@@ -58,15 +58,11 @@ async fn an_output_and_a_log_that_are_too_large() {
     let files = cluster().await.kubeconfig.with_file_name("pods");
     let own = || {
         let pods = std::fs::read_dir(files.join("pods")).unwrap().flatten();
-        let pods =
-            pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", world.units)));
+        let pods = pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", world.units)));
         pods.map(|it| size(&it.path())).sum::<u64>()
     };
     let most = own();
     until("the log to go", async || (own() == 0).then_some(())).await;
-    println!(
-        "{mib} MiB of log in {:.1?}, {most} MiB on the node when it was over, then none",
-        begun.elapsed()
-    );
+    println!("{mib} MiB of log in {:.1?}, {most} MiB on the node when it was over, then none", begun.elapsed());
     world.close().await;
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{
-    Batch, BatchResponse, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
-};
+use ebb_protocol::relay::{Batch, BatchResponse, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState};
 use ebb_protocol::sign::WebhookSecret;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -63,8 +61,7 @@ async fn what_is_rendered() {
     let namespaces = TestNamespaces::new("render").await;
     let (units, relay) = (&*namespaces.units, &*namespaces.relay);
     let template = |values: &Value| {
-        let arguments =
-            ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace"];
+        let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", "--namespace"];
         cluster.run("helm", &[&arguments[..], &[relay]].concat(), &values.to_string())
     };
     let everything = json!({
@@ -87,18 +84,8 @@ async fn what_is_rendered() {
     for (text, lines) in [
         (&template(&namespaces.values(&json!({}))).unwrap(), &["secret: {secretName: s, "][..]),
         (&all, &["EBB_RELAY_PULL_URL, value: \"http://c.example:8081\"", "{protocol: TCP, port: 8081}"]),
-        (
-            &all,
-            &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""],
-        ),
-        (
-            &all,
-            &[
-                "{protocol: TCP, port: 8443}",
-                "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"",
-                "enforce: baseline",
-            ],
-        ),
+        (&all, &["MAX_CONCURRENT_TASKS, value: \"7\"", "API_SERVER_REQUEST_TIMEOUT_SECONDS, value: \"1000000\""]),
+        (&all, &["{protocol: TCP, port: 8443}", "SCHEDULING_TIMEOUT_SECONDS, value: \"1000000\"", "enforce: baseline"]),
         (&manifests, &["secret: \"whsec_", "enforce: restricted"]),
     ] {
         for line in lines {
@@ -148,16 +135,8 @@ async fn installed() {
         "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeatSeconds": 1,
         "policy": {"kinds": ["Job.batch", "ConfigMap"]},
     }));
-    let install = [
-        "install",
-        "ebb",
-        "infra/relay/chart",
-        "--values=-",
-        "--wait",
-        "--timeout=150s",
-        "--namespace",
-        relay,
-    ];
+    let install =
+        ["install", "ebb", "infra/relay/chart", "--values=-", "--wait", "--timeout=150s", "--namespace", relay];
     cluster.run("helm", &install, &values.to_string()).unwrap_or_else(|error| {
         panic!("{error}\n{:?}", cluster.run("kubectl", &["logs", "deployment/ebb-relay", "-n", relay], ""))
     });
@@ -166,9 +145,7 @@ async fn installed() {
     let ours = || kubeconfig_of(cluster, relay, "ebb-relay");
     let expected = rights::rights();
     let anywhere = rights::each(&expected.cluster);
-    for (namespace, rules) in
-        [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])]
-    {
+    for (namespace, rules) in [(relay.as_str(), &expected.own), (units, &expected.units), ("default", &vec![])] {
         let anybody = rights::of(kubeconfig_of(cluster, "default", "default"), namespace).await;
         let own: BTreeSet<_> = rights::of(ours(), namespace).await.difference(&anybody).cloned().collect();
         let rules: BTreeSet<_> = rights::each(rules).union(&anywhere).cloned().collect();
@@ -205,11 +182,7 @@ async fn installed() {
     let answer = ensure("script", script.objects(&unit)).await;
     assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
     let ended = result("script").await;
-    assert_eq!(
-        (ended.status, ended.log.as_deref()),
-        (CallbackStatus::Succeeded, Some("done\n")),
-        "{ended:?}"
-    );
+    assert_eq!((ended.status, ended.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")), "{ended:?}");
     let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
@@ -228,12 +201,10 @@ async fn installed() {
         ..ObjectTask::default()
     };
     let RelayResponse::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
-    let account =
-        format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
+    let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
-    let grant =
-        json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
+    let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
     let roles: Api<ClusterRole> = Api::all(client.clone());
     roles.create(&PostParams::default(), &serde_json::from_value(grant).unwrap()).await.unwrap();
     let taken = until("the grant", async || match ensure("map", work.clone()).await {

@@ -26,22 +26,19 @@ async fn from_inputs_to_outputs() {
         echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
         printf '\377\000' > /tmp/bytes; head -c 200000 /dev/zero | tr '\0' x > /tmp/large
         printf %s "$PASSWORD" > /tmp/sensitive"#;
-    let mut script = ScriptJob::new(&unit, text)
-        .input("who", Input::Json("world".into()))
-        .input("password", Input::Json("".into()));
+    let mut script =
+        ScriptJob::new(&unit, text).input("who", Input::Json("world".into())).input("password", Input::Json("".into()));
     for output in ["text", "bytes", "large"] {
         script = script.output(output, false);
     }
     script = script.output("sensitive", true);
-    let from =
-        SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
+    let from = SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
     script.fill.push(DocumentFill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
     world.run(&unit, script).await;
     let result = world.result(&unit).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}\n{}", world.log());
     let large = "x".repeat(200_000);
-    let outputs =
-        [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
+    let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
     assert_eq!(result.outputs, BTreeMap::from(outputs));
     assert_eq!(result.binary, BTreeMap::from([("bytes".to_owned(), "/wA=".to_owned())]));
     assert_eq!(result.log.as_deref(), Some("hello world\n"));
@@ -52,12 +49,8 @@ async fn from_inputs_to_outputs() {
     // Another unit of the instance reads it, one of another instance does not.
     let other = |unit: &str, life: &str| {
         let unit = name(unit, 1);
-        let mut script =
-            ScriptJob::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
-        script.fill.push(DocumentFill {
-            pointer: "/inputs/0/value".to_owned(),
-            with: FillWith::Secret(held.clone()),
-        });
+        let mut script = ScriptJob::new(&unit, "test \"$KEPT\" = hunter2").input("kept", Input::Json("".into()));
+        script.fill.push(DocumentFill { pointer: "/inputs/0/value".to_owned(), with: FillWith::Secret(held.clone()) });
         let mut objects = script.objects(&unit);
         objects.instance = life.to_owned();
         (unit.clone(), world.ensure_of(&unit, objects))
@@ -92,10 +85,7 @@ async fn a_name_starts_once() {
     })
     .await;
     let reason = ended.reason.clone().unwrap();
-    assert_eq!(
-        (reason.message.as_str(), ended.log.as_deref()),
-        ("the script ended with 3", Some("begun\ndone\n"))
-    );
+    assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("begun\ndone\n")));
     // Asked for again, it is told again.
     until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
     let refused = world.plane.refused(&token(&unit));
@@ -110,8 +100,7 @@ async fn a_name_starts_once() {
     // Reports of its entrypoint are not accepted any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
     let report =
-        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running })
-            .to_string();
+        json!(ScriptReport { v: 1, log_bytes: 0, state: ebb_protocol::entrypoint::ReportState::Running }).to_string();
     let answer = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
     assert_eq!(answer.status(), 410);
     world.close().await;
@@ -141,9 +130,7 @@ async fn as_much_as_may_be() {
     }
     assert_eq!(result.log.map(|log| log.len()), Some(256 << 10));
     let held = &result.secrets["kept"];
-    assert!(
-        world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]
-    );
+    assert!(world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]);
     world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
     world.close().await;
 }

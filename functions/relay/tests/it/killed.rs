@@ -125,8 +125,7 @@ async fn while_all_of_it_happens() {
     until("the pods to end", async || {
         let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
         let over = |unit: &TaskId| {
-            let mut own =
-                pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
+            let mut own = pods.iter().filter(|pod| pod.metadata.labels.as_ref().unwrap()["ebb.dev/unit"] == unit.unit);
             own.all(|pod| pod.status.as_ref().unwrap().phase.as_deref() != Some("Running"))
         };
         (over(&told) && over(&lost) && over(&gone)).then_some(())
@@ -139,10 +138,7 @@ async fn while_all_of_it_happens() {
     let (code, message) = world.reason(&lost).await;
     assert!(message.contains("did not arrive"), "{code:?} {message}");
     assert_eq!(world.reason(&gone).await.0, ebb_protocol::callback::ReasonCode::Lost);
-    until("the tombstone", async || {
-        (world.state(cancel.clone()).await == TaskState::Tombstoned).then_some(())
-    })
-    .await;
+    until("the tombstone", async || (world.state(cancel.clone()).await == TaskState::Tombstoned).then_some(())).await;
     assert!(world.plane.taken(&token(&ended)).is_empty());
     world.close().await;
 }
@@ -189,11 +185,7 @@ async fn a_success_outlives_its_pod() {
     world.start().await;
     check(&world, &told).await;
     let result = world.result(&left).await;
-    assert_eq!(
-        (result.status, &result.outputs["out"]),
-        (CallbackStatus::Succeeded, &"left".into()),
-        "{result:?}"
-    );
+    assert_eq!((result.status, &result.outputs["out"]), (CallbackStatus::Succeeded, &"left".into()), "{result:?}");
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     pods.patch(&name, &PatchParams::default(), &none).await.unwrap();
     world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;

@@ -14,9 +14,7 @@ async fn list(world: &RelayFixture) -> ClusterListing {
     let mut all = ClusterListing::default();
     loop {
         let after = all.next_token.take();
-        let RelayResponse::Listing(page) = world.ask(RelayRequest::List { after }).await else {
-            panic!("no listing")
-        };
+        let RelayResponse::Listing(page) = world.ask(RelayRequest::List { after }).await else { panic!("no listing") };
         all.tasks.extend(page.tasks);
         all.unmanaged.extend(page.unmanaged);
         all.errors.extend(page.errors);
@@ -62,10 +60,7 @@ async fn listed_and_deleted() {
     let seen = |unit: &str| -> Vec<(String, bool)> {
         of(unit).objects.iter().map(|it| (format!("{}/{}", it.kind, it.name), it.labelled)).collect()
     };
-    assert_eq!(
-        seen("made"),
-        [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), false)]
-    );
+    assert_eq!(seen("made"), [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), false)]);
     assert_eq!(seen("runs").len(), 2, "a Job and its Secret: {:?}", of("runs"));
     assert_eq!((&*of("runs").phase, &*of("runs").instance), ("running", "life-1"));
     assert!(of("runs").callback.ends_with("/v1/callbacks") && of("runs").age_ms < 150_000);

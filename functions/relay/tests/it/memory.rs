@@ -75,12 +75,8 @@ impl MemoryRounds {
         assert!(self.0.iter().all(|round| 0.0 < round.most && round.most <= MOST));
         let [_, second, .., last] = &self.0[..] else { return };
         assert_eq!(second.works, last.works);
-        for (what, first, now) in [("most", second.most, last.most), ("in the end", second.after, last.after)]
-        {
-            println!(
-                "{what}: {first:.1} MiB in the second round, {now:.1} MiB in the last of {}",
-                self.0.len()
-            );
+        for (what, first, now) in [("most", second.most, last.most), ("in the end", second.after, last.after)] {
+            println!("{what}: {first:.1} MiB in the second round, {now:.1} MiB in the last of {}", self.0.len());
             assert!(now <= first * 1.1 + UNEVEN, "the relay grows");
         }
     }

@@ -30,8 +30,7 @@ fn outcome(answer: Result<DynamicObject, kube::Error>, at: &str) -> MergeOutcome
         }
         Err(kube::Error::Api(status)) if status.code == 422 => {
             let causes = status.details.iter().flat_map(|details| &details.causes);
-            let mut fields: Vec<_> =
-                causes.map(|cause| format!("{} {}", cause.reason, cause.field)).collect();
+            let mut fields: Vec<_> = causes.map(|cause| format!("{} {}", cause.reason, cause.field)).collect();
             fields.sort();
             Err(fields)
         }
@@ -55,24 +54,21 @@ async fn as_the_api_server_merges() {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
     let (mut wrong, mut count, mut refused) = (Vec::new(), 0, 0);
-    for (number, text) in [
-        include_str!("../../../../shared/podspec/tests/merges/cases.yaml"),
-        include_str!("merges/cases.yaml"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (number, text) in
+        [include_str!("../../../../shared/podspec/tests/merges/cases.yaml"), include_str!("merges/cases.yaml")]
+            .into_iter()
+            .enumerate()
     {
         let cases: ServerMergeCases = serde_saphyr::from_str(text).unwrap();
-        for (version, kind, at) in
-            [("v1", "PodTemplate", "/template"), ("apps/v1", "Deployment", "/spec/template")]
-        {
+        for (version, kind, at) in [("v1", "PodTemplate", "/template"), ("apps/v1", "Deployment", "/spec/template")] {
             let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
             let kind = GroupVersionKind::gvk(group, version, kind);
             let (resource, _) = oneshot::pinned_kind(&client, &kind).await.unwrap();
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
             let name = format!("base-{number}");
             let mut base = cases.base.clone();
-            let mut manifest = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}});
+            let mut manifest =
+                json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}});
             if kind.kind == "Deployment" {
                 base["spec"]["restartPolicy"] = "Always".into();
                 manifest["spec"] =
@@ -80,8 +76,7 @@ async fn as_the_api_server_merges() {
             } else {
                 manifest["template"] = base;
             }
-            let made =
-                api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+            let made = api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
             let mut base = made.data.pointer(at).unwrap().clone();
             base["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
             for (title, patch) in &cases.patches {

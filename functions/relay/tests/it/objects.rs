@@ -2,8 +2,8 @@
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::{
-    ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion,
-    TaskId, TaskState,
+    ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId,
+    TaskState,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -86,8 +86,7 @@ async fn applied_ready_and_removed() {
 
     let undo = name("undo", 1);
     world.ensure(world.ensure_of(&undo, removal(&["make", "waiting", "unknown"]))).await;
-    until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp)
-        .await;
+    until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp).await;
     world.kill().await;
     world.start().await;
     assert!(matches!(world.get(&undo).await, TaskState::Running { .. }));
@@ -121,8 +120,8 @@ async fn failures() {
     assert_eq!(world.reason(&lost).await.0, ReasonCode::Lost);
     // What is not ready in time says why; what cannot be removed in time as well.
     let slow = name("slow", 1);
-    let mut request = world
-        .ensure_of(&slow, ObjectTask { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
+    let mut request =
+        world.ensure_of(&slow, ObjectTask { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
     request.timeout_ms = 3_000;
     world.ensure(request).await;
     let (code, message) = world.reason(&slow).await;
@@ -170,11 +169,7 @@ async fn refusals() {
             kept(vec![map("mine"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})]),
             "`Pod` are not allowed",
         ),
-        (
-            "unknown",
-            kept(vec![json!({"apiVersion": "x.y/v1", "kind": "Z", "metadata": {"name": "a"}})]),
-            "no kind `Z`",
-        ),
+        ("unknown", kept(vec![json!({"apiVersion": "x.y/v1", "kind": "Z", "metadata": {"name": "a"}})]), "no kind `Z`"),
         (
             "cluster",
             kept(vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})]),
@@ -192,9 +187,7 @@ async fn refusals() {
         ),
         (
             "labels",
-            kept(vec![
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}}),
-            ]),
+            kept(vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}})]),
             "no map",
         ),
         // It would fit, but what is noted of it would not.
@@ -206,16 +199,8 @@ async fn refusals() {
             "is the limit",
         ),
         ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
-        (
-            "rule",
-            ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) },
-            "no CEL expression",
-        ),
-        (
-            "rules",
-            ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) },
-            "more rules",
-        ),
+        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "no CEL expression"),
+        ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) }, "more rules"),
         (
             "output",
             ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..kept(vec![map("mine")]) },

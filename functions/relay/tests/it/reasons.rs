@@ -1,8 +1,7 @@
 //! Every reason for which a task fails in a cluster, as far as one node can bring it about.
 
 use ebb_protocol::callback::ReasonCode::{
-    self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout,
-    Unschedulable,
+    self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout, Unschedulable,
 };
 use ebb_protocol::relay::{RelayRequest, TaskState};
 use futures::future::join_all;
@@ -69,22 +68,8 @@ async fn of_pods() {
             Exit,
             "7 and without",
         ),
-        (
-            "nothing",
-            "#",
-            |pod| pod["containers"][0]["command"] = json!(["true"]),
-            60_000,
-            Failed,
-            "with 0 and without",
-        ),
-        (
-            "program",
-            "#",
-            |pod| pod["containers"][0]["command"] = json!(["/none"]),
-            60_000,
-            NotStartable,
-            "/none",
-        ),
+        ("nothing", "#", |pod| pod["containers"][0]["command"] = json!(["true"]), 60_000, Failed, "with 0 and without"),
+        ("program", "#", |pod| pod["containers"][0]["command"] = json!(["/none"]), 60_000, NotStartable, "/none"),
         (
             "config",
             "#",
@@ -112,10 +97,7 @@ async fn of_pods() {
         request.timeout_ms = timeout;
         world.ensure(request).await;
         let reason = world.reason(&unit).await;
-        assert!(
-            reason.0 == code && reason.1.contains(message),
-            "{unit:?}: {reason:?}, not {code:?} {message:?}"
-        );
+        assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
         if code == Timeout && unit.unit == "slow" {
             assert_eq!(world.result(&unit).await.log.as_deref(), Some("slow\n"));
         }
@@ -206,8 +188,7 @@ async fn of_the_namespace() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
             }
         });
-        let answer =
-            world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
+        let answer = world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
         let reason = match answer {
             ebb_protocol::relay::RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
                 world.reason(&unit).await

@@ -16,9 +16,7 @@ use crate::rights::{further, give, rights};
 #[tokio::test(flavor = "multi_thread")]
 async fn released() {
     // In this order: one that it may not look into, one where it may not delete, its own, one more.
-    let of = |units: &str| {
-        [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")]
-    };
+    let of = |units: &str| [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")];
     let world = RelayFixture::allowing("released", &[], |units| {
         let namespaces = serde_json::Map::from_iter(of(units).map(|namespace| (namespace, json!([]))));
         json!({"namespaces": namespaces, "kinds": ["ConfigMap"]}).to_string()
@@ -40,15 +38,14 @@ async fn released() {
         give(client, units, namespace, name, rules).await;
     }
     let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
-    for (unit, namespace, life) in
-        [("own", units, "life-1"), ("there", then, "life-1"), ("theirs", then, "life-2")]
-    {
+    for (unit, namespace, life) in [("own", units, "life-1"), ("there", then, "life-1"), ("theirs", then, "life-2")] {
         let output = ObjectOutput {
             name: "kept".to_owned(),
             from: ObjectOutputFrom::Value("object.data.a".to_owned()),
             sensitive: true,
         };
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
         let work = ObjectTask {
             instance: life.to_owned(),
             namespace: Some(namespace.to_owned()),
@@ -89,10 +86,7 @@ async fn released() {
         other => panic!("{other:?}"),
     });
     let why = refused.await;
-    assert!(
-        why.contains(no.as_str()) && why.contains(only.as_str()) && !why.contains(then.as_str()),
-        "{why}"
-    );
+    assert!(why.contains(no.as_str()) && why.contains(only.as_str()) && !why.contains(then.as_str()), "{why}");
     assert_eq!(left().await, ["old", "old", "ebb-output.theirs.1.0"]);
     for namespace in [no, only] {
         give(client, units, namespace, "units", json!(rights().units)).await;

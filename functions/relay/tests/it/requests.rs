@@ -2,8 +2,8 @@
 
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_protocol::relay::{
-    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptOutput,
-    SecretDocument, TaskCompletion, TaskId,
+    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptOutput, SecretDocument,
+    TaskCompletion, TaskId,
 };
 use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
@@ -51,12 +51,7 @@ impl ScriptJob {
             folder: "/ebb-work".to_owned(),
             termination_log: "/dev/termination-log".to_owned(),
             // Replaced by the relay.
-            relay: Some(RelayAddress {
-                url: String::new(),
-                token: String::new(),
-                heartbeat_ms: 0,
-                report_retry_ms: 0,
-            }),
+            relay: Some(RelayAddress { url: String::new(), token: String::new(), heartbeat_ms: 0, report_retry_ms: 0 }),
         };
         let fill = vec![DocumentFill { pointer: "/relay".to_owned(), with: FillWith::Report }];
         let secured = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});

@@ -39,11 +39,9 @@ pub(crate) fn further(group: &str, resource: &str) -> Value {
 pub(crate) async fn grant(client: &Client, units: &str) {
     let ChartRights { own, units: in_units, cluster } = rights();
     let kinds = json!([further("", "configmaps"), further("apps", "deployments")]);
-    for (namespace, name, rules) in [
-        (&*format!("{units}-relay"), "own", json!(own)),
-        (units, "units", json!(in_units)),
-        (units, "further", kinds),
-    ] {
+    for (namespace, name, rules) in
+        [(&*format!("{units}-relay"), "own", json!(own)), (units, "units", json!(in_units)), (units, "further", kinds)]
+    {
         give(client, units, namespace, name, rules).await;
     }
     // For all worlds at once: nothing of them stays behind outside of their namespaces.
@@ -64,15 +62,12 @@ pub(crate) async fn grant(client: &Client, units: &str) {
 
 /// Gives the account `ebb-relay` of `UNITS-relay` more rights in a namespace, by a role of this name.
 pub(crate) async fn give(client: &Client, units: &str, namespace: &str, name: &str, rules: Value) {
-    let (roles, bindings) = (
-        Api::<Role>::namespaced(client.clone(), namespace),
-        Api::<RoleBinding>::namespaced(client.clone(), namespace),
-    );
+    let (roles, bindings) =
+        (Api::<Role>::namespaced(client.clone(), namespace), Api::<RoleBinding>::namespaced(client.clone(), namespace));
     let role = json!({"metadata": {"name": name}, "rules": rules});
     roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
     let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
-    let account =
-        json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
+    let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
     let binding = json!({"metadata": {"name": name}, "roleRef": of, "subjects": account});
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
 }

@@ -24,9 +24,8 @@ async fn asked_for_the_same() {
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
-        let ensure = async |of: &RelayFixture| {
-            of.ensure(of.ensure_of(unit, ScriptJob::new(unit, &text).objects(unit))).await
-        };
+        let ensure =
+            async |of: &RelayFixture| of.ensure(of.ensure_of(unit, ScriptJob::new(unit, &text).objects(unit))).await;
         let (one, other) = join(ensure(&world), ensure(&twin)).await;
         for answer in [one, other] {
             assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
@@ -104,8 +103,7 @@ async fn asked_for_two_tries() {
         };
         join(ensure(&world, &first, "sleep 1000"), ensure(&twin, &second, "echo second")).await;
         assert_eq!(world.result(&second).await.log.as_deref(), Some("second\n"));
-        until("the tombstone", async || (world.get(&first).await == TaskState::Tombstoned).then_some(()))
-            .await;
+        until("the tombstone", async || (world.get(&first).await == TaskState::Tombstoned).then_some(())).await;
         assert!(world.plane.taken(&token(&first)).is_empty());
     }))
     .await;

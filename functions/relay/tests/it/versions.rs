@@ -78,11 +78,7 @@ async fn of_a_kind() {
     .await;
     let remove = async |world: &RelayFixture, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
-        let work = ObjectTask {
-            instance: "life-1".to_owned(),
-            remove: vec![unit.to_owned()],
-            ..ObjectTask::default()
-        };
+        let work = ObjectTask { instance: "life-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
         world.ensure(world.ensure_of(&undo, work)).await;
         assert_eq!(world.result(&undo).await.status, CallbackStatus::Succeeded);
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");

@@ -20,10 +20,7 @@ const APART: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child=KILL", "--mo
 /// When there can be none; says what to do.
 pub(super) fn possible() -> anyhow::Result<()> {
     let apart = works(command("unshare").args(APART).arg("true"));
-    ensure!(
-        apart,
-        "functions run in a network of their own, which cannot be made here: run this as root, on Linux"
-    );
+    ensure!(apart, "functions run in a network of their own, which cannot be made here: run this as root, on Linux");
     Ok(())
 }
 

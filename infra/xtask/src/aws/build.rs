@@ -44,9 +44,7 @@ impl LambdaArchitecture {
         match std::env::consts::ARCH {
             "x86_64" => Ok(Self::X86),
             "aarch64" => Ok(Self::Arm64),
-            other => bail!(
-                "Lambda runs programs for x86_64 and arm64, and this machine none of them: it is {other}"
-            ),
+            other => bail!("Lambda runs programs for x86_64 and arm64, and this machine none of them: it is {other}"),
         }
     }
 

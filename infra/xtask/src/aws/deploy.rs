@@ -29,9 +29,8 @@ fn staged() -> anyhow::Result<PathBuf> {
     let mut template: Value = serde_saphyr::from_str(&text).context("SAM's template")?;
     let resources = template["Resources"].as_object_mut().context("SAM's template has resources")?;
     // Arithmetic over metrics.
-    let is_unknown = |resource: &Value| {
-        resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array()
-    };
+    let is_unknown =
+        |resource: &Value| resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array();
     let unknown: Vec<String> =
         resources.iter().filter(|(_, it)| is_unknown(it)).map(|(name, _)| name.clone()).collect();
     println!("the emulator does not know: {}", unknown.join(", "));
@@ -43,7 +42,6 @@ fn staged() -> anyhow::Result<PathBuf> {
     }
     *dashboard = body.into();
     let staged = build::built().join("staged.json");
-    fs::write(&staged, serde_json::to_vec_pretty(&template)?)
-        .with_context(|| staged.display().to_string())?;
+    fs::write(&staged, serde_json::to_vec_pretty(&template)?).with_context(|| staged.display().to_string())?;
     Ok(staged)
 }

@@ -53,14 +53,7 @@ impl BinarySet {
             let packages = if sources.join("main.go").exists() { "." } else { "tool" };
             retried(|| {
                 let mut fetch = go(&sources);
-                fetch.args([
-                    "list",
-                    "-mod=readonly",
-                    "-deps",
-                    "-f",
-                    "{{if .Error}}{{.Error}}{{end}}",
-                    packages,
-                ]);
+                fetch.args(["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", packages]);
                 fetch
             })?;
             let mut build = go(&sources);
@@ -100,8 +93,7 @@ impl BinarySet {
 
 /// Copies kro's own kinds out of its module.
 fn definitions(sources: &Path, to: &Path) -> anyhow::Result<()> {
-    let module =
-        go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]).output()?;
+    let module = go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]).output()?;
     let module = PathBuf::from(String::from_utf8(module.stdout)?.trim());
     run(command("cp").arg("--recursive").arg(module.join("helm/crds")).arg(to))
 }
@@ -119,8 +111,7 @@ fn go(folder: &Path) -> Command {
 /// When there is none.
 pub(crate) fn go_version() -> anyhow::Result<String> {
     // In the folder that asks for the newest, so that a Go that fetches others says which it takes.
-    match command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]).output()
-    {
+    match command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]).output() {
         Ok(output) if output.status.success() => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
         Ok(output) => bail!("Go does not run: {}", String::from_utf8_lossy(&output.stderr).trim()),
         Err(_) => {

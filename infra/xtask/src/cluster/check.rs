@@ -97,8 +97,7 @@ fn rights() -> anyhow::Result<()> {
 /// A service's address leads to its pod: also from the machine itself.
 fn service() -> anyhow::Result<()> {
     asked(&["--namespace=check", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s"])?;
-    let address =
-        asked(&["--namespace=check", "get", "service", "web", "--output=jsonpath={.spec.clusterIP}"])?;
+    let address = asked(&["--namespace=check", "get", "service", "web", "--output=jsonpath={.spec.clusterIP}"])?;
     let served = |said: &str| said.contains("served by web");
     // kube-proxy hears of the pod a moment after us.
     until("the service", 30, || fetched(&address).is_ok_and(|said| served(&said)), || Ok(()))?;
@@ -137,11 +136,7 @@ fn admission() -> anyhow::Result<()> {
     let run = ["--namespace=refusing", "run", "bad", "--image", BUSYBOX, "--privileged", "--restart=Never"];
     match asked(&run) {
         Ok(said) => bail!("it was accepted: {said}"),
-        Err(error)
-            if format!("{error:#}").contains("violates PodSecurity \"restricted:latest\": privileged") =>
-        {
-            Ok(())
-        }
+        Err(error) if format!("{error:#}").contains("violates PodSecurity \"restricted:latest\": privileged") => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -173,8 +168,7 @@ fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
 /// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
 fn killed(netns: &ClusterNetns) -> anyhow::Result<()> {
     let web = || {
-        let container =
-            "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
+        let container = "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
         asked(&["--namespace=check", "get", "pod", "web", "--output", container])
     };
     let pod = web()?;

@@ -30,9 +30,7 @@ pub(crate) fn sources() -> PathBuf {
 pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    Ok(home
-        .context("neither XDG_CACHE_HOME nor HOME says where built programs are kept")?
-        .join("ebb/cluster"))
+    Ok(home.context("neither XDG_CACHE_HOME nor HOME says where built programs are kept")?.join("ebb/cluster"))
 }
 
 /// Refuses folders that a cluster's servers cannot see, because they have these for themselves.

@@ -21,8 +21,7 @@ pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
 pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
 
-const DEBOOTSTRAP: [&str; 3] =
-    ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
+const DEBOOTSTRAP: [&str; 3] = ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
 
 /// The archive of Debian's image; made once by debootstrap.
 ///
@@ -79,12 +78,7 @@ pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot be read or is no image.
-pub(crate) fn import(
-    netns: &ClusterNetns,
-    name: &str,
-    from: &Path,
-    entrypoint: &[String],
-) -> anyhow::Result<()> {
+pub(crate) fn import(netns: &ClusterNetns, name: &str, from: &Path, entrypoint: &[String]) -> anyhow::Result<()> {
     let from = fs::canonicalize(from).with_context(|| format!("cannot find {}", from.display()))?;
     if !from.is_dir() {
         return ctr(netns, &["images", "import", &from.display().to_string()]).map(drop);
@@ -211,10 +205,8 @@ mod tests {
         let unpack = |archive, to| run(command("tar").arg("-xf").arg(archive).arg("-C").arg(to)).unwrap();
         unpack(&image, &out);
         unpack(&out.join("layer.tar"), &layer);
-        let read =
-            |name: &str| -> Value { serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap() };
-        let manifest =
-            json!([{ "Config": "config.json", "RepoTags": ["ebb.test/some:1"], "Layers": ["layer.tar"] }]);
+        let read = |name: &str| -> Value { serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap() };
+        let manifest = json!([{ "Config": "config.json", "RepoTags": ["ebb.test/some:1"], "Layers": ["layer.tar"] }]);
         assert_eq!(read("manifest.json"), manifest);
         let sum = command("sha256sum").arg(out.join("layer.tar")).output().unwrap().stdout;
         let sum = String::from_utf8(sum).unwrap();
@@ -222,8 +214,7 @@ mod tests {
         assert_eq!(config["rootfs"]["diff_ids"], json!([format!("sha256:{}", &sum[..64])]));
         assert_eq!(config["config"]["Entrypoint"], json!(["/bin/program"]));
         assert_eq!(fs::read_to_string(layer.join("bin/link")).unwrap(), "program");
-        let left: Vec<_> =
-            fs::read_dir(temporary.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left.len(), 4, "parts stay: {left:?}");
     }
 }

@@ -37,8 +37,7 @@ pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()
     folder::write(&folder.join("ca.crt"), &authority.pem())?;
 
     let of_server = |file: &str, names: &[String]| {
-        let (certificate, key) =
-            signed(&authority, name(file, ""), ExtendedKeyUsagePurpose::ServerAuth, names)?;
+        let (certificate, key) = signed(&authority, name(file, ""), ExtendedKeyUsagePurpose::ServerAuth, names)?;
         pair(folder, file, &certificate, &key)
     };
     let known = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1"];
@@ -56,8 +55,7 @@ pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()
 
     let form = fs::read_to_string(folder::sources().join("etc/kubeconfig.json"))?;
     for (file, common, group) in CLIENTS {
-        let (certificate, key) =
-            signed(&authority, name(common, group), ExtendedKeyUsagePurpose::ClientAuth, &[])?;
+        let (certificate, key) = signed(&authority, name(common, group), ExtendedKeyUsagePurpose::ClientAuth, &[])?;
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
         let text = form
             .replace("{{server}}", &format!("https://{}:6443", network.node()))

@@ -77,8 +77,7 @@ impl ClusterNetns {
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the first process is there")?;
         let network = linked(first)?;
-        let note =
-            NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
+        let note = NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
         folder::write(&path(), &serde_json::to_string(&note)?)?;
         for group in groups(network) {
             fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
@@ -130,17 +129,13 @@ fn leftovers(network: ClusterNetwork, namespace_id: &str) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     left.extend(mounts.filter(|at| Path::new(at).starts_with(&state)).map(|at| format!("mount {at}")));
-    left.extend(
-        groups(network).into_iter().filter(|group| group.exists()).map(|it| it.display().to_string()),
-    );
+    left.extend(groups(network).into_iter().filter(|group| group.exists()).map(|it| it.display().to_string()));
     let link = Path::new("/sys/class/net").join(network.name());
     left.extend(link.exists().then(|| format!("link {}", network.name())));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     left.extend(
-        processes
-            .filter(|it| namespace(*it).is_some_and(|its| its == namespace_id))
-            .map(|it| format!("process {it}")),
+        processes.filter(|it| namespace(*it).is_some_and(|its| its == namespace_id)).map(|it| format!("process {it}")),
     );
     left
 }
@@ -161,8 +156,7 @@ fn namespace(process: u32) -> Option<String> {
 
 /// Links the network namespace of `first` with the machine, by the first unused block of addresses.
 fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
-    let routes =
-        command("ip").args(["-4", "route", "show", "table", "all"]).output().context("cannot run ip")?;
+    let routes = command("ip").args(["-4", "route", "show", "table", "all"]).output().context("cannot run ip")?;
     let routes = String::from_utf8_lossy(&routes.stdout).into_owned();
     for number in 0..NUMBERS {
         let network = ClusterNetwork { number };
@@ -184,9 +178,7 @@ fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
         ip(&["route", "add", &network.block(), "via", &node])?;
         return Ok(network);
     }
-    bail!(
-        "there are {NUMBERS} clusters on this machine, or their addresses (10.232.0.0 and on) are used otherwise"
-    )
+    bail!("there are {NUMBERS} clusters on this machine, or their addresses (10.232.0.0 and on) are used otherwise")
 }
 
 fn ip(arguments: &[&str]) -> anyhow::Result<()> {

@@ -150,8 +150,7 @@ impl ClusterServer {
     /// When it does not run, the signal has no such name, or it does not end.
     pub(crate) fn kill(self, netns: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
         let Some(pid) = self.running(netns) else { bail!("{} does not run", self.name()) };
-        let killed =
-            netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
+        let killed = netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
         if !killed.status.success() {
             bail!("cannot send {signal}: {}", String::from_utf8_lossy(&killed.stderr).trim());
         }

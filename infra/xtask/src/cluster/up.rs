@@ -57,12 +57,7 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     }
     start(&netns)?;
     if let Some(kro) = kro {
-        run(&mut kubectl(&[
-            "apply",
-            "--server-side",
-            "--filename",
-            &kro.join("crds").display().to_string(),
-        ]))?;
+        run(&mut kubectl(&["apply", "--server-side", "--filename", &kro.join("crds").display().to_string()]))?;
         ClusterServer::Kro.start(&netns)?;
         ClusterServer::Kro.lives(&netns)?;
     }

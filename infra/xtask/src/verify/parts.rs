@@ -7,15 +7,8 @@ use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packages, python, tools};
 
 /// The paths that decide how a run goes on.
-const PROTOCOL: [&str; 7] = [
-    "shared/engine",
-    "shared/flow",
-    "shared/documents",
-    "shared/store",
-    "shared/protocol",
-    "tests/model",
-    "tests/sim",
-];
+const PROTOCOL: [&str; 7] =
+    ["shared/engine", "shared/flow", "shared/documents", "shared/store", "shared/protocol", "tests/model", "tests/sim"];
 
 /// All parts, the quick ones first.
 pub(super) const PARTS: &[VerifyPart] = &[
@@ -111,10 +104,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
             let mut conformance = python::PythonTools::Api.program("python");
-            conformance
-                .arg(root().join("infra/api/conformance.py"))
-                .arg("--ebb")
-                .arg(folder().join("debug/ebb"));
+            conformance.arg(root().join("infra/api/conformance.py")).arg("--ebb").arg(folder().join("debug/ebb"));
             conformance.args(["--examples", this.pick("200", "2000"), "--seed", "1", "--workers", "1"]);
             run(conformance.args(this.options))?;
             this.summary.add(true);
@@ -125,13 +115,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "scripts",
         covers: "the entrypoint of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
-        paths: &[
-            "functions/entrypoint",
-            "shared/script",
-            "shared/local",
-            "tests/examples",
-            "tests/tests/e2e",
-        ],
+        paths: &["functions/entrypoint", "shared/script", "shared/local", "tests/examples", "tests/tests/e2e"],
         run: |this| {
             packages::install(&packages::OF_TESTS)?;
             entrypoint::all()?;
@@ -194,8 +178,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
-            let others =
-                ["--skip", "book::", "--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
+            let others = ["--skip", "book::", "--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
             e2e(this, &others)?;
             if this.pick(false, true) {
                 many_tasks(this)?;
@@ -235,11 +218,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
         paths: &["shared/engine", "shared/store/src/dynamo", ".cargo/mutants.toml"],
         run: |this| {
             let some: &[&str] = this.pick(&["--shard", "0/16"], &[]);
-            let options = if this.options.is_empty() {
-                some.iter().map(Into::into).collect()
-            } else {
-                this.options.to_vec()
-            };
+            let options =
+                if this.options.is_empty() { some.iter().map(Into::into).collect() } else { this.options.to_vec() };
             this.summary.passed += mutants::all(&options)?;
             Ok(())
         },
@@ -270,8 +250,7 @@ fn e2e(this: &mut PartRun, chosen: &[&str]) -> anyhow::Result<()> {
 
 fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
     run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
-    let options: Vec<&str> =
-        ["-p", "ebb-tests", "--test", "e2e", "--"].iter().chain(chosen).copied().collect();
+    let options: Vec<&str> = ["-p", "ebb-tests", "--test", "e2e", "--"].iter().chain(chosen).copied().collect();
     cargo_test(&options, variables, &mut this.summary)
 }
 

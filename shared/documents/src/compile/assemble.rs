@@ -17,18 +17,13 @@ use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::SandboxDoc;
 use crate::plan::{
-    Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan,
-    UnitRef,
+    Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
 };
 
 const HOOKS: [HookName; 4] = [HookName::PreStart, HookName::PostStart, HookName::PreStop, HookName::PostStop];
 
 /// Gives every unit its place: hooks in the order of a life, in each the resources in the order of the sandbox.
-pub(super) fn place(
-    report: &mut DiagnosticCollector,
-    sandbox: &SandboxDoc,
-    instances: &mut [BoundResource<'_>],
-) {
+pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {
     let mut counts: BTreeMap<HookName, u32> = BTreeMap::new();
     for instance in &mut *instances {
         let units = &instance.checked.units;
@@ -45,8 +40,7 @@ pub(super) fn place(
     *counts.entry(HookName::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (hook, count) in counts {
         if count as usize > MAX_UNITS {
-            let message =
-                format!("{} has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
+            let message = format!("{} has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
             report.push(report.error("limit", sandbox.name.at, message));
         }
     }
@@ -74,14 +68,12 @@ pub(super) fn plan(
         labels: sandbox.labels.clone(),
         ttl_ms: sandbox.ttl_ms,
     };
-    let resources =
-        instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
+    let resources = instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
     Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect() }
 }
 
 fn resource(number: usize, instance: &BoundResource<'_>, wires: &ResourceReads<'_>) -> Resource {
-    let params =
-        instance.params.iter().map(|(name, given)| ((*name).to_owned(), given.value.clone())).collect();
+    let params = instance.params.iter().map(|(name, given)| ((*name).to_owned(), given.value.clone())).collect();
     let outputs = instance.checked.outputs.iter().map(|(name, public)| {
         let reads = wires.output(number, name).map(listed).unwrap_or_default();
         let sensitive = public.sensitivity == super::sensitive::Sensitivity::Sensitive;
@@ -138,8 +130,7 @@ fn unit_plan(
     let mut dependencies: BTreeSet<u32> =
         reads.keys().filter(|(at, _)| at.hook == unit.hook).map(|(at, _)| at.unit).collect();
     dependencies.extend(unit.after.iter().filter_map(|&n| instance.unit_refs.get(n)).map(|at| at.unit));
-    let mut undoes: Vec<UnitRef> =
-        unit.undoes.iter().filter_map(|&n| instance.unit_refs.get(n).copied()).collect();
+    let mut undoes: Vec<UnitRef> = unit.undoes.iter().filter_map(|&n| instance.unit_refs.get(n).copied()).collect();
     undoes.sort_unstable();
     UnitPlan {
         key: format!("{}/{}", instance.name, unit.plan.key),
@@ -188,13 +179,7 @@ pub(super) fn check_cycles(
             .filter_map(|pair| {
                 let [from, to] = *pair else { return None };
                 let to = UnitRef { hook: hook.hook, unit: u32::try_from(to).ok()? };
-                reason(
-                    plan,
-                    instances,
-                    wires,
-                    UnitRef { hook: hook.hook, unit: u32::try_from(from).ok()? },
-                    to,
-                )
+                reason(plan, instances, wires, UnitRef { hook: hook.hook, unit: u32::try_from(from).ok()? }, to)
             })
             .collect();
         // Only wires between resources, which stand in the sandbox, can close it.
@@ -223,11 +208,7 @@ fn reason(
         _ => None,
     })?;
     let given = instance.params.get(name.as_str())?;
-    let text = format!(
-        "`{}` reads param `{name}`, wired to what `{}` makes",
-        plan.unit(from)?.key,
-        plan.unit(to)?.key
-    );
+    let text = format!("`{}` reads param `{name}`, wired to what `{}` makes", plan.unit(from)?.key, plan.unit(to)?.key);
     Some(CycleStep { at: given.at, text })
 }
 

@@ -55,7 +55,8 @@ pub(super) fn named<'a>(
         }
         _ => {
             let message = format!("the cluster of `{}` is a name, or one param", doc.name.value);
-            let help = "`cluster: NAME` or `cluster: ${params.NAME}`: teardown has to know it, whatever became of the setup";
+            let help =
+                "`cluster: NAME` or `cluster: ${params.NAME}`: teardown has to know it, whatever became of the setup";
             report.push(report.error("cluster", text.at, message).help(help));
             None
         }
@@ -107,12 +108,10 @@ pub(super) fn check(
         for (unit, &at) in instance.checked.units.iter().zip(&instance.unit_refs) {
             let Some(own) = plan.unit(at).map(|unit| cluster_name(plan.cluster(unit))) else { continue };
             let foreign =
-                unit.uses.iter().filter(|(_, found)| found.usage != ReferenceUsage::Presence).find_map(
-                    |(_, found)| {
-                        let holders = holders(plan, instance, number, wires, &found.source);
-                        holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
-                    },
-                );
+                unit.uses.iter().filter(|(_, found)| found.usage != ReferenceUsage::Presence).find_map(|(_, found)| {
+                    let holders = holders(plan, instance, number, wires, &found.source);
+                    holders.into_iter().find(|holder| *holder != own).map(|holder| (found, holder))
+                });
             let Some((found, holder)) = foreign else { continue };
             let source = &instance.checked.plugin.source;
             let message = format!(

@@ -69,8 +69,7 @@ impl DiagnosticCollector {
 
     /// Reports that the work up to this place is more than a document may take.
     pub(super) fn exhausted(&mut self, at: LineColumn) {
-        let message =
-            format!("up to here, compiling takes more than the limit of {} steps", self.budget.limit());
+        let message = format!("up to here, compiling takes more than the limit of {} steps", self.budget.limit());
         let help = "use fewer or simpler patterns, expressions and references, or split the document";
         self.push(self.error(COMPILE_LIMIT, at, message).help(help));
     }
@@ -93,9 +92,8 @@ impl DiagnosticCollector {
         if self.is_full() {
             return diagnostic;
         }
-        diagnostic.suggest_by(name, candidates, |name, candidates| {
-            self.budget.nearest(name, candidates.iter().copied())
-        })
+        diagnostic
+            .suggest_by(name, candidates, |name, candidates| self.budget.nearest(name, candidates.iter().copied()))
     }
 
     /// Adds an error at a place; gives it for what is to be added.
@@ -104,15 +102,9 @@ impl DiagnosticCollector {
     }
 
     /// An error at a place within a text.
-    pub(super) fn error_in(
-        &self,
-        code: &'static str,
-        spot: &TextSpan<'_>,
-        message: impl Into<String>,
-    ) -> Diagnostic {
+    pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan<'_>, message: impl Into<String>) -> Diagnostic {
         // Looking for the place takes a walk over the document.
-        let looked =
-            !self.found.is_full() && self.budget.spend((self.source.text.len() / BYTES_PER_STEP) as u64);
+        let looked = !self.found.is_full() && self.budget.spend((self.source.text.len() / BYTES_PER_STEP) as u64);
         let at = if looked { spot.pos(&self.source) } else { spot.at };
         let diagnostic = Diagnostic::error(code, &self.source, at, message);
         if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }

@@ -40,12 +40,8 @@ fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
         }
         for &dependency in &unit.dependencies {
             let Some(first) = hook.units.get(dependency as usize) else { continue };
-            let edge = |why| DependencyEdge {
-                hook: hook.hook,
-                from: first.key.clone(),
-                to: unit.key.clone(),
-                reason: why,
-            };
+            let edge =
+                |why| DependencyEdge { hook: hook.hook, from: first.key.clone(), to: unit.key.clone(), reason: why };
             match outputs.get(&dependency) {
                 Some(outputs) => {
                     edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))

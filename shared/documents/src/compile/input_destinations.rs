@@ -42,13 +42,11 @@ pub(super) fn check_inputs(report: &mut DiagnosticCollector, inputs: &[InputDoc]
         }
     }
     for (path, input) in &paths {
-        let above = paths
-            .iter()
-            .find(|(other, _)| path.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/')));
+        let above =
+            paths.iter().find(|(other, _)| path.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('/')));
         if let (Some((above, _)), Some(written)) = (above, &input.path) {
             let message = format!("path `{path}` is below `{above}`, which is a file");
-            report
-                .push(report.error("path", written.at, message).help("a path can be a file or a directory"));
+            report.push(report.error("path", written.at, message).help("a path can be a file or a directory"));
         }
     }
 }
@@ -64,8 +62,7 @@ fn twice<'a>(
     if let Some(first) = seen.get(&name) {
         let message = format!("{what} `{name}` is taken by input `{}`", first.name.value);
         let help = "give one of them another name with `env` or `path`";
-        report
-            .push(report.error("duplicate", at, message).related(first.name.at, "the first one").help(help));
+        report.push(report.error("duplicate", at, message).related(first.name.at, "the first one").help(help));
     } else {
         seen.insert(name, input);
     }
@@ -80,9 +77,7 @@ fn check_env(report: &mut DiagnosticCollector, name: &str, at: LineColumn) {
         report.push(report.error("env", at, message).help("letters, digits and `_`, and no digit first"));
     } else if let Some(prefix) = RESERVED_ENV.iter().find(|prefix| name.starts_with(**prefix)) {
         let message = format!("environment variable `{name}` is reserved");
-        report.push(
-            report.error("env", at, message).help(format!("names that begin with `{prefix}` are set by Ebb")),
-        );
+        report.push(report.error("env", at, message).help(format!("names that begin with `{prefix}` are set by Ebb")));
     }
 }
 
@@ -90,10 +85,7 @@ fn check_env(report: &mut DiagnosticCollector, name: &str, at: LineColumn) {
 pub(super) fn check_path(report: &mut DiagnosticCollector, path: &At<String>) {
     let text = &path.value;
     let (message, help) = if !text.starts_with('/') {
-        (
-            format!("path `{text}` is not absolute"),
-            format!("did you mean `/{}`?", text.trim_start_matches("./")),
-        )
+        (format!("path `{text}` is not absolute"), format!("did you mean `/{}`?", text.trim_start_matches("./")))
     } else if text.split('/').any(|part| part == "..") {
         (format!("path `{text}` has `..` in it"), "write the path that it means".to_owned())
     } else if text.ends_with('/') {
@@ -101,13 +93,9 @@ pub(super) fn check_path(report: &mut DiagnosticCollector, path: &At<String>) {
     } else if text.contains('\0') || text.len() > 4000 {
         ("this cannot be a path".to_owned(), "name a file".to_owned())
     } else {
-        let clean: String = text
-            .split('/')
-            .filter(|part| !part.is_empty() && *part != ".")
-            .map(|part| format!("/{part}"))
-            .collect();
-        let reserved =
-            RESERVED_PATHS.iter().find(|dir| clean == **dir || clean.starts_with(&format!("{dir}/")));
+        let clean: String =
+            text.split('/').filter(|part| !part.is_empty() && *part != ".").map(|part| format!("/{part}")).collect();
+        let reserved = RESERVED_PATHS.iter().find(|dir| clean == **dir || clean.starts_with(&format!("{dir}/")));
         let Some(reserved) = reserved else { return };
         (
             format!("path `{text}` is reserved"),

@@ -160,9 +160,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
             ),
         },
         ParamValue::Tree(_) => refused("has to be a text", "begin it with `data: |`"),
-        ParamValue::Secret { .. } => {
-            refused("cannot come from a Secret", "write the manifests into the document")
-        }
+        ParamValue::Secret { .. } => refused("cannot come from a Secret", "write the manifests into the document"),
     };
     report.push(wrong);
     None
@@ -250,12 +248,10 @@ impl ManifestLines {
         let value = match &node.value {
             YamlValue::String(text) => TemplateTree::Text(TemplateText::Literal(text.clone())),
             YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| self.tree(item)).collect()),
-            YamlValue::Map(entries) => TemplateTree::Map(
-                entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect(),
-            ),
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {
-                TemplateTree::Scalar(node.to_json())
+            YamlValue::Map(entries) => {
+                TemplateTree::Map(entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect())
             }
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
         };
         At { value, at: self.place(node.at) }
     }

@@ -111,9 +111,6 @@ pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> 
 ///
 /// # Errors
 /// As [`check_plugin`].
-pub fn check_plugin_within(
-    plugin: &PluginDoc,
-    budget: &Rc<WorkBudget>,
-) -> Result<Vec<Diagnostic>, Diagnostics> {
+pub fn check_plugin_within(plugin: &PluginDoc, budget: &Rc<WorkBudget>) -> Result<Vec<Diagnostic>, Diagnostics> {
     plugin::check(plugin, budget).map(|checked| checked.warnings)
 }

@@ -58,9 +58,7 @@ pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Cyc
         n => {
             let (first, last) = (&names[..10], &names[n - 10..]);
             let all = first.iter().map(|name| format!("`{name}`"));
-            all.chain([format!("({} more)", n - 20)])
-                .chain(last.iter().map(|name| format!("`{name}`")))
-                .collect()
+            all.chain([format!("({} more)", n - 20)]).chain(last.iter().map(|name| format!("`{name}`"))).collect()
         }
     };
     let message = format!("these wait for each other: {}", shown.join(" → "));
@@ -68,7 +66,6 @@ pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Cyc
     for step in steps.iter().skip(1).take(20) {
         diagnostic = diagnostic.related(step.at, step.text.clone());
     }
-    let told: Vec<String> =
-        steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
+    let told: Vec<String> = steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
     diagnostic.help(format!("{}; take one of these away", told.join("; ")))
 }

@@ -29,11 +29,7 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
     if let (Some(low), Some(high)) = (param.min_length, param.max_length)
         && low > high
     {
-        report.push(report.error(
-            "param",
-            name.at,
-            format!("the minLength of `{named}` is above its maxLength"),
-        ));
+        report.push(report.error("param", name.at, format!("the minLength of `{named}` is above its maxLength")));
     }
     if let Some(pattern) = &param.pattern {
         match matcher(&report.budget, &pattern.value) {
@@ -134,10 +130,7 @@ mod tests {
     fn patterns_match_the_whole_text() {
         let budget = WorkBudget::default();
         let matcher_of = matcher(&budget, "[a-z]+\"?\\.é|x").unwrap();
-        assert_eq!(
-            ["abc\".é", "x", "xx", "ab.é "].map(|t| matcher_of.is_match(t)),
-            [true, true, false, false]
-        );
+        assert_eq!(["abc\".é", "x", "xx", "ab.é "].map(|t| matcher_of.is_match(t)), [true, true, false, false]);
         assert!(matcher(&budget, "(").is_err());
     }
 
@@ -147,9 +140,6 @@ mod tests {
         assert!(fit(ParamKind::Integer, json!(5)) && !fit(ParamKind::Integer, json!(5.5)));
         assert!(fit(ParamKind::Number, json!(5)) && fit(ParamKind::Number, json!(5.5)));
         assert!(!fit(ParamKind::Integer, json!("5")) && !fit(ParamKind::Boolean, json!("true")));
-        assert_eq!(
-            fits_kind(ParamKind::String, &json!(5)).unwrap_err(),
-            "has to be of type string, not a number"
-        );
+        assert_eq!(fits_kind(ParamKind::String, &json!(5)).unwrap_err(), "has to be of type string, not a number");
     }
 }

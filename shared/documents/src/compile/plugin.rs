@@ -43,10 +43,7 @@ pub(super) struct CheckedOutput<'a> {
 }
 
 /// Checks a plugin.
-pub(super) fn check<'a>(
-    plugin: &'a PluginDoc,
-    budget: &Rc<WorkBudget>,
-) -> Result<CheckedPlugin<'a>, Diagnostics> {
+pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Result<CheckedPlugin<'a>, Diagnostics> {
     let mut report = DiagnosticCollector::new(&plugin.source, budget);
     let mut declared = BTreeMap::new();
     for (name, param) in &plugin.params {
@@ -63,8 +60,7 @@ pub(super) fn check<'a>(
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for hook in &plugin.hooks {
         if hook.units.len() > MAX_UNITS {
-            let message =
-                format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.units.len());
+            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.units.len());
             report.push(report.error("limit", hook.name.at, message));
             return Err(report.found);
         }
@@ -76,26 +72,15 @@ pub(super) fn check<'a>(
                 let message = format!("unit `{}` is there twice", doc.name.value);
                 let help = "a unit's name is unique over all hooks of its plugin";
                 let first = units[first].doc.name.at;
-                report.push(
-                    report
-                        .error("duplicate", doc.name.at, message)
-                        .related(first, "the first one")
-                        .help(help),
-                );
+                report.push(report.error("duplicate", doc.name.at, message).related(first, "the first one").help(help));
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
             units.push(unit::compile(&mut report, plugin, doc, hook.hook));
         }
     }
-    let mut checked = CheckedPlugin {
-        plugin,
-        units,
-        by_name,
-        params: declared,
-        outputs: BTreeMap::new(),
-        warnings: Vec::new(),
-    };
+    let mut checked =
+        CheckedPlugin { plugin, units, by_name, params: declared, outputs: BTreeMap::new(), warnings: Vec::new() };
     checked.check_uses(&mut report);
     checked.name_after_and_undoes(&mut report);
     checked.public_outputs(&mut report);
@@ -113,9 +98,7 @@ impl<'a> CheckedPlugin<'a> {
     /// The sensitivity of what is read, or why it cannot be.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
-            ReferenceSource::Param(name) => {
-                self.params.get(name.as_str()).is_some_and(|param| param.sensitive)
-            }
+            ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.sensitive),
             ReferenceSource::Output { unit, output } => self
                 .by_name
                 .get(unit.as_str())
@@ -151,8 +134,7 @@ impl<'a> CheckedPlugin<'a> {
                 let producer = &self.units[producer];
                 if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
                     let message = format!("unit `{unit}` has no output `{output}`");
-                    let names: Vec<&str> =
-                        producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
+                    let names: Vec<&str> = producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
                     let diagnostic = report
                         .error_in("unknown-output", &found.spot, message)
                         .related(producer.doc.name.at, "the unit");
@@ -169,10 +151,8 @@ impl<'a> CheckedPlugin<'a> {
                 }
                 if producer.hook > reader.hook {
                     let (early, late) = (reader.hook.name(), producer.hook.name());
-                    let message = format!(
-                        "`{}` in {early} reads `{unit}`, which runs later, in {late}",
-                        reader.doc.name.value
-                    );
+                    let message =
+                        format!("`{}` in {early} reads `{unit}`, which runs later, in {late}", reader.doc.name.value);
                     let diagnostic = report.error_in("hook-order", &found.spot, message);
                     return Err(diagnostic
                         .related(producer.doc.name.at, "the unit")
@@ -319,11 +299,8 @@ impl<'a> CheckedPlugin<'a> {
                 if self.plugin.dialect == Dialect::Signadot {
                     continue;
                 }
-                let message = format!(
-                    "public output `{}` is made by `{unit}`, which runs in {}",
-                    name.value,
-                    hook.name()
-                );
+                let message =
+                    format!("public output `{}` is made by `{unit}`, which runs in {}", name.value, hook.name());
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
@@ -355,8 +332,7 @@ impl<'a> CheckedPlugin<'a> {
                 steps[at].push((first, CycleReason::After(name.at)));
             }
         }
-        let targets: Vec<Vec<usize>> =
-            steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        let targets: Vec<Vec<usize>> = steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         let Some(cycle) = order::cycle(&targets) else { return };
         let told = cycle.windows(2).filter_map(|pair| {
             let [from, to] = *pair else { return None };
@@ -366,10 +342,9 @@ impl<'a> CheckedPlugin<'a> {
                 CycleReason::Reads(source, spot) => {
                     CycleStep { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") }
                 }
-                CycleReason::After(at) => CycleStep {
-                    at: *at,
-                    text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value),
-                },
+                CycleReason::After(at) => {
+                    CycleStep { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) }
+                }
             })
         });
         let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
@@ -380,8 +355,7 @@ impl<'a> CheckedPlugin<'a> {
     fn warn(&mut self) {
         let mut read: HashSet<(&str, &str)> = HashSet::new();
         let public = self.outputs.values().flat_map(|output| &output.uses);
-        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public)
-        {
+        for found in self.units.iter().flat_map(|unit| unit.uses.iter().map(|(_, found)| found)).chain(public) {
             if let ReferenceSource::Output { unit, output } = &found.source {
                 read.insert((unit, output));
             }
@@ -395,17 +369,13 @@ impl<'a> CheckedPlugin<'a> {
             }
             let name = unit.doc.name.value.as_str();
             if self.plugin.dialect == Dialect::Ebb {
-                for output in unit
-                    .doc
-                    .outputs
-                    .iter()
-                    .filter(|output| !read.contains(&(name, output.name.value.as_str())))
+                for output in
+                    unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str())))
                 {
                     let message = format!("nobody reads output `{}` of `{name}`", output.name.value);
                     let help = "read it in another unit, publish it under `outputs`, or leave it out";
                     warnings.push(
-                        Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message)
-                            .help(help),
+                        Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help),
                     );
                 }
             }
@@ -415,26 +385,20 @@ impl<'a> CheckedPlugin<'a> {
             {
                 let place = At { value: script.value.as_str(), at: script.at };
                 let at = template::place(&self.plugin.source, &place, offset);
-                let message = format!(
-                    "the script of `{name}` has a `${{…}}` that stays as it is: scripts are not templated"
-                );
+                let message =
+                    format!("the script of `{name}` has a `${{…}}` that stays as it is: scripts are not templated");
                 let help = "declare an input with this value, and read its variable";
-                warnings.push(
-                    Diagnostic::warning("script-template", &self.plugin.source, at, message).help(help),
-                );
+                warnings.push(Diagnostic::warning("script-template", &self.plugin.source, at, message).help(help));
             }
             let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
                 unit.plan.action.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
             });
             if let Some(undone) = elsewhere {
-                let message = format!(
-                    "`{name}` runs in another cluster than `{}`, which it undoes",
-                    undone.doc.name.value
-                );
+                let message =
+                    format!("`{name}` runs in another cluster than `{}`, which it undoes", undone.doc.name.value);
                 let help = "if that is not meant, give it the same `cluster`";
                 let at = unit.doc.cluster.as_ref().map_or(unit.doc.name.at, |cluster| cluster.at);
-                warnings
-                    .push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
+                warnings.push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
             }
             // What objects make goes with them.
             let makes = matches!(unit.doc.action, ActionDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
@@ -447,11 +411,9 @@ impl<'a> CheckedPlugin<'a> {
                 && !undone.contains(&at)
             {
                 let message = format!("nothing takes away what `{name}` makes");
-                let help =
-                    format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
-                warnings.push(
-                    Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help),
-                );
+                let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
+                warnings
+                    .push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));
             }
         }
         self.warnings = warnings;
@@ -461,9 +423,8 @@ impl<'a> CheckedPlugin<'a> {
 /// The byte of a script where an expression of ours begins that its author takes for a template.
 fn templated(script: &str) -> Option<usize> {
     let roots = ["units", "params", "target", "resource"];
-    let begins = |rest: &str| {
-        roots.iter().any(|root| rest.strip_prefix(root).is_some_and(|rest| rest.starts_with('.')))
-    };
+    let begins =
+        |rest: &str| roots.iter().any(|root| rest.strip_prefix(root).is_some_and(|rest| rest.starts_with('.')));
     script.match_indices("${").map(|(at, _)| at).find(|at| begins(script[at + 2..].trim_start()))
 }
 

@@ -81,8 +81,7 @@ impl<'a> ResourceReads<'a> {
                 inner[at].extend(target.map(|&target| (target, found.optional)));
             }
         }
-        let targets: Vec<Vec<usize>> =
-            inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
+        let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
         if let Some(cycle) = order::cycle(&targets) {
             return Err(cycle_of_values(instances, &list, &cycle).into());
         }
@@ -143,11 +142,7 @@ fn order_of(dependencies: &[Vec<usize>]) -> Vec<usize> {
     order
 }
 
-fn cycle_of_values(
-    instances: &[BoundResource<'_>],
-    list: &[ResourceValue<'_>],
-    cycle: &[usize],
-) -> Diagnostic {
+fn cycle_of_values(instances: &[BoundResource<'_>], list: &[ResourceValue<'_>], cycle: &[usize]) -> Diagnostic {
     let names: Vec<String> = cycle
         .iter()
         .map(|&n| match list[n] {

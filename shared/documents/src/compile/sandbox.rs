@@ -53,8 +53,7 @@ pub(super) fn instances<'a>(
     warnings: &mut Vec<Diagnostic>,
 ) -> Vec<BoundResource<'a>> {
     if sandbox.resources.len() > MAX_RESOURCES {
-        let message =
-            format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
+        let message = format!("{} resources are more than the limit of {MAX_RESOURCES}", sandbox.resources.len());
         report.push(report.error("limit", sandbox.name.at, message));
         return Vec::new();
     }
@@ -141,9 +140,7 @@ fn given<'a>(
             let message = format!("resource `{}` needs param `{name}`", resource.name.value);
             let kind = params::kind_name(param.kind);
             let help = match param.sensitive {
-                true => format!(
-                    "`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"
-                ),
+                true => format!("`{name}` is sensitive: give `{{secret: NAME, key: KEY}}` or wire an output into it"),
                 false => format!("add `params: {{{name}: …}}`, of type {kind}"),
             };
             report.push(report.error("missing-param", resource.name.at, message).help(help));
@@ -193,9 +190,7 @@ fn param_value<'a>(
             if let Err(wrong) = params::fits(&report.budget, param, &literal) {
                 let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
                 report.push(match (&literal, param.kind) {
-                    (Value::String(text), ParamKind::Integer | ParamKind::Number)
-                        if text.parse::<f64>().is_ok() =>
-                    {
+                    (Value::String(text), ParamKind::Integer | ParamKind::Number) if text.parse::<f64>().is_ok() => {
                         diagnostic.help(format!("without quotes: `{text}`"))
                     }
                     (Value::String(text), ParamKind::Boolean) if text == "true" || text == "false" => {
@@ -219,12 +214,9 @@ fn param_value<'a>(
                 && param.kind != ParamKind::String
                 && !is_one_expression(&text) =>
         {
-            let message = format!(
-                "`{named}` has to be of type {}, not text put together",
-                params::kind_name(param.kind)
-            );
-            report
-                .push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
+            let message =
+                format!("`{named}` has to be of type {}, not text put together", params::kind_name(param.kind));
+            report.push(report.error("param-value", value.at, message).help("one `${…}` alone keeps its type"));
             None
         }
         template => Some((template, uses)),
@@ -237,13 +229,7 @@ fn is_one_expression(text: &str) -> bool {
 
 /// The value as the param's type reads it. An unquoted `5` or `yes` for a text is that text; Signadot's params are
 /// all texts, so one for a number is that number.
-fn converted(
-    report: &DiagnosticCollector,
-    dialect: Dialect,
-    kind: ParamKind,
-    value: Value,
-    at: LineColumn,
-) -> Value {
+fn converted(report: &DiagnosticCollector, dialect: Dialect, kind: ParamKind, value: Value, at: LineColumn) -> Value {
     match (&value, kind) {
         (Value::Number(_) | Value::Bool(_), ParamKind::String) => {
             let (start, length) = report.source.bytes(at, report.source.word_length(at));
@@ -307,8 +293,7 @@ pub(super) fn check_uses(
             return;
         }
         if let Err(wrong) = output(sandbox, &by_name, &consumer.resource.value, &consumer.output.value) {
-            let at =
-                if wrong.part == ReferencePart::Resource { consumer.resource.at } else { consumer.output.at };
+            let at = if wrong.part == ReferencePart::Resource { consumer.resource.at } else { consumer.output.at };
             let diagnostic = report.error(wrong.code(), at, wrong.message);
             let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
             report.push(report.suggest(diagnostic, &wrong.name, names));
@@ -366,15 +351,9 @@ fn output(
     output: &str,
 ) -> Result<Sensitivity, MissingReference> {
     let Some(instance) = by_name.get(resource) else {
-        let names: Vec<String> =
-            sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
+        let names: Vec<String> = sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
         let message = format!("there is no resource `{resource}`");
-        return Err(MissingReference {
-            part: ReferencePart::Resource,
-            name: resource.to_owned(),
-            message,
-            names,
-        });
+        return Err(MissingReference { part: ReferencePart::Resource, name: resource.to_owned(), message, names });
     };
     match instance.checked.outputs.get(output) {
         Some(public) => Ok(public.sensitivity),

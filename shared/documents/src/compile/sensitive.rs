@@ -28,11 +28,8 @@ pub(super) fn check(
     if sensitivity == Sensitivity::Open {
         if found.usage == ReferenceUsage::SecretRef {
             let message = format!("`{source}` is not sensitive, so there is no Secret to refer to");
-            report.push(
-                report
-                    .error_in("sensitive", &found.spot, message)
-                    .help("use it as it is, without `secretRef`"),
-            );
+            report
+                .push(report.error_in("sensitive", &found.spot, message).help("use it as it is, without `secretRef`"));
         }
         return;
     }
@@ -40,20 +37,16 @@ pub(super) fn check(
         (_, ReferenceUsage::Presence)
         | (TextRole::PodInput | TextRole::Public, ReferenceUsage::Whole)
         | (TextRole::PodInput | TextRole::Manifest, ReferenceUsage::SecretRef) => return,
-        (TextRole::PodInput, _) => (
-            "be part of a text",
-            "hand it on whole, as an input of its own, and put the text together in the script",
-        ),
-        (TextRole::Webhook, _) => (
-            "be sent in a webhook",
-            "a webhook can only get what is not sensitive; a pod can get this as an input",
-        ),
+        (TextRole::PodInput, _) => {
+            ("be part of a text", "hand it on whole, as an input of its own, and put the text together in the script")
+        }
+        (TextRole::Webhook, _) => {
+            ("be sent in a webhook", "a webhook can only get what is not sensitive; a pod can get this as an input")
+        }
         (TextRole::Manifest, _) => {
             ("stand in a manifest", "refer to its Secret: `${secretRef(…)}` gives `name` and `key`")
         }
-        (TextRole::Cluster, _) => {
-            ("name a cluster", "write the name, or declare a param for it that is not sensitive")
-        }
+        (TextRole::Cluster, _) => ("name a cluster", "write the name, or declare a param for it that is not sensitive"),
         (TextRole::When, _) => ("decide a `when`", "`has(…)` may ask whether it is there"),
         (TextRole::Public, _) => ("be part of a text", "hand it on whole, as an output of its own"),
     };

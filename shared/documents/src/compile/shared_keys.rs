@@ -51,17 +51,14 @@ pub(super) fn check(
             for identity in identities(report, instance, unit, twice) {
                 let noun = identity.noun.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
-                let (Some(here), Some(there)) = (sandbox.resources.get(number), sandbox.resources.get(first))
-                else {
+                let (Some(here), Some(there)) = (sandbox.resources.get(number), sandbox.resources.get(first)) else {
                     continue;
                 };
                 if first == number {
                     continue;
                 }
-                let message = format!(
-                    "`{}/{other}` and `{}/{}` {noun}",
-                    there.name.value, here.name.value, unit.plan.key
-                );
+                let message =
+                    format!("`{}/{other}` and `{}/{}` {noun}", there.name.value, here.name.value, unit.plan.key);
                 let found = match script {
                     true => Diagnostic::warning("shared-key", &report.source, here.name.at, message),
                     false => report.error("shared-key", here.name.at, message),
@@ -114,8 +111,7 @@ fn objects(
                 other => known(other)?,
             };
             let noun = format!("would both make the {kind} `{name}`");
-            let group =
-                manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+            let group = manifest["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
             Some(UnitIdentity { noun, parts: vec![group.to_owned(), namespace, cluster.clone()] })
         })
         .collect()
@@ -146,11 +142,7 @@ fn request(
 }
 
 /// The inputs of a script that names the target, if all of them are known.
-fn script(
-    report: &DiagnosticCollector,
-    instance: &BoundResource<'_>,
-    unit: &CompiledUnit<'_>,
-) -> Option<UnitIdentity> {
+fn script(report: &DiagnosticCollector, instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<UnitIdentity> {
     let mut all = StaticText::default();
     unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
     let noun = "run the same script with the same key".to_owned();
@@ -226,12 +218,7 @@ impl StaticText {
         Some(())
     }
 
-    fn tree(
-        &mut self,
-        report: &DiagnosticCollector,
-        instance: &BoundResource<'_>,
-        tree: &Value,
-    ) -> Option<()> {
+    fn tree(&mut self, report: &DiagnosticCollector, instance: &BoundResource<'_>, tree: &Value) -> Option<()> {
         match tree {
             Value::String(text) => self.add(Self::of(report, Some(instance), text)?),
             Value::Array(items) => items.iter().try_for_each(|item| self.tree(report, instance, item))?,
@@ -269,19 +256,18 @@ pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) ->
                 shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
             }),
             Action::Webhook(_) => {
-                let keyed = |source: &ReferenceSource| matches!(source, ReferenceSource::Target(field) if field == "key");
+                let keyed =
+                    |source: &ReferenceSource| matches!(source, ReferenceSource::Target(field) if field == "key");
                 let own = |source: &ReferenceSource| matches!(source, ReferenceSource::OwnResource(_));
-                let reads = |of: &dyn Fn(&ReferenceSource) -> bool| {
-                    unit.uses.iter().any(|(_, found)| of(&found.source))
-                };
+                let reads =
+                    |of: &dyn Fn(&ReferenceSource) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
                 (reads(&keyed) && !reads(&own)).then(|| "the same `${target.key}`".to_owned())
             }
             Action::Pod(_) | Action::Removal => None,
         };
         if let Some(what) = what {
             let name = &unit.doc.name;
-            let message =
-                format!("two resources of this plugin in one sandbox would share {what} of `{}`", name.value);
+            let message = format!("two resources of this plugin in one sandbox would share {what} of `{}`", name.value);
             warnings.push(Diagnostic::warning("shared-key", &report.source, name.at, message).help(HELP));
         }
     }

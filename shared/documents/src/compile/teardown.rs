@@ -34,10 +34,7 @@ pub(super) enum OrderSource {
 
 /// Pairs `(x, y)`: x has to wait for y as well. `users` has, for each setup unit, the setup units that wait for it or
 /// read it.
-pub(super) fn edges(
-    units: &[TeardownUnit<'_>],
-    users: &HashMap<UnitRef, Vec<UnitRef>>,
-) -> Vec<(usize, usize)> {
+pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<UnitRef>>) -> Vec<(usize, usize)> {
     let mut touched_by: HashMap<UnitRef, Vec<usize>> = HashMap::new();
     for (y, unit) in units.iter().enumerate() {
         unit.touches
@@ -75,9 +72,7 @@ pub(super) fn edges(
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
     // Who still reads an object is not made to wait until it is gone.
     let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
-    x.resource != y.resource
-        || x.order == OrderSource::Compiler
-        || (y.order == OrderSource::Compiler && !needs())
+    x.resource != y.resource || x.order == OrderSource::Compiler || (y.order == OrderSource::Compiler && !needs())
 }
 
 /// The edges that close no cycle with the explicit ones, nor with each other.

@@ -5,19 +5,17 @@ use std::collections::HashMap;
 use super::clusters::{self, UnitCluster};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{
-    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS,
-    attempts, max_backoff,
+    BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, attempts,
+    max_backoff,
 };
 use super::input_destinations;
 use super::sensitive::TextRole;
 use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
-use crate::model::{
-    ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, TemplateText, TemplateTree, UnitDoc,
-};
+use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, TemplateText, TemplateTree, UnitDoc};
 use crate::plan::{
-    Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy,
-    SourceLocation, UnitPlan, WebhookAction,
+    Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation,
+    UnitPlan, WebhookAction,
 };
 
 /// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
@@ -44,14 +42,12 @@ pub(super) fn compile<'a>(
     hook: HookName,
 ) -> CompiledUnit<'a> {
     let mut uses = Vec::new();
-    let mut collect = |role: TextRole, found: Vec<ExpressionRead<'a>>| {
-        uses.extend(found.into_iter().map(|found| (role, found)))
-    };
+    let mut collect =
+        |role: TextRole, found: Vec<ExpressionRead<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
     limits(report, doc);
 
     let mut found = Vec::new();
-    let when =
-        doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
+    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, Scope::Plugin, &mut found));
     collect(TextRole::When, std::mem::take(&mut found));
 
     let cluster = clusters::named(report, plugin, doc, &mut found);
@@ -75,15 +71,8 @@ pub(super) fn compile<'a>(
                 report.push(report.error("input", first.name.at, message).help(help));
             }
             let (max_processing_time_ms, non_idempotent) = (*max_processing_time_ms, !idempotent);
-            let webhook = WebhookAction {
-                method,
-                url,
-                headers,
-                body,
-                max_processing_time_ms,
-                non_idempotent,
-                describe,
-            };
+            let webhook =
+                WebhookAction { method, url, headers, body, max_processing_time_ms, non_idempotent, describe };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
         ActionDoc::Object { manifest, ready, fail } => {
@@ -125,8 +114,7 @@ pub(super) fn compile<'a>(
             _ => None,
         });
         collect(role, std::mem::take(&mut found));
-        let (env, path) =
-            if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
+        let (env, path) = if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
         let name = input.name.value.clone();
         inputs.push(InputPlan { name, value, env, path, optional: input.optional, sensitive: false });
     }
@@ -205,10 +193,8 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     if let Some(timeout) = doc.timeout_ms
         && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
     {
-        let message = format!(
-            "`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h",
-            doc.name.value
-        );
+        let message =
+            format!("`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h", doc.name.value);
         report.push(report.error("limit", at, message));
     }
     if let ActionDoc::Webhook { max_processing_time_ms, describe, .. } = &doc.action {
@@ -235,9 +221,8 @@ fn max_processing_time(
     if let Some(at) = describe
         && max_processing_time_ms.unwrap_or(timeout) >= timeout
     {
-        let message = format!(
-            "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {timeout} ms"
-        );
+        let message =
+            format!("`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {timeout} ms");
         let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
         report.push(report.error("limit", at, message).help(help));
     }
@@ -261,8 +246,7 @@ fn pod(
     script: &At<String>,
 ) -> PodAction {
     let names = || plugin.runners.iter().map(|(name, _)| name.value.as_str());
-    let named =
-        |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
+    let named = |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
     let found = match runner {
         Some(name) => {
             let found = named(&name.value);
@@ -274,11 +258,7 @@ fn pod(
             found
         }
         None => {
-            let only = if plugin.runners.len() == 1 {
-                plugin.runners.first().map(|(_, runner)| runner)
-            } else {
-                None
-            };
+            let only = if plugin.runners.len() == 1 { plugin.runners.first().map(|(_, runner)| runner) } else { None };
             let found = named("default").or(only);
             if found.is_none() {
                 let message = format!("`{}` does not say which runner runs it", doc.name.value);
@@ -286,10 +266,8 @@ fn pod(
                 let list: Vec<String> = names().take(8).map(|name| format!("`{name}`")).collect();
                 report.push(match list.is_empty() {
                     true => diagnostic.help("declare one: `runners: {default: {image: …}}`"),
-                    false => diagnostic.help(format!(
-                        "name one with `runner:`, there is {}; or call one `default`",
-                        list.join(", ")
-                    )),
+                    false => diagnostic
+                        .help(format!("name one with `runner:`, there is {}; or call one `default`", list.join(", "))),
                 });
             }
             found
@@ -315,13 +293,8 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
         report.push(report.error("limit", at, message));
     }
     if backoff_ms > max_backoff_ms || max_backoff_ms > MAX_TIMEOUT_MS {
-        let message =
-            format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
-        report.push(
-            report
-                .error("limit", at, message)
-                .help("`backoff` is at most `maxBackoff`, and that at most 24h"),
-        );
+        let message = format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
+        report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
     }
     for class in &given.on {
         let status = class.value.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
@@ -387,16 +360,10 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     if let Some(namespace) = get(&metadata, "namespace") {
         let mut used = Vec::new();
         // What is wrong with the text itself is reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.budget).strings(
-            &namespace,
-            Scope::Plugin,
-            &mut used,
-        );
+        DiagnosticCollector::new(&report.source, &report.budget).strings(&namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
-            report.push(
-                report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help),
-            );
+            report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
         }
     }
 }

@@ -7,9 +7,7 @@ use semver::Version;
 pub fn resolve_version<'a>(requested: Option<&Version>, published: &'a [Version]) -> Option<&'a Version> {
     match requested {
         Some(version) => published.iter().find(|candidate| *candidate == version),
-        None => {
-            published.iter().filter(|version| version.pre.is_empty()).max().or_else(|| published.iter().max())
-        }
+        None => published.iter().filter(|version| version.pre.is_empty()).max().or_else(|| published.iter().max()),
     }
 }
 

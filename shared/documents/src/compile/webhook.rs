@@ -45,9 +45,7 @@ pub(super) fn url<'a>(
     let Some(rest) = rest else {
         let message = "a webhook's URL begins with `https://` or `http://`";
         let help = match first {
-            TemplatePiece::Expression { .. } => {
-                "scheme and host are literal; only path and query can have `${…}`"
-            }
+            TemplatePiece::Expression { .. } => "scheme and host are literal; only path and query can have `${…}`",
             TemplatePiece::Literal(_) => "such as `https://billing.example.org/tenants`",
         };
         report.push(report.error("url", url.at, message).help(help));
@@ -69,9 +67,7 @@ pub(super) fn url<'a>(
         Err(error) => report.push(report.error("url", url.at, format!("`{text}` is no URL: {error}"))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
-            report.push(
-                report.error("url", url.at, "a webhook's URL has no user or password in it").help(help),
-            );
+            report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));
         }
         Ok(_) => {}
     }
@@ -87,8 +83,8 @@ pub(super) fn headers<'a>(
     let mut made = BTreeMap::new();
     for (name, value) in headers {
         let lower = name.value.to_ascii_lowercase();
-        let valid = !lower.is_empty()
-            && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        let valid =
+            !lower.is_empty() && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
         if !valid {
             report.push(report.error("header", name.at, format!("`{}` cannot be a header", name.value)));
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {

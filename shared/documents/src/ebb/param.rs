@@ -40,8 +40,7 @@ pub(super) fn param(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str
         Some(node) => {
             let required = reader.flag(&map, "required")?;
             if required && default.is_some() {
-                let wrong =
-                    reader.wrong("contradiction", node.at, format!("`{path}` is required and has a default"));
+                let wrong = reader.wrong("contradiction", node.at, format!("`{path}` is required and has a default"));
                 reader.note(wrong.help("leave one of the two; without a default it is required anyway"));
             }
             !required && default.is_none()
@@ -53,8 +52,7 @@ pub(super) fn param(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str
     {
         contradiction(reader, &map, "minimum", "maximum");
     }
-    let (min_length, max_length) =
-        (length(reader, &map, "minLength", kind), length(reader, &map, "maxLength", kind));
+    let (min_length, max_length) = (length(reader, &map, "minLength", kind), length(reader, &map, "maxLength", kind));
     if let (Some(least), Some(most)) = (min_length, max_length)
         && least > most
     {
@@ -67,12 +65,13 @@ pub(super) fn param(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str
         useless(reader, pattern.at, "pattern", "string");
     }
     if sensitive && let Some(default) = &default {
-        let wrong = reader.wrong(
-            "sensitive-default",
-            default.at,
-            format!("`{path}` is sensitive, its default would not be"),
+        let wrong =
+            reader.wrong("sensitive-default", default.at, format!("`{path}` is sensitive, its default would not be"));
+        reader.note(
+            wrong.help(
+                "take the default out: the sandbox gives it as `{secret: NAME, key: KEY}` or wires an output to it",
+            ),
         );
-        reader.note(wrong.help("take the default out: the sandbox gives it as `{secret: NAME, key: KEY}` or wires an output to it"));
     }
     Some(ParamDoc {
         kind,
@@ -134,11 +133,8 @@ fn one_of(
     }
     let values: Vec<_> = items.iter().map(YamlNode::to_json).collect();
     if let Some(default) = default.filter(|default| !values.contains(&default.value)) {
-        let wrong = reader.wrong(
-            "contradiction",
-            default.at,
-            format!("the default {} is not in `enum`", default.value),
-        );
+        let wrong =
+            reader.wrong("contradiction", default.at, format!("the default {} is not in `enum`", default.value));
         let names: Vec<_> =
             values.iter().map(|value| value.as_str().map_or(value.to_string(), str::to_owned)).collect();
         let written = default.value.as_str().map_or(default.value.to_string(), str::to_owned);

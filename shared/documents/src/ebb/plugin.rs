@@ -33,11 +33,7 @@ const HOOKS: [(&str, HookName); 4] = [
 ];
 
 /// Reads a plugin. `None`: so much is wrong that there is none.
-pub(crate) fn plugin(
-    reader: &mut DocumentReader<'_>,
-    document: &YamlNode,
-    expanded: String,
-) -> Option<PluginDoc> {
+pub(crate) fn plugin(reader: &mut DocumentReader<'_>, document: &YamlNode, expanded: String) -> Option<PluginDoc> {
     let map = reader.map(document, "", &KEYS)?;
     let name = reader.required_string(&map, "name").and_then(|name| reader.definition(&name));
     let description = reader.optional_string(&map, "description").map(|text| text.value);

@@ -8,26 +8,12 @@ use crate::load::reader::{DocumentReader, MapReader, below};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{At, Dialect, ParamValue, ResourceDoc, SandboxDoc, TemplateText};
 
-pub(crate) const KEYS: [&str; 10] = [
-    "apiVersion",
-    "kind",
-    "name",
-    "description",
-    "cluster",
-    "namespace",
-    "labels",
-    "ttl",
-    "resources",
-    "env",
-];
+pub(crate) const KEYS: [&str; 10] =
+    ["apiVersion", "kind", "name", "description", "cluster", "namespace", "labels", "ttl", "resources", "env"];
 pub(crate) const RESOURCE: [&str; 2] = ["plugin", "params"];
 
 /// Reads a sandbox. `None`: so much is wrong that there is none.
-pub(crate) fn sandbox(
-    reader: &mut DocumentReader<'_>,
-    document: &YamlNode,
-    expanded: String,
-) -> Option<SandboxDoc> {
+pub(crate) fn sandbox(reader: &mut DocumentReader<'_>, document: &YamlNode, expanded: String) -> Option<SandboxDoc> {
     let map = reader.map(document, "", &KEYS)?;
     let name = reader.required_string(&map, "name");
     if let Some(name) = &name {
@@ -79,12 +65,7 @@ fn env(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Vec<(At<String>,
     env
 }
 
-fn resource(
-    reader: &mut DocumentReader<'_>,
-    name: At<String>,
-    node: &YamlNode,
-    path: &str,
-) -> Option<ResourceDoc> {
+fn resource(reader: &mut DocumentReader<'_>, name: At<String>, node: &YamlNode, path: &str) -> Option<ResourceDoc> {
     let map = reader.map(node, path, &RESOURCE)?;
     let mut params = Vec::new();
     if let Some(node) = map.get("params") {

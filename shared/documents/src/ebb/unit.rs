@@ -8,8 +8,8 @@ use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, OutputDoc, OutputFromDoc, RetryDoc, UnitDoc};
 
 pub(crate) const KEYS: [&str; 12] = [
-    "pod", "webhook", "object", "cluster", "when", "after", "undoes", "cleanup", "timeout", "retry",
-    "inputs", "outputs",
+    "pod", "webhook", "object", "cluster", "when", "after", "undoes", "cleanup", "timeout", "retry", "inputs",
+    "outputs",
 ];
 /// The values of `cleanup`.
 const CLEANUP: [&str; 1] = ["none"];
@@ -82,16 +82,12 @@ fn cleanup(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> bool {
 
 /// The one kind that the unit has.
 fn kind(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, name: &At<String>) -> Option<&'static str> {
-    let given: Vec<_> =
-        KINDS.into_iter().filter_map(|kind| map.entry(kind).map(|(key, _)| (kind, key.at))).collect();
+    let given: Vec<_> = KINDS.into_iter().filter_map(|kind| map.entry(kind).map(|(key, _)| (kind, key.at))).collect();
     match given.as_slice() {
         [(kind, _)] => Some(kind),
         [] => {
-            let wrong = reader.wrong(
-                "unit-kind",
-                name.at,
-                format!("the unit `{}` does not say what it runs", name.value),
-            );
+            let wrong =
+                reader.wrong("unit-kind", name.at, format!("the unit `{}` does not say what it runs", name.value));
             reader.note(wrong.help("add one of `pod:`, `webhook:` and `object:`"));
             None
         }
@@ -114,11 +110,9 @@ pub(super) fn limits(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Un
 
 fn retry(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Option<RetryDoc> {
     let map = reader.map(node, path, &RETRY)?;
-    let attempts =
-        reader.integer(&map, "attempts", 1, u64::from(MAX_ATTEMPTS)).and_then(|n| u32::try_from(n).ok());
+    let attempts = reader.integer(&map, "attempts", 1, u64::from(MAX_ATTEMPTS)).and_then(|n| u32::try_from(n).ok());
     let backoff_ms = map.get("backoff").and_then(|node| reader.duration(node, &map.below("backoff")));
-    let max_backoff_ms =
-        map.get("maxBackoff").and_then(|node| reader.duration(node, &map.below("maxBackoff")));
+    let max_backoff_ms = map.get("maxBackoff").and_then(|node| reader.duration(node, &map.below("maxBackoff")));
     if let (Some(first), Some(most), Some(node)) = (backoff_ms, max_backoff_ms, map.get("backoff"))
         && first > most
     {
@@ -178,8 +172,7 @@ fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<Actio
     if let Some(method) = &method
         && !METHODS.contains(&method.value.as_str())
     {
-        let wrong =
-            reader.wrong("unknown-value", method.at, format!("there is no method `{}`", method.value));
+        let wrong = reader.wrong("unknown-value", method.at, format!("there is no method `{}`", method.value));
         reader.note_near(wrong, &method.value, METHODS);
     }
     let mut headers = Vec::new();
@@ -200,9 +193,8 @@ fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<Actio
     let body = webhook.get("body").map(super::tree);
     let url = reader.required_string(&webhook, "url")?;
     let url = At { value: crate::model::TemplateText::Template(url.value), at: url.at };
-    let max_processing_time_ms = webhook
-        .get("maxProcessingTime")
-        .and_then(|node| reader.duration(node, &webhook.below("maxProcessingTime")));
+    let max_processing_time_ms =
+        webhook.get("maxProcessingTime").and_then(|node| reader.duration(node, &webhook.below("maxProcessingTime")));
     let idempotent = match webhook.get("idempotent") {
         Some(_) => reader.flag(&webhook, "idempotent")?,
         None => true,
@@ -216,10 +208,7 @@ fn webhook(reader: &mut DocumentReader<'_>, map: &MapReader<'_>) -> Option<Actio
 }
 
 /// The URL that tells what a request with an unknown outcome has made.
-fn describe(
-    reader: &mut DocumentReader<'_>,
-    webhook: &MapReader<'_>,
-) -> Option<At<crate::model::TemplateText>> {
+fn describe(reader: &mut DocumentReader<'_>, webhook: &MapReader<'_>) -> Option<At<crate::model::TemplateText>> {
     let describe = reader.map(webhook.get("describe")?, &webhook.below("describe"), &DESCRIBE)?;
     let url = reader.required_string(&describe, "url")?;
     Some(At { value: crate::model::TemplateText::Template(url.value), at: url.at })
@@ -258,16 +247,14 @@ fn inputs(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, kind: Option<&st
         let Some(input) = input(reader, name, node, &path) else { continue };
         if kind.is_some_and(|kind| kind != "pod") {
             for door in [&input.env, &input.path].into_iter().flatten() {
-                let wrong =
-                    reader.wrong("not-a-pod", door.at, "only a pod's inputs go to a variable or a file");
+                let wrong = reader.wrong("not-a-pod", door.at, "only a pod's inputs go to a variable or a file");
                 reader.note(wrong.help("leave the value alone"));
             }
         }
         if let Some(env) = variable(&input).filter(|_| kind == Some("pod"))
             && (env.value.starts_with("EBB_") || env.value.starts_with("SIGNADOT_"))
         {
-            let wrong =
-                reader.wrong("reserved-name", env.at, format!("the variable `{}` is reserved", env.value));
+            let wrong = reader.wrong("reserved-name", env.at, format!("the variable `{}` is reserved", env.value));
             reader.note(wrong.help("choose a name that begins with neither `EBB_` nor `SIGNADOT_`"));
         }
         let clash = inputs.iter().find_map(|other| clash(&input, other));
@@ -287,9 +274,7 @@ fn inputs(reader: &mut DocumentReader<'_>, map: &MapReader<'_>, kind: Option<&st
 fn variable(input: &InputDoc) -> Option<At<String>> {
     match (&input.env, &input.path) {
         (Some(env), _) => Some(env.clone()),
-        (None, None) => {
-            Some(At { value: input.name.value.to_uppercase().replace('-', "_"), at: input.name.at })
-        }
+        (None, None) => Some(At { value: input.name.value.to_uppercase().replace('-', "_"), at: input.name.at }),
         (None, Some(_)) => None,
     }
 }
@@ -302,8 +287,7 @@ fn clash(new: &InputDoc, old: &InputDoc) -> Option<(LineColumn, LineColumn, Stri
         }
         _ => None,
     };
-    same(variable(new), variable(old), "variable")
-        .or_else(|| same(new.path.clone(), old.path.clone(), "file"))
+    same(variable(new), variable(old), "variable").or_else(|| same(new.path.clone(), old.path.clone(), "file"))
 }
 
 fn input(reader: &mut DocumentReader<'_>, name: At<String>, node: &YamlNode, path: &str) -> Option<InputDoc> {
@@ -359,8 +343,7 @@ fn output(
             return None;
         }
         if let Some((_, _)) = other {
-            let wrong =
-                reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
+            let wrong = reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
             reader.note(wrong.help("leave one of `secret` and `value`"));
             return None;
         }
@@ -389,14 +372,12 @@ fn output(
         }
         (None, Some((_, node))) => OutputFromDoc::Value(reader.text(node, &map.below("value"))?),
         (Some(_), Some((key, _))) => {
-            let wrong =
-                reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
+            let wrong = reader.wrong("output-source", key.at, format!("the output `{}` has two sources", name.value));
             reader.note(wrong.help("leave one of `file` and `value`"));
             return None;
         }
         (None, None) => {
-            let wrong =
-                reader.wrong("output-source", name.at, format!("the output `{}` has no source", name.value));
+            let wrong = reader.wrong("output-source", name.at, format!("the output `{}` has no source", name.value));
             reader.note(wrong.help(format!("add {right}")));
             return None;
         }

@@ -63,14 +63,10 @@ impl FolderFiles {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place of this crate that reads files, for those who ask for it"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place of this crate that reads files, for those who ask for it")]
 impl FileSource for FolderFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, FileError> {
-        let unreadable =
-            |e: std::io::Error| FileError::Unreadable { path: path.to_owned(), reason: e.to_string() };
+        let unreadable = |e: std::io::Error| FileError::Unreadable { path: path.to_owned(), reason: e.to_string() };
         let below = inside(path).ok_or_else(|| FileError::Outside(path.to_owned()))?;
         let root = self.root.canonicalize().map_err(unreadable)?;
         let file = root.join(below).canonicalize().map_err(|e| match e.kind() {

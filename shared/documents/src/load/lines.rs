@@ -73,20 +73,14 @@ pub(crate) fn mapped(source: &Arc<SourceText>, node: &YamlNode, text: String) ->
             runs.push(LineRun { own, author: author.line, shift });
         }
     }
-    let runs: Vec<String> =
-        runs.iter().map(|run| format!("{}:{}:{}", run.own, run.author, run.shift)).collect();
+    let runs: Vec<String> = runs.iter().map(|run| format!("{}:{}:{}", run.own, run.author, run.shift)).collect();
     let header = format!("{HEADER}{}\n", runs.join(","));
     // A document that can be stored without its lines is stored without them.
     if header.len() + text.len() > yaml::MAX_DOCUMENT { text } else { header + &text }
 }
 
 /// Notes the author's place of the first thing in each line.
-fn pair(
-    source: &SourceText,
-    author: &YamlNode,
-    own: &YamlNode,
-    places: &mut BTreeMap<u32, (u32, LineColumn)>,
-) {
+fn pair(source: &SourceText, author: &YamlNode, own: &YamlNode, places: &mut BTreeMap<u32, (u32, LineColumn)>) {
     match (&author.value, &own.value) {
         (YamlValue::Map(first), YamlValue::Map(second)) => {
             for ((key, value), (own_key, own_value)) in first.iter().zip(second) {

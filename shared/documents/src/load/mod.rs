@@ -99,9 +99,7 @@ pub fn documents(
         documents.extend(read(&source, &node, as_written.as_deref(), &mut own));
         found.extend(own.into_iter().filter(|diagnostic| {
             let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
-            !refused
-                .iter()
-                .any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
+            !refused.iter().any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
         }));
     }
     let (documents, warnings) = found.or(documents)?;
@@ -139,9 +137,7 @@ fn read(
             let text = text_of(&mut reader, node);
             match reader.kind(node) {
                 Some(ebb::DocumentKind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
-                Some(ebb::DocumentKind::Sandbox) => {
-                    ebb::sandbox(&mut reader, node, text).map(Document::Sandbox)
-                }
+                Some(ebb::DocumentKind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),
                 None => None,
             }
         }
@@ -159,8 +155,7 @@ fn written(reader: &mut DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
-            let wrong =
-                reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
+            let wrong = reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
             reader.note(wrong);
             String::new()
         }
@@ -200,13 +195,10 @@ pub fn document(
     match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document),
         (last, more) => {
-            let source =
-                last.as_ref().map_or_else(|| SourceText::new(source_name, text), |d| d.source().clone());
+            let source = last.as_ref().map_or_else(|| SourceText::new(source_name, text), |d| d.source().clone());
             let at = last.as_ref().map(Document::at);
             let message = format!("one document is wanted, here are {}", more + 1);
-            Err(Diagnostic::error("several-documents", &source, at, message)
-                .help("give them one by one")
-                .into())
+            Err(Diagnostic::error("several-documents", &source, at, message).help("give them one by one").into())
         }
     }
 }
@@ -257,11 +249,7 @@ fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic
 ///
 /// # Errors
 /// Syntax; a document without a name; a name whose `@{var}` has no value.
-pub fn names(
-    source_name: &str,
-    text: &str,
-    vars: &DocumentVars,
-) -> Result<Vec<PluginReference>, Diagnostics> {
+pub fn names(source_name: &str, text: &str, vars: &DocumentVars) -> Result<Vec<PluginReference>, Diagnostics> {
     let source = SourceText::new(source_name, text);
     let mut found = Diagnostics::new();
     let mut names = Vec::new();

@@ -30,9 +30,7 @@ pub struct PluginReference {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// The name is not one.
-    #[error(
-        "`{0}` is no plugin name: letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}"
-    )]
+    #[error("`{0}` is no plugin name: letters, digits and `-`, a letter first, no `-` last, at most {MAX_PLUGIN_NAME}")]
     Name(String),
     /// The version is not one.
     #[error("`{0}` is no version: write `1.2.3`")]
@@ -52,9 +50,7 @@ impl std::str::FromStr for PluginReference {
         }
         let version = match version {
             None | Some("latest") => None,
-            Some(version) => {
-                Some(self::version(version).ok_or_else(|| ReferenceError::Version(version.to_owned()))?)
-            }
+            Some(version) => Some(self::version(version).ok_or_else(|| ReferenceError::Version(version.to_owned()))?),
         };
         Ok(Self { name: name.to_owned(), version })
     }
@@ -180,8 +176,7 @@ impl DocumentReader<'_> {
     /// `name[@version]` of a plugin that is defined here.
     pub(crate) fn definition(&mut self, text: &At<String>) -> Option<(At<String>, Option<Version>)> {
         if let Some((name, "latest")) = text.value.split_once('@') {
-            let wrong =
-                self.wrong("bad-version", text.at, "`@latest` is not a version, it only refers to one");
+            let wrong = self.wrong("bad-version", text.at, "`@latest` is not a version, it only refers to one");
             self.note(wrong.help(format!("give it a number: `{name}@1.0.0`, or none")));
             return None;
         }
@@ -217,8 +212,7 @@ impl DocumentReader<'_> {
         let text = match &node.value {
             crate::load::yaml::YamlValue::String(text) => text.clone(),
             crate::load::yaml::YamlValue::Number(number) => {
-                let wrong =
-                    self.wrong("bad-duration", node.at, format!("`{path}` is {number}, without a unit"));
+                let wrong = self.wrong("bad-duration", node.at, format!("`{path}` is {number}, without a unit"));
                 self.note(wrong.help(format!("{number}s if seconds are meant")));
                 return None;
             }
@@ -229,8 +223,8 @@ impl DocumentReader<'_> {
         };
         let found = duration(&text, &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)]);
         if found.is_none() {
-            let zero = text.trim_start_matches('0').starts_with(|c: char| c.is_ascii_alphabetic())
-                && text.starts_with('0');
+            let zero =
+                text.trim_start_matches('0').starts_with(|c: char| c.is_ascii_alphabetic()) && text.starts_with('0');
             let wrong = match zero {
                 true => self.wrong_at("bad-duration", node, format!("`{path}` must be above 0")),
                 false => self.wrong_at("bad-duration", node, format!("`{text}` is not a duration")),
@@ -245,8 +239,7 @@ impl DocumentReader<'_> {
         let units = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
         let found = duration(&text.value, &units);
         if found.is_none() {
-            let wrong =
-                self.wrong("bad-duration", text.at, format!("`{}` is not a duration above 0", text.value));
+            let wrong = self.wrong("bad-duration", text.at, format!("`{}` is not a duration above 0", text.value));
             self.note(wrong.help("a whole number with its unit: 30m, 4h, 2d or 1w"));
         }
         found

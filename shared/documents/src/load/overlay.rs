@@ -40,25 +40,13 @@ impl PodTemplateCheck<'_, '_, '_> {
                 (None, _) => return,
                 (Some(_), more) => {
                     let message = format!("one pod template is wanted, here are {}", more + 1);
-                    return self.note(
-                        "pod-template",
-                        LineColumn { line: 1, column: 1 },
-                        message,
-                        "leave one",
-                    );
+                    return self.note("pod-template", LineColumn { line: 1, column: 1 }, message, "leave one");
                 }
             },
             Err(error) => {
                 let at = error.at.unwrap_or(LineColumn { line: 1, column: 1 });
-                let help = error
-                    .help
-                    .unwrap_or_else(|| "a pod template is YAML with `metadata` and `spec`".to_owned());
-                return self.note(
-                    "pod-template",
-                    at,
-                    format!("the pod template is no YAML: {}", error.message),
-                    help,
-                );
+                let help = error.help.unwrap_or_else(|| "a pod template is YAML with `metadata` and `spec`".to_owned());
+                return self.note("pod-template", at, format!("the pod template is no YAML: {}", error.message), help);
             }
         };
         let YamlValue::Map(entries) = &tree.value else {
@@ -67,8 +55,7 @@ impl PodTemplateCheck<'_, '_, '_> {
         };
         for (key, _) in entries {
             if !["metadata", "spec", "apiVersion", "kind"].contains(&key.name.as_str()) {
-                let wrong =
-                    self.found("pod-template", key.at, format!("a pod template has no `{}`", key.name));
+                let wrong = self.found("pod-template", key.at, format!("a pod template has no `{}`", key.name));
                 let wrong = wrong.suggest(&key.name, ["metadata", "spec"]);
                 self.reader.note(wrong);
             }
@@ -156,13 +143,7 @@ impl PodTemplateCheck<'_, '_, '_> {
         self.reader.note(wrong.related(own.at, "the runner's"));
     }
 
-    fn note(
-        &mut self,
-        code: &'static str,
-        at: LineColumn,
-        message: impl Into<String>,
-        help: impl Into<String>,
-    ) {
+    fn note(&mut self, code: &'static str, at: LineColumn, message: impl Into<String>, help: impl Into<String>) {
         let wrong = self.found(code, at, message.into()).help(help);
         self.reader.note(wrong);
     }

@@ -63,12 +63,7 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// An error that underlines a whole scalar, as far as its line goes.
-    pub(crate) fn wrong_at(
-        &self,
-        code: &'static str,
-        node: &YamlNode,
-        message: impl Into<String>,
-    ) -> Diagnostic {
+    pub(crate) fn wrong_at(&self, code: &'static str, node: &YamlNode, message: impl Into<String>) -> Diagnostic {
         let wrong = self.wrong(code, node.at, message);
         let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
         match (&node.value, text) {
@@ -107,9 +102,7 @@ impl<'a> DocumentReader<'a> {
             let near = keys.iter().find(|known| known.eq_ignore_ascii_case(&key.name));
             let place = if path.is_empty() { "here".to_owned() } else { format!("in `{path}`") };
             match (self.dialect, near) {
-                (Dialect::Signadot, Some(near))
-                    if !map.entries.iter().any(|(other, _)| other.name == *near) =>
-                {
+                (Dialect::Signadot, Some(near)) if !map.entries.iter().any(|(other, _)| other.name == *near) => {
                     let warning = Diagnostic::warning(
                         "key-case",
                         self.source,
@@ -120,8 +113,7 @@ impl<'a> DocumentReader<'a> {
                     self.note(warning);
                 }
                 _ => {
-                    let wrong =
-                        self.wrong("unknown-key", key.at, format!("there is no key `{}` {place}", key.name));
+                    let wrong = self.wrong("unknown-key", key.at, format!("there is no key `{}` {place}", key.name));
                     self.note_near(wrong, &key.name, keys.iter().copied());
                 }
             }
@@ -136,11 +128,7 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// The entries of a mapping.
-    pub(crate) fn entries<'n>(
-        &mut self,
-        node: &'n YamlNode,
-        path: &str,
-    ) -> Option<&'n [(YamlKey, YamlNode)]> {
+    pub(crate) fn entries<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<&'n [(YamlKey, YamlNode)]> {
         match &node.value {
             YamlValue::Map(entries) => Some(entries),
             _ => {
@@ -165,8 +153,7 @@ impl<'a> DocumentReader<'a> {
     pub(crate) fn required<'n>(&mut self, map: &MapReader<'n>, key: &str) -> Option<&'n YamlNode> {
         let found = map.get(key);
         if found.is_none() {
-            let place =
-                if map.path.is_empty() { "the document".to_owned() } else { format!("`{}`", map.path) };
+            let place = if map.path.is_empty() { "the document".to_owned() } else { format!("`{}`", map.path) };
             let wrong = self.wrong("missing-key", map.at, format!("{place} has no `{key}`"));
             self.note(wrong.help(format!("add `{key}:`")));
         }
@@ -273,8 +260,7 @@ impl<'a> DocumentReader<'a> {
         // A block begins at its first line that is not empty.
         let empty = u32::try_from(value.chars().take_while(|c| *c == '\n').count()).unwrap_or(0);
         let Some(line) = (node.at.line + at.line).checked_sub(empty + 1) else { return node.at };
-        let (Some(source), Some(text)) = (self.source.line(line), value.lines().nth(at.line as usize - 1))
-        else {
+        let (Some(source), Some(text)) = (self.source.line(line), value.lines().nth(at.line as usize - 1)) else {
             return node.at;
         };
         match source.rfind(text) {

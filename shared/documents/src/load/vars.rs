@@ -41,11 +41,7 @@ impl DocumentVars {
             }
             match vars.insert(name.to_owned(), value.to_owned()) {
                 Some(first) if first != value => {
-                    return Err(VarError::Conflict {
-                        name: name.to_owned(),
-                        first,
-                        second: value.to_owned(),
-                    });
+                    return Err(VarError::Conflict { name: name.to_owned(), first, second: value.to_owned() });
                 }
                 _ => {}
             }

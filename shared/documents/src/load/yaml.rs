@@ -171,16 +171,15 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
             }
             found
         }
-        E::NullIntoString { .. } => {
-            Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name")
-        }
+        E::NullIntoString { .. } => Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name"),
         _ if message.contains("limit") || message.contains("budget") || matches!(error, E::Budget { .. }) => {
             Diagnostic::error("too-complex", source, at, too_complex(message)).help(format!(
                 "at most {MAX_DEPTH} levels, 1,000,000 values and 1,000 aliases, which stand for at most 50,000 values"
             ))
         }
         E::RecursiveReferencesRequireWeakTypes { .. } => {
-            Diagnostic::error("too-complex", source, at, "this holds itself").help("write it out instead of using aliases")
+            Diagnostic::error("too-complex", source, at, "this holds itself")
+                .help("write it out instead of using aliases")
         }
         _ if message == "expected string scalar" => {
             Diagnostic::error("yaml", source, at, "a key is a list or a mapping").help("keys are texts")
@@ -274,10 +273,7 @@ fn node(source: &SourceText, spanned: Spanned<RawNode>) -> YamlNode {
             entries
                 .into_iter()
                 .map(|(key, value)| {
-                    (
-                        YamlKey { at: pos(key.referenced).unwrap_or_default(), name: key.value },
-                        node(source, value),
-                    )
+                    (YamlKey { at: pos(key.referenced).unwrap_or_default(), name: key.value }, node(source, value))
                 })
                 .collect(),
         ),

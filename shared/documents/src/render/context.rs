@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value as Json;
 
 use super::evaluate::{CompiledExpressions, TextPart};
-use super::{
-    KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts,
-};
+use super::{KnownOutputs, MAX_VALUE_BYTES, ProducerState, RenderError, RenderValue, SecretKeyRef, TargetFacts};
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
 use crate::plan::{Plan, Template, cluster_name};
@@ -190,11 +188,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// The value of an expression. A missing value that is needed is an error; an optional one gives nothing.
-    pub(super) fn expression(
-        self,
-        expression: &Expression,
-        place: &str,
-    ) -> Result<LookupResult, RenderError> {
+    pub(super) fn expression(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
         if let Some(whole) = expression.whole() {
             return match self.lookup(&whole.source, place)? {
                 LookupResult::Nothing if !whole.optional => Err(missing(place, whole)),
@@ -219,15 +213,10 @@ impl<'a> RenderContext<'a> {
                         RenderValue::Json(json) => convert::from_json(&json),
                         RenderValue::Bytes(bytes) => expr::Value::Bytes(bytes.into()),
                         RenderValue::Secret(secret)
-                            if matches!(
-                                reference.usage,
-                                ReferenceUsage::SecretRef | ReferenceUsage::Presence
-                            ) =>
+                            if matches!(reference.usage, ReferenceUsage::SecretRef | ReferenceUsage::Presence) =>
                         {
                             let entries = [("name", secret.name), ("key", secret.key)];
-                            convert::from_map(
-                                entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into(),
-                            )
+                            convert::from_map(entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into())
                         }
                         RenderValue::Secret(_) => {
                             let what = reference.source.to_string();
@@ -253,12 +242,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// A sensitive value is of no use in another cluster than the one that holds it.
-    fn guarded(
-        self,
-        value: RenderValue,
-        reference: &ValueReference,
-        place: &str,
-    ) -> Result<RenderValue, RenderError> {
+    fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> Result<RenderValue, RenderError> {
         match (&value, self.reader) {
             (RenderValue::Secret(secret), ValueReader::Cluster(cluster))
                 if cluster_name(secret.cluster.as_deref()) != cluster_name(cluster) =>
@@ -275,12 +259,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// A tree whose strings are templates. Entries without a value are left out; `None` if nothing is left of it.
-    pub(super) fn tree(
-        self,
-        tree: &Json,
-        place: &str,
-        lenience: MissingPolicy,
-    ) -> Result<Option<Json>, RenderError> {
+    pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
             Json::String(text) => match self.text(text, place) {
                 Ok(LookupResult::Value(RenderValue::Json(json))) => json,
@@ -292,10 +271,7 @@ impl<'a> RenderContext<'a> {
                     });
                 }
                 Ok(LookupResult::Value(RenderValue::Secret(_))) => {
-                    return Err(RenderError::Sensitive {
-                        place: place.to_owned(),
-                        what: "a value".to_owned(),
-                    });
+                    return Err(RenderError::Sensitive { place: place.to_owned(), what: "a value".to_owned() });
                 }
                 Ok(LookupResult::Nothing) => return Ok(None),
                 Ok(LookupResult::Placeholder(name)) => format!("<{name}>").into(),
@@ -345,11 +321,9 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<S
     match value {
         RenderValue::Json(Json::String(text)) => Ok(text),
         RenderValue::Json(json) => Ok(json.to_string()),
-        RenderValue::Bytes(_) => Err(RenderError::Type {
-            place: place.to_owned(),
-            wanted: "text",
-            got: "bytes that are not UTF-8",
-        }),
+        RenderValue::Bytes(_) => {
+            Err(RenderError::Type { place: place.to_owned(), wanted: "text", got: "bytes that are not UTF-8" })
+        }
         RenderValue::Secret(_) => {
             let what = expression.references.first().map(|r| r.source.to_string()).unwrap_or_default();
             Err(RenderError::Sensitive { place: place.to_owned(), what })
@@ -385,9 +359,7 @@ impl VariableTree {
     fn value(self) -> expr::Value {
         match self.leaf {
             Some(value) => value,
-            None => convert::from_map(
-                self.branches.into_iter().map(|(key, branch)| (key, branch.value())).collect(),
-            ),
+            None => convert::from_map(self.branches.into_iter().map(|(key, branch)| (key, branch.value())).collect()),
         }
     }
 

@@ -26,10 +26,7 @@ pub(super) enum TextPart {
 impl std::fmt::Debug for CompiledExpressions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Compiled");
-        shown
-            .field("texts", &self.texts.len())
-            .field("expressions", &self.expressions.len())
-            .finish_non_exhaustive()
+        shown.field("texts", &self.texts.len()).field("expressions", &self.expressions.len()).finish_non_exhaustive()
     }
 }
 
@@ -73,10 +70,7 @@ impl CompiledExpressions {
                     Action::Webhook(webhook) => {
                         compiled.template(&webhook.url, place, &budget)?;
                         webhook.describe.iter().try_for_each(|url| compiled.template(url, place, &budget))?;
-                        webhook
-                            .headers
-                            .values()
-                            .try_for_each(|value| compiled.template(value, place, &budget))?;
+                        webhook.headers.values().try_for_each(|value| compiled.template(value, place, &budget))?;
                         webhook.body.iter().try_for_each(|body| compiled.tree(body, place, &budget))?;
                     }
                     Action::Object(object) => {
@@ -119,9 +113,7 @@ impl CompiledExpressions {
             .into_iter()
             .map(|piece| match piece {
                 TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),
-                TemplatePiece::Expression { text, .. } => {
-                    parse(&text, place, budget).map(TextPart::Expression)
-                }
+                TemplatePiece::Expression { text, .. } => parse(&text, place, budget).map(TextPart::Expression),
             })
             .collect();
         self.texts.insert(text.to_owned(), parts?);
@@ -159,17 +151,14 @@ impl CompiledExpressions {
         let place = || place.to_owned();
         expr::evaluate(expression, variables).map_err(|failure| match failure {
             EvaluationError::Evaluation(reason) => RenderError::Evaluation { place: place(), reason },
-            EvaluationError::TooCostly(cost) => {
-                RenderError::TooCostly { place: place(), cost, limit: MAX_COST }
-            }
+            EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost, limit: MAX_COST },
         })
     }
 }
 
 fn parse(text: &str, place: &str, budget: &WorkBudget) -> Result<Expression, RenderError> {
-    expr::parse_within(text, Scope::Plan, budget).map_err(|mistakes| {
-        wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default())
-    })
+    expr::parse_within(text, Scope::Plan, budget)
+        .map_err(|mistakes| wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default()))
 }
 
 fn wrong(place: &str, reason: String) -> RenderError {

@@ -173,9 +173,7 @@ pub enum RenderError {
         limit: u64,
     },
     /// A sensitive value would leave its cluster.
-    #[error(
-        "{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}"
-    )]
+    #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
     OtherCluster { place: String, what: String, holder: String, user: String },
     /// A sensitive value would get where it must not be.
     #[error("{place}: {what} is sensitive and cannot be used here")]

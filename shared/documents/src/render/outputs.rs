@@ -101,16 +101,10 @@ pub fn env(
     Ok(variables)
 }
 
-fn value(
-    world: RenderContext<'_>,
-    template: &Template,
-    place: &str,
-) -> Result<Option<RenderValue>, RenderError> {
+fn value(world: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
     match world.template(template, place) {
         Ok(LookupResult::Value(value)) => Ok(Some(value)),
-        Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => {
-            Ok(None)
-        }
+        Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

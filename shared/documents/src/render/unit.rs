@@ -39,8 +39,7 @@ pub(super) fn render(
     unknowns: PendingOutputs,
 ) -> Result<RenderedUnit, RenderError> {
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
-    let skipped =
-        unit.reads.iter().find(|read| !read.optional && known.get(&read.at) == Some(&ProducerState::Skipped));
+    let skipped = unit.reads.iter().find(|read| !read.optional && known.get(&read.at) == Some(&ProducerState::Skipped));
     if let Some(read) = skipped {
         let unit = plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
         return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
@@ -67,8 +66,7 @@ pub(super) fn render(
         }
         Action::Webhook(webhook) => request(world, unit, webhook, lenience).map(RenderedUnit::Webhook),
         Action::Object(object) => {
-            let manifest =
-                world.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+            let manifest = world.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
                 Json::Array(manifests) => manifests,
@@ -121,10 +119,7 @@ fn pod_input(
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
         LookupResult::Value(RenderValue::Bytes(_)) if input.env.is_some() => {
-            return wrong(
-                "text for an environment variable",
-                "bytes that are not UTF-8; give it a `path` alone",
-            );
+            return wrong("text for an environment variable", "bytes that are not UTF-8; give it a `path` alone");
         }
         LookupResult::Value(RenderValue::Bytes(bytes)) => {
             capped(&place, bytes.len())?;
@@ -180,9 +175,7 @@ fn header(
     let wrong = |got| Err(RenderError::Type { place: place.to_owned(), wanted: "text of one line", got });
     let text = match world.template(template, place) {
         Ok(LookupResult::Value(RenderValue::Json(Json::String(text)))) => text,
-        Ok(LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_))))) => {
-            json.to_string()
-        }
+        Ok(LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_))))) => json.to_string(),
         Ok(LookupResult::Value(RenderValue::Json(other))) => return wrong(json_type(&other)),
         Ok(LookupResult::Value(_)) => return wrong("bytes or a Secret"),
         Ok(LookupResult::Nothing) => return Ok(None),

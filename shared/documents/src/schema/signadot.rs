@@ -57,9 +57,7 @@ struct SignadotStep {
 #[derive(JsonSchema)]
 #[schemars(transparent)]
 #[schemars(rename = "Name")]
-struct SignadotName(
-    #[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String,
-);
+struct SignadotName(#[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String);
 
 /// An input from exactly one source.
 #[derive(JsonSchema)]

@@ -7,8 +7,8 @@ use crate::load::names::NameSyntax;
 use crate::load::reader::{DocumentReader, MapReader};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, HookDoc, InputDoc, LineColumn, OutputDoc, OutputFromDoc, ParamDoc, ParamKind,
-    PluginDoc, RunnerDoc, TemplateText, TemplateTree, UnitDoc,
+    ActionDoc, At, Dialect, HookDoc, InputDoc, LineColumn, OutputDoc, OutputFromDoc, ParamDoc, ParamKind, PluginDoc,
+    RunnerDoc, TemplateText, TemplateTree, UnitDoc,
 };
 use crate::plan::HookName;
 
@@ -25,11 +25,7 @@ const PHASES: [(&str, &str, HookName); 2] =
     [("create", "preStart", HookName::PreStart), ("delete", "postStop", HookName::PostStop)];
 
 /// Reads a plugin. `None`: so much is wrong that there is none; what is wrong stands in the reader in any case.
-pub(crate) fn plugin(
-    reader: &mut DocumentReader<'_>,
-    document: &YamlNode,
-    expanded: String,
-) -> Option<PluginDoc> {
+pub(crate) fn plugin(reader: &mut DocumentReader<'_>, document: &YamlNode, expanded: String) -> Option<PluginDoc> {
     let (name, spec) = reader.top(document)?;
     let definition = reader.definition(&name);
     let spec = reader.map(spec, "spec", &SPEC)?;
@@ -105,8 +101,7 @@ fn unit(
     if let Some(list) = map.get("inputs").and_then(|node| reader.list(node, &map.below("inputs"))) {
         for (n, node) in list.iter().enumerate() {
             let Some(input) = input(reader, node, &format!("{path}.inputs[{n}]"), params) else { continue };
-            let first =
-                inputs.iter().find(|other| other.name.value == input.name.value).map(|other| other.name.at);
+            let first = inputs.iter().find(|other| other.name.value == input.name.value).map(|other| other.name.at);
             twice(reader, "input", &input.name, first);
             inputs.push(input);
         }
@@ -115,8 +110,7 @@ fn unit(
     if let Some(list) = map.get("outputs").and_then(|node| reader.list(node, &map.below("outputs"))) {
         for (n, node) in list.iter().enumerate() {
             let Some(output) = output(reader, node, &format!("{path}.outputs[{n}]")) else { continue };
-            let first =
-                outputs.iter().find(|other| other.name.value == output.name.value).map(|other| other.name.at);
+            let first = outputs.iter().find(|other| other.name.value == output.name.value).map(|other| other.name.at);
             twice(reader, "output", &output.name, first);
             outputs.push(output);
         }

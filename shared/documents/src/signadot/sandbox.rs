@@ -30,11 +30,7 @@ const ROUTE_GROUP: [&str; 5] = ["cluster", "description", "endpoints", "match", 
 const CONSUMER: [&str; 2] = ["name", "outputKey"];
 
 /// Reads a sandbox. `None`: so much is wrong that there is none.
-pub(crate) fn sandbox(
-    reader: &mut DocumentReader<'_>,
-    document: &YamlNode,
-    expanded: String,
-) -> Option<SandboxDoc> {
+pub(crate) fn sandbox(reader: &mut DocumentReader<'_>, document: &YamlNode, expanded: String) -> Option<SandboxDoc> {
     let (name, spec) = reader.top(document)?;
     reader.short_name(&name, "the sandbox's name");
     let spec = reader.map(spec, "spec", &SPEC)?;
@@ -97,8 +93,7 @@ pub(crate) fn route_group(
             }
         }
     }
-    let (ttl_ms, ttl_from) =
-        ttl(reader, &spec, &[RouteGroupDoc::NO_MATCHED_SANDBOXES, "createdAt", "updatedAt"]);
+    let (ttl_ms, ttl_from) = ttl(reader, &spec, &[RouteGroupDoc::NO_MATCHED_SANDBOXES, "createdAt", "updatedAt"]);
     Some(RouteGroupDoc {
         source: reader.source.clone(),
         name,
@@ -113,13 +108,10 @@ fn matching(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) {
     let Some(map) = reader.map(node, path, &["label", "all", "any"]) else { return };
     let given = ["label", "all", "any"].iter().filter(|key| map.get(key).is_some()).count();
     if given != 1 {
-        let wrong =
-            reader.wrong("match", node.at, format!("`{path}` has {given} of `label`, `all` and `any`"));
+        let wrong = reader.wrong("match", node.at, format!("`{path}` has {given} of `label`, `all` and `any`"));
         reader.note(wrong.help("leave exactly one"));
     }
-    if let Some(label) =
-        map.get("label").and_then(|node| reader.map(node, &map.below("label"), &["key", "value"]))
-    {
+    if let Some(label) = map.get("label").and_then(|node| reader.map(node, &map.below("label"), &["key", "value"])) {
         reader.required_string(&label, "key");
         reader.required_string(&label, "value");
     }
@@ -144,11 +136,7 @@ fn labels(reader: &mut DocumentReader<'_>, spec: &MapReader<'_>) -> BTreeMap<Str
 }
 
 /// `ttl` in milliseconds, and what it counts from: `offsetFrom`, or the first of `offsets`.
-fn ttl(
-    reader: &mut DocumentReader<'_>,
-    spec: &MapReader<'_>,
-    offsets: &[&str],
-) -> (Option<u64>, Option<At<String>>) {
+fn ttl(reader: &mut DocumentReader<'_>, spec: &MapReader<'_>, offsets: &[&str]) -> (Option<u64>, Option<At<String>>) {
     let Some(node) = spec.get("ttl") else { return (None, None) };
     let Some(map) = reader.map(node, &spec.below("ttl"), &TTL) else { return (None, None) };
     let offset = reader.optional_string(&map, "offsetFrom");
@@ -161,8 +149,7 @@ fn ttl(
         Some(offset) if offset.value == "updatedAt" => {
             let message = "`updatedAt` is taken as `createdAt`";
             let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
-            reader
-                .note(warning.help("the time to live is set when the target is created and stays as it is"));
+            reader.note(warning.help("the time to live is set when the target is created and stays as it is"));
         }
         _ => {}
     }
@@ -212,8 +199,7 @@ fn resource(reader: &mut DocumentReader<'_>, node: &YamlNode, path: &str) -> Opt
                 _ => reader.string(value, &below(&path, &key.name)).map(|text| text.value),
             };
             let Some(text) = text else { continue };
-            let value =
-                At { value: ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))), at: value.at };
+            let value = At { value: ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))), at: value.at };
             params.push((At { value: key.name.clone(), at: key.at }, value));
         }
     }

@@ -65,10 +65,7 @@ struct StaticResolver(Vec<IpAddr>, AtomicUsize);
 
 impl StaticResolver {
     fn to(addresses: &[&str]) -> Arc<Self> {
-        Arc::new(Self(
-            addresses.iter().map(|address| address.parse().unwrap()).collect(),
-            AtomicUsize::new(0),
-        ))
+        Arc::new(Self(addresses.iter().map(|address| address.parse().unwrap()).collect(), AtomicUsize::new(0)))
     }
 }
 
@@ -86,16 +83,11 @@ async fn method_headers_and_body_arrive_as_given() {
         let mut lines: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
-        (
-            http::StatusCode::CREATED,
-            [("x-made", "yes")],
-            format!("{method} {uri}\n{}\n{body:?}", lines.join("\n")),
-        )
+        (http::StatusCode::CREATED, [("x-made", "yes")], format!("{method} {uri}\n{}\n{body:?}", lines.join("\n")))
     };
     let address = serve(Router::new().fallback(any(echo))).await;
     let mut given = request("PATCH", format!("http://{address}/a%20b?c=d#e"));
-    given.headers =
-        vec![("x-one".to_owned(), "1".to_owned()), ("authorization".to_owned(), "Bearer t".to_owned())];
+    given.headers = vec![("x-one".to_owned(), "1".to_owned()), ("authorization".to_owned(), "Bearer t".to_owned())];
     given.body = b"\xff\0body".to_vec();
     let response = local().call(given).await.unwrap();
     assert_eq!(response.status, 201);
@@ -116,9 +108,8 @@ async fn redirects_are_answers() {
 
 #[tokio::test]
 async fn cookies_are_not_kept() {
-    let count = |headers: HeaderMap| async move {
-        ([("set-cookie", "a=b")], headers.contains_key("cookie").to_string())
-    };
+    let count =
+        |headers: HeaderMap| async move { ([("set-cookie", "a=b")], headers.contains_key("cookie").to_string()) };
     let address = serve(Router::new().route("/", get(count))).await;
     let client = local();
     for _ in 0..2 {
@@ -208,8 +199,7 @@ async fn names_are_judged_by_their_addresses() {
         (vec![], Ok("has no address")),
     ] {
         let client = HttpClient::with_resolver(Policy::public(), StaticResolver::to(&leads_to)).unwrap();
-        let error =
-            client.call(request("GET", format!("http://innocent.example:{port}/"))).await.unwrap_err();
+        let error = client.call(request("GET", format!("http://innocent.example:{port}/"))).await.unwrap_err();
         match (&error, expected) {
             (CallError::Refused(text), Err(part)) => assert!(text.contains(part), "{text}"),
             (CallError::Connect(text), Ok(part)) => assert!(text.contains(part), "{text}"),
@@ -224,9 +214,7 @@ async fn the_connection_uses_the_address_that_was_judged() {
     let url = format!("http://name.example:{}/", address.port());
     // Of several addresses only those that are allowed are tried.
     let resolver = StaticResolver::to(&["10.255.255.1", "127.0.0.1"]);
-    let client =
-        HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>)
-            .unwrap();
+    let client = HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
     assert_eq!(client.call(request("GET", url)).await.unwrap().body, b"here");
     // One lookup: none between check and connection whose answer could differ.
     assert_eq!(resolver.1.load(Ordering::SeqCst), 1);
@@ -241,10 +229,7 @@ async fn the_machines_own_resolver_is_judged_as_well() {
         let error = public.call(request("GET", url(name))).await.unwrap_err();
         let refused = matches!(&error, CallError::Refused(text) if text.contains("loopback"));
         // Some machines know no name with a full stop at its end.
-        assert!(
-            refused || (name.ends_with('.') && matches!(error, CallError::Connect(_))),
-            "{name}: {error:?}"
-        );
+        assert!(refused || (name.ends_with('.') && matches!(error, CallError::Connect(_))), "{name}: {error:?}");
     }
     assert_eq!(local().call(request("GET", url("localhost"))).await.unwrap().body, b"inside");
 }
@@ -254,8 +239,7 @@ async fn literal_addresses_are_refused_before_a_connection() {
     let (address, count) = serve_raw(|_| async {}).await;
     let public = HttpClient::new(Policy::public()).unwrap();
     for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]", "0x7f.1"] {
-        let error =
-            public.call(request("GET", format!("http://{host}:{}/", address.port()))).await.unwrap_err();
+        let error = public.call(request("GET", format!("http://{host}:{}/", address.port()))).await.unwrap_err();
         assert!(matches!(error, CallError::Refused(_)), "{error:?}");
     }
     assert_eq!(count.load(Ordering::SeqCst), 0);
@@ -284,9 +268,7 @@ async fn requests_that_could_be_something_else_are_refused() {
     ] {
         let mut given = request(method, url());
         given.headers.push((name.to_owned(), value.to_owned()));
-        let CallError::Refused(text) = local().call(given).await.unwrap_err() else {
-            panic!("{method} {name}")
-        };
+        let CallError::Refused(text) = local().call(given).await.unwrap_err() else { panic!("{method} {name}") };
         assert!(!text.contains("secret"), "{text}");
         said.push_str(&format!("{method:?} {name:?}\n  {text}\n"));
     }
@@ -300,13 +282,10 @@ async fn requests_that_could_be_something_else_are_refused() {
 #[tokio::test]
 async fn a_connection_that_cannot_be_opened_is_tried_again_for_less_than_a_second() {
     let resolver = StaticResolver::to(&["127.0.0.1"]);
-    let client =
-        HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>)
-            .unwrap();
+    let client = HttpClient::with_resolver(Policy::with_loopback(), Arc::clone(&resolver) as Arc<dyn Resolve>).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let started = Instant::now();
-    let error =
-        client.call(request("POST", format!("http://a.example:{free}/?token=hidden"))).await.unwrap_err();
+    let error = client.call(request("POST", format!("http://a.example:{free}/?token=hidden"))).await.unwrap_err();
     // The waits end within a second; the rest is for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     let CallError::Connect(text) = error else { panic!("{error:?}") };

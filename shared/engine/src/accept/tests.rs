@@ -83,9 +83,9 @@ fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<
         | RunEvent::Retried { attempt, epoch, .. } => head.epoch == epoch && at(attempt) && !over,
         RunEvent::Reopened { attempt, epoch, .. } => head.epoch == epoch && at(attempt),
         RunEvent::SucceededLate { .. } | RunEvent::Sealed { .. } | RunEvent::VersionBumped => true,
-        RunEvent::Cancelled { epoch, .. }
-        | RunEvent::Stopped { epoch, .. }
-        | RunEvent::EpochFenced { epoch } => head.epoch == epoch,
+        RunEvent::Cancelled { epoch, .. } | RunEvent::Stopped { epoch, .. } | RunEvent::EpochFenced { epoch } => {
+            head.epoch == epoch
+        }
         RunEvent::WakeupAdvanced { due } | RunEvent::SweepAdvanced { due } => head.due > Some(due),
         RunEvent::RunReopened { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
         RunEvent::Rescheduled { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
@@ -110,9 +110,7 @@ fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<
             head.done.retain(|slot| *slot != SLOT);
             head.failed.retain(|slot| *slot != SLOT);
         }
-        RunEvent::SucceededLate { attempt, mark, .. } => {
-            head.late.extend([LateMark { slot: SLOT, attempt, mark }])
-        }
+        RunEvent::SucceededLate { attempt, mark, .. } => head.late.extend([LateMark { slot: SLOT, attempt, mark }]),
         RunEvent::Sealed { .. } => head.sealed.extend([SLOT]),
         RunEvent::Cancelled { now, .. } => {
             head.epoch = Epoch(2);
@@ -137,9 +135,7 @@ fn cases() -> impl Iterator<Item = (RunEvent, Shard, Option<HeadState>)> {
     let of_units = [Shard::ROOT, Shard(1)]
         .into_iter()
         .flat_map(|shard| of_unit(shard).into_iter().map(move |event| (event, shard)));
-    of_root
-        .chain(of_units)
-        .flat_map(|(event, shard)| heads(shard).into_iter().map(move |head| (event, shard, head)))
+    of_root.chain(of_units).flat_map(|(event, shard)| heads(shard).into_iter().map(move |head| (event, shard, head)))
 }
 
 #[test]
@@ -176,9 +172,7 @@ fn an_earlier_wake_up_comes_with_the_event_or_not_at_all() {
 fn a_refusal_says_what_the_item_says() {
     for shard in [Shard::ROOT, Shard(1)] {
         let unit = shard.unit(SLOT);
-        for (head, attempt) in
-            heads(shard).iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt))))
-        {
+        for (head, attempt) in heads(shard).iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt)))) {
             let image = head.clone().unwrap_or_else(|| HeadState::new(OLD));
             let same = image.attempt(SLOT) == attempt;
             let expected = match (image.done.contains(&SLOT), image.failed.contains(&SLOT)) {

@@ -28,19 +28,14 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         part("table", async {
             HealthMarks::put_mark(store, HealthMark::Table, now).await.map_err(reason)?;
             // Somebody else may have made one meanwhile.
-            if HealthMarks::read_mark(store, HealthMark::Table)
-                .await
-                .map_err(reason)?
-                .is_some_and(|read| read >= now)
-            {
+            if HealthMarks::read_mark(store, HealthMark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
                 Ok("written and read".to_owned())
             } else {
                 Err("what was written is not read".to_owned())
             }
         }),
         part("list-index", async {
-            let found =
-                ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
+            let found = ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
             Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
         }),
         part("due-index", async {
@@ -48,21 +43,14 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
         }),
         part("sweep", async {
-            let ago = HealthMarks::read_mark(store, HealthMark::Schedule)
-                .await
-                .map_err(reason)?
-                .map(|at| now.since(at).0);
+            let ago =
+                HealthMarks::read_mark(store, HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
             match ago {
                 None => {
-                    return Err(
-                        "its schedule has never started it; a minute after the deployment it has".to_owned()
-                    );
+                    return Err("its schedule has never started it; a minute after the deployment it has".to_owned());
                 }
                 Some(ago) if ago >= LATE => {
-                    return Err(format!(
-                        "its schedule has not started it for {} s: its log says why",
-                        ago / 1000
-                    ));
+                    return Err(format!("its schedule has not started it for {} s: its log says why", ago / 1000));
                 }
                 Some(_) => {}
             }
@@ -90,15 +78,13 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         }),
         part("queue", async {
             env.queue.check().await?;
-            while HealthMarks::read_mark(store, HealthMark::Queue)
-                .await
-                .map_err(reason)?
-                .is_none_or(|at| at < now)
-            {
+            while HealthMarks::read_mark(store, HealthMark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
                 if env.now().since(now).0 > ARRIVES {
-                    return Err("it takes messages, and sweep does not get them: the log of sweep, and what lies in the \
+                    return Err(
+                        "it takes messages, and sweep does not get them: the log of sweep, and what lies in the \
                                 dead-letter queue, say why"
-                        .to_owned());
+                            .to_owned(),
+                    );
                 }
                 tokio::time::sleep(LOOK).await;
             }

@@ -36,9 +36,7 @@ pub async fn log(
             return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
         }
         let log = match env.relay.get(run.cluster(unit), &task_id(&run, unit, attempt)).await {
-            Ok(TaskState::Running { log, pending, heartbeat_ms }) => {
-                Some(partial_log(log, pending, heartbeat_ms))
-            }
+            Ok(TaskState::Running { log, pending, heartbeat_ms }) => Some(partial_log(log, pending, heartbeat_ms)),
             Ok(TaskState::Queued { ahead }) => Some(format!("it is queued behind {ahead} others\n")),
             // Its result is on the way.
             Ok(TaskState::Ended(result)) => result.log,
@@ -97,12 +95,7 @@ mod tests {
             ("a\n", None, None, "a\n"),
             ("a\n", None, Some(LATE_MS - 1), "a\n"),
             ("", Some("Pod p: no node"), None, "it waits: Pod p: no node\n"),
-            (
-                "a",
-                Some("b"),
-                Some(LATE_MS),
-                "a\nit waits: b\nthe last heartbeat of its entrypoint came 60 s ago\n",
-            ),
+            ("a", Some("b"), Some(LATE_MS), "a\nit waits: b\nthe last heartbeat of its entrypoint came 60 s ago\n"),
         ] {
             assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
         }

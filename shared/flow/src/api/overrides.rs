@@ -73,14 +73,7 @@ pub async fn force_delete(
 }
 
 /// Logs what an operator asked for, and what became of it.
-fn log_request(
-    request: &str,
-    kind: &str,
-    name: &str,
-    by: Option<&str>,
-    reason: &str,
-    answer: &OverrideOutcome,
-) {
+fn log_request(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, answer: &OverrideOutcome) {
     match answer {
         OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
             tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
@@ -102,10 +95,7 @@ fn incomplete() -> OverrideOutcome {
 
 fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
     let (why, by) = (why.trim(), by.map(str::trim).filter(|by| !by.is_empty()));
-    if why.is_empty()
-        || why.chars().count() > MAX_REASON
-        || by.is_some_and(|by| by.chars().count() > MAX_OPERATOR)
-    {
+    if why.is_empty() || why.chars().count() > MAX_REASON || by.is_some_and(|by| by.chars().count() > MAX_OPERATOR) {
         return None;
     }
     let message = match by {
@@ -175,13 +165,9 @@ async fn override_matching(
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
     if !ready.is_empty() {
         let epoch = run::epoch(&view);
-        drive(env, Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() })
-            .await?;
+        drive(env, Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() }).await?;
     }
-    Ok(OverrideOutcome::Overridden(OverrideResponse {
-        run: id.to_string(),
-        units: units.into_values().collect(),
-    }))
+    Ok(OverrideOutcome::Overridden(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
 }
 
 /// Returns why no unit of a target that is not stuck can be overridden, and what to do.
@@ -218,8 +204,7 @@ fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
 pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
     let mut ended = records.iter().rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
-    let reason =
-        last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
+    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
     let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
     let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
     (!has_succeeded).then_some(reason)
@@ -237,10 +222,7 @@ fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
 
 /// True if a success arrived after the attempt had another result.
 fn succeeded_later(record: &AttemptRecord) -> bool {
-    record
-        .further_results
-        .iter()
-        .any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
+    record.further_results.iter().any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
 }
 
 #[cfg(test)]

@@ -20,10 +20,7 @@ use crate::offload::offload;
 ///
 /// # Errors
 /// The store's.
-pub async fn preview(
-    store: &dyn ApiStore,
-    document: &str,
-) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
+pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let name = match loaded {

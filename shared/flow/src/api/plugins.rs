@@ -101,8 +101,7 @@ pub async fn publish(
         return Ok(Ok(PublishOutcome::Unchanged(about(&known))));
     }
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
-    let text =
-        format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
+    let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
     Ok(Err(PublishRejection::Exists(text)))
 }
 
@@ -117,9 +116,7 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
         }
         (None, _) => {
             let source = ebb_documents::model::SourceText::new("document", document);
-            return Err(
-                Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into()
-            );
+            return Err(Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into());
         }
     };
     compile::check_plugin(&plugin)?;
@@ -157,12 +154,7 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
 ///
 /// # Errors
 /// The store's.
-pub async fn withdraw(
-    store: &dyn ApiStore,
-    name: &str,
-    version: &str,
-    now: Timestamp,
-) -> Result<bool, FlowError> {
+pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> Result<bool, FlowError> {
     let Some(version) = exact(store, name, version).await? else { return Ok(false) };
     Ok(store.withdraw_plugin(name, &version, now).await?)
 }

@@ -106,11 +106,7 @@ pub(super) async fn remaining_resources(
 }
 
 /// Reads the runs of a target.
-async fn runs(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-) -> Result<Vec<(RunId, RunView)>, FlowError> {
+async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<Vec<(RunId, RunView)>, FlowError> {
     let life = id::instance_key(&target.kind, &target.name, &target.uid);
     let mut runs = Vec::new();
     for hook in Hook::ALL.into_iter().filter(|&hook| loaded.hook_plan(hook).is_some()) {
@@ -145,13 +141,8 @@ async fn find(
             undone.extend(plan.undoes.clone());
         }
     }
-    let undoable: BTreeSet<UnitRef> = loaded
-        .plan
-        .hooks
-        .iter()
-        .flat_map(|hook_plan| &hook_plan.units)
-        .flat_map(|unit| unit.undoes.clone())
-        .collect();
+    let undoable: BTreeSet<UnitRef> =
+        loaded.plan.hooks.iter().flat_map(|hook_plan| &hook_plan.units).flat_map(|unit| unit.undoes.clone()).collect();
     let mut list = Vec::new();
     for hook in [Hook::PreStart, Hook::PostStart] {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
@@ -164,8 +155,7 @@ async fn find(
                 continue;
             }
             let tries = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            let results =
-                || tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
+            let results = || tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results));
             let made = results().any(|result| result.outcome == AttemptOutcome::Succeeded);
             let first = || tries.iter().filter_map(|record| record.result.as_ref());
             let skipped = first().any(|result| result.outcome == AttemptOutcome::Skipped);
@@ -198,11 +188,7 @@ fn by_unit(records: Vec<(Unit, Attempt, AttemptRecord)>) -> BTreeMap<Unit, Vec<A
 
 /// Reads the outputs that name the remnants of one run: those of the first [`NAMED`] units, as far as there is room.
 /// Returns a note for each unit whose outputs are lost.
-async fn read_names(
-    env: &Env,
-    of_run: &mut [PossibleResource],
-    room: &mut usize,
-) -> Result<Vec<String>, FlowError> {
+async fn read_names(env: &Env, of_run: &mut [PossibleResource], room: &mut usize) -> Result<Vec<String>, FlowError> {
     let Some(run) = of_run.first().map(|remnant| remnant.run.clone()) else { return Ok(Vec::new()) };
     let made = of_run.iter().filter(|remnant| remnant.existing.outputs_left_out);
     let units: Vec<Unit> = made.map(|remnant| remnant.unit).take(NAMED).collect();

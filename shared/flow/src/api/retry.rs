@@ -34,16 +34,14 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };
     let view = run.read_view(env).await?;
-    let failed: Vec<Unit> =
-        run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed).collect();
+    let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed).collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     let given_up = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // A retry that died half-way left the target moving with a closed run, or units open in it.
     let moving = !given_up && !failed.is_empty();
     let forgotten = closed && (moving || !in_flight(run.graph(), &view).is_empty());
     if !forgotten && (failed.is_empty() || !given_up) {
-        let text =
-            format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
+        let text = format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
         return Ok(RetryOutcome::NothingFailed(text));
     }
     tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");

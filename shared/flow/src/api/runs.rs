@@ -102,27 +102,20 @@ impl RunSnapshot<'_> {
     fn unit(&self, unit: Unit, tries: &[(Attempt, AttemptRecord)], place: UnitActivity) -> UnitDetail {
         let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
         let attempt = run::attempt(self.view, unit);
-        let at =
-            |wanted: Attempt| tries.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
+        let at = |wanted: Attempt| tries.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
         let record = at(attempt);
         let before = attempt.0.checked_sub(1).and_then(|before| at(Attempt(before)));
         let failed_before = before.and_then(|record| record.result.as_ref());
         let result = record.and_then(|record| record.result.as_ref());
-        let wait =
-            failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
-        let again =
-            record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&again| again > self.now);
+        let wait = failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
+        let again = record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&again| again > self.now);
         let state = match (self.view.status(unit), place) {
-            (UnitProgress::Done, _)
-                if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) =>
-            {
+            (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
                 UnitState::Skipped
             }
             (UnitProgress::Done, _) => UnitState::Succeeded,
             (UnitProgress::Failed, _) => UnitState::Failed,
-            (_, UnitActivity::Open)
-                if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) =>
-            {
+            (_, UnitActivity::Open) if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) => {
                 UnitState::Cancelled
             }
             (_, UnitActivity::Open) if self.is_over() => UnitState::Cancelled,
@@ -134,8 +127,7 @@ impl RunSnapshot<'_> {
         let reason = result.or(failed_before).and_then(|result| result.reason.clone());
         let started = record.and_then(started_at);
         let ended = result.map(|result| Timestamp(result.at));
-        let cancelled =
-            state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
+        let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
         let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();

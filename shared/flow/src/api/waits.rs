@@ -28,9 +28,7 @@ pub fn reason(target: &TargetHead) -> Option<String> {
         (TargetPhase::Stopping, Some(hook @ (Hook::PreStart | Hook::PostStart))) => {
             Some(format!("its cancelled {} units", hook_name(hook)))
         }
-        (TargetPhase::Starting | TargetPhase::Stopping, Some(hook)) => {
-            Some(format!("its {} units", hook_name(hook)))
-        }
+        (TargetPhase::Starting | TargetPhase::Stopping, Some(hook)) => Some(format!("its {} units", hook_name(hook))),
         (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
         _ => None,
     };

@@ -6,8 +6,7 @@ use ebb_documents::plan::UnitRef;
 use ebb_documents::render::{self, InputValue, RenderedUnit};
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{
-    FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail,
-    UnitState,
+    FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
 };
 use ebb_protocol::id::hook_name;
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -163,8 +162,7 @@ fn refused(unit: &UnitDetail) -> Option<String> {
 }
 
 async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, FlowError> {
-    let unit =
-        run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
+    let unit = run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
     let memory = InvocationCache::default();
     let known = inputs::read_inputs(env, run, unit, &memory).await?;
     let at = UnitRef { hook: run.hook().into(), unit: found.unit.0 };
@@ -283,11 +281,7 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
         Some(progress) => format!("{what} (progress: {})", progress.replace('\n', " ")),
         None => what,
     };
-    let more = run
-        .units
-        .iter()
-        .filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
-        .count();
+    let more = run.units.iter().filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying)).count();
     let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
     let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
     let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
@@ -325,9 +319,7 @@ fn advice(
     match target.phase {
         TargetPhase::Failed => {
             next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.push(format!(
-                "if the cause is outside of the documents: remove it, then `ebb retry {name}`"
-            ));
+            next.push(format!("if the cause is outside of the documents: remove it, then `ebb retry {name}`"));
             let what = if exists.is_empty() { "it" } else { "it with what exists" };
             next.push(format!(
                 "if the plugin or file must change: delete {what} first (`ebb sandbox delete {name}`), then apply again"
@@ -345,8 +337,7 @@ fn advice(
             if let Some(RelayOutage { cluster, .. }) = outage {
                 next.push("see whether its relay answers: ebb cluster list".to_owned());
                 next.push(
-                    "start the relay, or restore the connection to it: the waiting units then continue"
-                        .to_owned(),
+                    "start the relay, or restore the connection to it: the waiting units then continue".to_owned(),
                 );
                 next.push(format!(
                     "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb sandbox delete {name} --force --reason WHY"

@@ -88,8 +88,7 @@ impl BatchSender {
         let apart: Vec<_> = batch.requests.into_iter().zip(fits).enumerate().collect();
         let mut all = reply_for_each(answers, count);
         let apart = apart.into_iter().filter(|(_, (_, fits))| !fits && count > 1).take(MAX_SEPARATE);
-        let again =
-            apart.map(async |(place, (verb, _))| (place, self.send_split(cluster, vec![verb], left).await));
+        let again = apart.map(async |(place, (verb, _))| (place, self.send_split(cluster, vec![verb], left).await));
         for (place, mut answer) in futures::future::join_all(again).await {
             if let (Some(known), Some(answer)) = (all.get_mut(place), answer.pop()) {
                 *known = after_answer(answer);
@@ -105,9 +104,7 @@ impl BatchSender {
         }
         let outcome = match &cluster.transport {
             RelayTransport::Push(url) => self.push(cluster, url, batch, timeout).await,
-            RelayTransport::Pull => {
-                self.send_by_queue(cluster, batch, timeout).await.map_err(BatchOutcome::All)
-            }
+            RelayTransport::Pull => self.send_by_queue(cluster, batch, timeout).await.map_err(BatchOutcome::All),
         };
         match outcome {
             Ok(outcome) => batch_outcome(cluster, outcome),
@@ -145,9 +142,7 @@ impl BatchSender {
             Err(error @ (CallError::Connect(_) | CallError::Timeout(_))) => {
                 Err(BatchOutcome::All(RelayError::Unreachable(error.to_string())))
             }
-            Err(error @ CallError::TooLarge(_)) => {
-                Err(BatchOutcome::Parts(RelayError::Busy(error.to_string())))
-            }
+            Err(error @ CallError::TooLarge(_)) => Err(BatchOutcome::Parts(RelayError::Busy(error.to_string()))),
         }
     }
 }
@@ -211,9 +206,7 @@ fn reply_for_each(answers: BatchResponse, count: usize) -> Vec<RelayReply> {
     let one = |answer| match answer {
         RelayResponse::Refused(reason) => Err(RelayError::Refused(reason)),
         RelayResponse::Unavailable(reason) => Err(RelayError::Busy(reason)),
-        RelayResponse::TooLarge => {
-            Err(RelayError::Busy("its answer is too large to be read with others".to_owned()))
-        }
+        RelayResponse::TooLarge => Err(RelayError::Busy("its answer is too large to be read with others".to_owned())),
         answer => Ok((answer, uid.clone())),
     };
     answers.responses.into_iter().map(one).collect()

@@ -76,12 +76,7 @@ struct BatchRequests {
 
 impl OpenBatches {
     /// Asks a cluster for one thing, together with what others ask it for now.
-    pub(super) async fn request(
-        &self,
-        sender: &Arc<BatchSender>,
-        cluster: &ClusterConfig,
-        verb: Verb,
-    ) -> RelayReply {
+    pub(super) async fn request(&self, sender: &Arc<BatchSender>, cluster: &ClusterConfig, verb: Verb) -> RelayReply {
         let Some(class) = BatchClass::of(&verb) else {
             let timeout = verb.timeout();
             let mut answers = sender.send(&cluster.name, vec![verb], timeout).await;

@@ -50,11 +50,7 @@ pub(super) fn name(task: &TaskId) -> String {
     let name = format!("{}{}-{}", ebb_podspec::RESERVED_PREFIX, task.unit, task.attempt);
     match name.len() > LONGEST_NAME {
         true => {
-            format!(
-                "{}{}",
-                ebb_podspec::RESERVED_PREFIX,
-                short_digest(&[&task.unit, &task.attempt.to_string()], 32)
-            )
+            format!("{}{}", ebb_podspec::RESERVED_PREFIX, short_digest(&[&task.unit, &task.attempt.to_string()], 32))
         }
         false => name,
     }

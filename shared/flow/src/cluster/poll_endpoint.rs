@@ -62,19 +62,14 @@ impl PollEndpoint {
         let name = cluster.name.as_str();
         let poll: PollRequest =
             serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
-        let too_many =
-            poll.in_progress.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
+        let too_many = poll.in_progress.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
         if poll.v != pull::VERSION || too_many {
-            let why = format!(
-                "version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once",
-                poll.v
-            );
+            let why = format!("version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once", poll.v);
             return Err(PollRejection::Malformed(why));
         }
         if cluster.uid != poll.cluster {
             let theirs = message(&poll.cluster);
-            let why =
-                format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
+            let why = format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
             return Err(PollRejection::Conflict("wrong-cluster", why));
         }
         let PollRequest { replies, in_progress, wait_ms, .. } = poll;
@@ -87,8 +82,7 @@ impl PollEndpoint {
         match wait_ms {
             None => Ok(PollResponse { v: pull::VERSION, waited_ms: 0, batches: Vec::new() }),
             Some(wait) => {
-                self.wait_for_batches(name, &in_progress, Duration::from_millis(wait.min(LONGEST_WAIT_MS)))
-                    .await
+                self.wait_for_batches(name, &in_progress, Duration::from_millis(wait.min(LONGEST_WAIT_MS))).await
             }
         }
     }
@@ -97,17 +91,10 @@ impl PollEndpoint {
     ///
     /// # Errors
     /// [`PollRejection::Unauthenticated`]; [`PollRejection::Conflict`] for a cluster with the push transport.
-    pub fn authenticate(
-        &self,
-        name: &str,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<&ClusterConfig, PollRejection> {
+    pub fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&ClusterConfig, PollRejection> {
         let cluster = self.clusters.all().find(|cluster| cluster.name == name);
         let Some(cluster) = cluster else {
-            return Err(PollRejection::Unauthenticated(
-                "no cluster with this name and secret is connected".to_owned(),
-            ));
+            return Err(PollRejection::Unauthenticated("no cluster with this name and secret is connected".to_owned()));
         };
         sign::verify(&cluster.keys, headers, body, self.clock.now())
             .map_err(|error| PollRejection::Unauthenticated(error.to_string()))?;
@@ -115,9 +102,7 @@ impl PollEndpoint {
             RelayTransport::Pull => Ok(cluster),
             RelayTransport::Push(_) => Err(PollRejection::Conflict(
                 "wrong-transport",
-                format!(
-                    "cluster {name} has the transport push: remove its URL, or the pull URL of its relay"
-                ),
+                format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay"),
             )),
         }
     }
@@ -125,15 +110,12 @@ impl PollEndpoint {
     async fn store_response(&self, name: &str, reply: QueuedReply) -> Result<(), StoreError> {
         let QueuedReply { id, outcome } = reply;
         let outcome = match outcome {
-            ReplyOutcome::Status { status, message: said } => {
-                ReplyOutcome::Status { status, message: message(&said) }
-            }
+            ReplyOutcome::Status { status, message: said } => ReplyOutcome::Status { status, message: message(&said) },
             response => response,
         };
         // What was read from JSON can be written.
         let response = serde_json::to_vec(&outcome).unwrap_or_default();
-        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await?
-        {
+        if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await? {
             tracing::info!(cluster = name, id = message(&id), "no request waits for this response");
         }
         Ok(())
@@ -148,10 +130,7 @@ impl PollEndpoint {
         let begun = Instant::now();
         let room = MAX_CONCURRENT_BATCHES.saturating_sub(in_progress.len());
         loop {
-            let queued = self
-                .queue
-                .pending_batches(name, self.clock.now(), in_progress, room, MAX_BATCH_BYTES)
-                .await?;
+            let queued = self.queue.pending_batches(name, self.clock.now(), in_progress, room, MAX_BATCH_BYTES).await?;
             let waited = begun.elapsed();
             if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();

@@ -60,12 +60,7 @@ impl BatchSender {
         }
     }
 
-    fn new_batch(
-        &self,
-        cluster: &ClusterConfig,
-        batch: &Batch,
-        timeout: Duration,
-    ) -> Result<QueuedBatch, RelayError> {
+    fn new_batch(&self, cluster: &ClusterConfig, batch: &Batch, timeout: Duration) -> Result<QueuedBatch, RelayError> {
         let body = serde_json::to_vec(batch).map_err(encode_error)?;
         if body.len() > MAX_BATCH_BYTES {
             let (bytes, name) = (body.len(), &cluster.name);
@@ -80,8 +75,7 @@ impl BatchSender {
         for part in nonce.chunks_exact_mut(8) {
             part.copy_from_slice(&self.random.next().to_be_bytes());
         }
-        let body =
-            seal::seal(cluster.keys.first(), nonce, &SealedBatch::associated_data(&cluster.name, &id), &body);
+        let body = seal::seal(cluster.keys.first(), nonce, &SealedBatch::associated_data(&cluster.name, &id), &body);
         let ends = posted.plus(Millis(lifetime_ms(batch, timeout)));
         Ok(QueuedBatch { id, posted, expires: ends, body })
     }

@@ -45,9 +45,7 @@ pub enum RelayTransport {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterConfigError {
     /// It is not the JSON that is wanted; where.
-    #[error(
-        "line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}"
-    )]
+    #[error("line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}")]
     Form(usize, usize),
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
@@ -79,18 +77,18 @@ impl ClusterRegistry {
     /// # Errors
     /// [`ClusterConfigError`].
     pub fn parse(text: &str) -> Result<Self, ClusterConfigError> {
-        let written: BTreeMap<String, ClusterEntry> = serde_json::from_str(text)
-            .map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;
+        let written: BTreeMap<String, ClusterEntry> =
+            serde_json::from_str(text).map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;
         let clusters = written.into_iter().map(|(name, written)| {
-            let keys = WebhookKeys::parse(&written.secret)
-                .map_err(|error| ClusterConfigError::Secret(name.clone(), error))?;
+            let keys =
+                WebhookKeys::parse(&written.secret).map_err(|error| ClusterConfigError::Secret(name.clone(), error))?;
             let uid = written.uid.filter(|uid| !uid.is_empty());
             let uid = uid.ok_or_else(|| ClusterConfigError::Unpinned(name.clone()))?;
             let cluster = ClusterConfig {
                 name: name.clone(),
-                transport: written.url.map_or(RelayTransport::Pull, |url| {
-                    RelayTransport::Push(url.trim_end_matches('/').to_owned())
-                }),
+                transport: written
+                    .url
+                    .map_or(RelayTransport::Pull, |url| RelayTransport::Push(url.trim_end_matches('/').to_owned())),
                 keys,
                 uid,
                 entrypoint_image: written.entrypoint_image,
@@ -127,8 +125,7 @@ mod tests {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
-        let one =
-            format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
+        let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
         let clusters = read(&format!(
             r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
         ))
@@ -142,8 +139,7 @@ mod tests {
         ] {
             let found = clusters.named(name);
             let expected = expected.map(|(way, uid, user, first)| (way, uid, user, first.to_owned()));
-            let found =
-                found.map(|c| (c.transport.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
+            let found = found.map(|c| (c.transport.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
             assert_eq!(found, expected, "{name:?}");
         }
         let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();

@@ -49,11 +49,7 @@ impl ClusterRelay {
     }
 
     /// Asks one thing. Gives the answer, and the uid of the cluster whose relay gave it.
-    async fn request(
-        &self,
-        cluster: &ClusterConfig,
-        verb: Verb,
-    ) -> Result<(RelayResponse, String), RelayError> {
+    async fn request(&self, cluster: &ClusterConfig, verb: Verb) -> Result<(RelayResponse, String), RelayError> {
         self.batches.request(&self.sender, cluster, verb).await
     }
 
@@ -111,24 +107,15 @@ fn unexpected(answer: &RelayResponse) -> RelayError {
 impl RelayClient for ClusterRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let found = self.named(cluster)?;
-        let pods = PodSettings {
-            entrypoint_image: found.entrypoint_image.clone(),
-            grace: self.grace,
-            user: found.user,
-        };
-        let request =
-            script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
+        let pods =
+            PodSettings { entrypoint_image: found.entrypoint_image.clone(), grace: self.grace, user: found.user };
+        let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
         let state = self.state(cluster, Verb::Ensure(Box::new(request))).await;
         self.observe(found, state.as_ref().err());
         state
     }
 
-    async fn cancel(
-        &self,
-        cluster: Option<&str>,
-        name: &TaskId,
-        grace: Duration,
-    ) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.task_state(cluster, Verb::Cancel { task: name.clone(), grace_ms }).await
     }

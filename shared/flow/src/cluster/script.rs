@@ -2,8 +2,8 @@
 
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
-    DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody,
-    TaskCompletion, TaskId,
+    DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
+    TaskId,
 };
 use ebb_protocol::value::UnitValue;
 use serde_json::Value as Json;
@@ -78,10 +78,7 @@ fn document(
     for (number, input) in script.inputs.into_iter().enumerate() {
         inputs.push(match input.value {
             Some(UnitValue::Secret(secret)) => {
-                fill.push(DocumentFill {
-                    pointer: format!("/inputs/{number}/value"),
-                    with: FillWith::Secret(secret),
-                });
+                fill.push(DocumentFill { pointer: format!("/inputs/{number}/value"), with: FillWith::Secret(secret) });
                 ScriptInput { value: None, ..input }
             }
             _ => input,

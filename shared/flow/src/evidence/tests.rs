@@ -81,9 +81,7 @@ fn credentials_are_masked() {
         let leaks = ["canary", "opaque-value", "the-callback-token", "MfKQ", "Y2FuYX"];
         assert!(shown.contains(MASK) && !leaks.iter().any(|leak| shown.contains(leak)), "{text}: {shown}");
     }
-    for text in
-        ["tier must be gold", r#"{"error":"no such tenant","id":7}"#, "see https://docs.example.org/quota"]
-    {
+    for text in ["tier must be gold", r#"{"error":"no such tenant","id":7}"#, "see https://docs.example.org/quota"] {
         assert_eq!(scrub(text), text);
     }
 }
@@ -94,8 +92,7 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
     let shown = evidence(false, Some(&answered("text/plain", &long)));
     assert_eq!(shown.body.unwrap(), "x".repeat(limits::EVIDENCE - 1));
     assert!(shown.truncated);
-    let at_the_cut =
-        format!("{} {{\"password\":\"canary-{}\"}}", "x".repeat(limits::EVIDENCE - 30), "z".repeat(5_000));
+    let at_the_cut = format!("{} {{\"password\":\"canary-{}\"}}", "x".repeat(limits::EVIDENCE - 30), "z".repeat(5_000));
     let shown = evidence(false, Some(&answered("text/plain", &at_the_cut))).body.unwrap();
     assert!(!shown.contains("canary") && shown.len() <= limits::EVIDENCE, "{shown}");
     assert_eq!(scrub("a\u{1b}[2Jb\0"), "a\u{fffd}[2Jb\u{fffd}");
@@ -104,8 +101,7 @@ fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
 #[test]
 fn an_answer_in_another_format_is_named() {
     let sent = SentRequest { method: "POST", url: URL, headers: &[] };
-    let said =
-        |content_type: &str, body: &str| sent.foreign_format(&unit(false), &answered(content_type, body));
+    let said = |content_type: &str, body: &str| sent.foreign_format(&unit(false), &answered(content_type, body));
     let page = "<html>\n <body>login to continue</body></html>";
     assert_eq!(
         said("text/html; charset=utf-8", page).as_deref(),

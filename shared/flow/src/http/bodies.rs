@@ -98,15 +98,10 @@ pub(crate) fn check_length(headers: &HeaderMap, limit: usize) -> Result<(), Http
 
 /// Says why a body of at most `limit` bytes could not be read.
 pub(crate) fn broken(error: &axum::Error, limit: usize) -> HttpProblem {
-    let exceeded =
-        std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"));
+    let exceeded = std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"));
     match exceeded {
         true => too_large(limit),
-        false => HttpProblem::new(
-            StatusCode::BAD_REQUEST,
-            "incomplete-body",
-            format!("the body broke off: {error}"),
-        ),
+        false => HttpProblem::new(StatusCode::BAD_REQUEST, "incomplete-body", format!("the body broke off: {error}")),
     }
 }
 

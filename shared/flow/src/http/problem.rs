@@ -19,13 +19,7 @@ impl HttpProblem {
     /// A problem with its status, its stable word, and what to do.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
-        Self(ProblemDetails {
-            status: status.as_u16(),
-            code,
-            detail,
-            errors: Vec::new(),
-            changes: Vec::new(),
-        })
+        Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
     }
 
     /// 409 with what an update of a living target would change.
@@ -68,8 +62,7 @@ impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_string(&self.0).unwrap_or_default();
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }

@@ -50,10 +50,6 @@ async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        HttpProblem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid-json",
-            format!("the body is not what is expected: {error}"),
-        )
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not what is expected: {error}"))
     })
 }

@@ -257,8 +257,7 @@ pub(super) async fn end_expired(
 ) -> Result<results::RunProgress, FlowError> {
     let begun = env.now();
     let killed = std::mem::take(&mut look.expired).into_iter().map(|(this, deadline)| async move {
-        let known =
-            if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, this).await } else { None };
+        let known = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, this).await } else { None };
         (this, deadline, known)
     });
     let killed: Vec<_> = futures::stream::iter(killed).buffered(MAX_ENDS).collect().await;

@@ -27,12 +27,7 @@ impl SweepPermits {
 
     /// Waits for a place.
     pub(super) async fn acquire(&self) -> SweepPermit<'_> {
-        SweepPermit {
-            all: Some(self),
-            own: self.free.acquire().await.ok(),
-            begun: self.begun,
-            cluster_permit: None,
-        }
+        SweepPermit { all: Some(self), own: self.free.acquire().await.ok(), begun: self.begun, cluster_permit: None }
     }
 }
 
@@ -60,11 +55,7 @@ impl<'a> SweepPermit<'a> {
     }
 
     /// Waits until `clusters` may be asked. Meanwhile the place is another look's.
-    pub(super) async fn acquire_clusters(
-        &mut self,
-        env: &'a Env,
-        clusters: BTreeSet<String>,
-    ) -> ClusterAdmission {
+    pub(super) async fn acquire_clusters(&mut self, env: &'a Env, clusters: BTreeSet<String>) -> ClusterAdmission {
         if self.cluster_permit.as_ref().is_some_and(|leave| leave.covers(&clusters)) {
             return ClusterAdmission::Immediate;
         }

@@ -142,11 +142,8 @@ async fn sweep_once<'a>(
     let memory = InvocationCache::default();
     let epoch = run::epoch(&view);
     if open.is_empty() {
-        drive(
-            env,
-            Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache: memory },
-        )
-        .await?;
+        drive(env, Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache: memory })
+            .await?;
         return Ok(SweepOutcome::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
@@ -173,12 +170,9 @@ async fn sweep_once<'a>(
     };
     let mut ready = look.take_dispatches(env, &run);
     ready.append(&mut progress.ready);
-    let wake = drive_for_sweep(
-        env,
-        Continuation { run, epoch, ready, outcome: progress.outcome, cache: memory },
-        &behalf,
-    )
-    .await?;
+    let wake =
+        drive_for_sweep(env, Continuation { run, epoch, ready, outcome: progress.outcome, cache: memory }, &behalf)
+            .await?;
     wake.into_iter().for_each(|at| look.sweep_by(at));
     reschedule(env, id, &root, look.next_sweep).await
 }
@@ -198,8 +192,7 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
 
 /// Returns when the first of `clusters` is asked again; `None` if one of them may be asked now.
 fn earliest_retry(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
-    let times: Option<Vec<_>> =
-        clusters.iter().map(|cluster| breaker::circuit_open_until(env, cluster)).collect();
+    let times: Option<Vec<_>> = clusters.iter().map(|cluster| breaker::circuit_open_until(env, cluster)).collect();
     times?.into_iter().min()
 }
 
@@ -272,21 +265,14 @@ fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
 
 /// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
 async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
-    if let PatchResult::Written(_) =
-        env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await?
-    {
+    if let PatchResult::Written(_) = env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await? {
         dispatch::send_wakeup(env, id, next).await;
     }
     Ok(())
 }
 
 /// Makes the run due at `next`, unless its due time has changed since it was read.
-async fn reschedule(
-    env: &Env,
-    id: &RunId,
-    seen: &HeadState,
-    next: Timestamp,
-) -> Result<SweepOutcome, FlowError> {
+async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) -> Result<SweepOutcome, FlowError> {
     let Some(due) = seen.due else { return Ok(SweepOutcome::Done) };
     // A look takes its time.
     let next = next.max(env.now().plus(Millis(1)));
@@ -304,9 +290,7 @@ async fn reschedule(
             return Ok(SweepOutcome::WokenEarlier);
         }
         // Another look has put it off, and does not know of what this one has begun.
-        PatchResult::ConditionFailed(Some(image)) if image.head.due > Some(next) => {
-            advance(env, id, next).await?
-        }
+        PatchResult::ConditionFailed(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
         PatchResult::ConditionFailed(_) => {}
     }
     Ok(SweepOutcome::Done)

@@ -38,8 +38,7 @@ pub(super) async fn sweep_with_permit<'a>(
     match &looked {
         Ok(()) => env.cache.failed_sweeps.clear(&due),
         Err(error) => {
-            postpone_failed(env, kind, name, env.cache.failed_sweeps.next_wait(&due, error.is_retryable()))
-                .await
+            postpone_failed(env, kind, name, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await
         }
     }
     looked
@@ -52,8 +51,7 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
         let (now, version) = (env.now(), seen.version);
         if seen.due.is_some_and(|due| due <= now) {
             let target = TargetHead { due: Some(now.plus(wait)), version: version + 1, ..seen };
-            let transition =
-                TargetTransition { target, expected_version: Some(version), run: None, tombstone: None };
+            let transition = TargetTransition { target, expected_version: Some(version), run: None, tombstone: None };
             env.store.move_target(&transition).await?;
         }
         Ok::<_, FlowError>(())
@@ -63,12 +61,7 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
     }
 }
 
-async fn sweep_once<'a>(
-    env: &'a Env,
-    kind: &str,
-    name: &str,
-    place: &mut SweepPermit<'a>,
-) -> Result<(), FlowError> {
+async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut SweepPermit<'a>) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
@@ -111,12 +104,8 @@ async fn sweep_once<'a>(
         }
         after.due = transition::next_due(env, &after);
         after.version += 1;
-        let transition = TargetTransition {
-            target: after,
-            expected_version: Some(target.version),
-            run: None,
-            tombstone: None,
-        };
+        let transition =
+            TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
         env.store.move_target(&transition).await?;
     }
     Ok(())

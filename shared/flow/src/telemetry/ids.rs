@@ -68,8 +68,7 @@ mod tests {
     fn ids_are_those_of_what_they_are_of() {
         let life = ebb_protocol::id::instance_key("sandbox", "demo", "1");
         let run = |generation| RunId::new(&life, generation, Hook::PreStart);
-        let this =
-            |unit, attempt| AttemptRef { unit: Unit(unit), attempt: Attempt(attempt), epoch: Epoch::FIRST };
+        let this = |unit, attempt| AttemptRef { unit: Unit(unit), attempt: Attempt(attempt), epoch: Epoch::FIRST };
         let text = traceparent(&run(1), this(3, 2));
         assert_eq!(text, traceparent(&run(1), this(3, 2)));
         let of = of_try(&run(1), this(3, 2));

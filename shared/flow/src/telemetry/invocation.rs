@@ -83,12 +83,7 @@ impl Telemetry {
     }
 
     /// Does the work of one invocation, and has told its figures and spans when this returns.
-    pub async fn invoke<T>(
-        &self,
-        function: FunctionKind,
-        came: InvocationOrigin,
-        work: impl Future<Output = T>,
-    ) -> T {
+    pub async fn invoke<T>(&self, function: FunctionKind, came: InvocationOrigin, work: impl Future<Output = T>) -> T {
         let InvocationOrigin { request_id: request, received: at } = came;
         let known = (!request.is_empty()).then_some(request.as_str());
         let span = tracing::info_span!("invocation", function = function.name(), requestId = known);
@@ -111,8 +106,7 @@ impl Telemetry {
     async fn export(&self, invocation: &InvocationTelemetry, began: Timestamp) {
         let now = SystemClock.now();
         invocation.export_metrics();
-        let trace =
-            invocation.trace().map(|mut trace| std::mem::replace(&mut *trace, InvocationTrace::new()));
+        let trace = invocation.trace().map(|mut trace| std::mem::replace(&mut *trace, InvocationTrace::new()));
         if let (Some(sink), Some(trace)) = (&self.spans, trace) {
             let spans = trace.finish(invocation.function, &invocation.request_id, (began, now));
             if !spans.is_empty() {

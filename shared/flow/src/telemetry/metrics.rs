@@ -127,8 +127,7 @@ mod tests {
         counters.count_dispatch(FunctionKind::Complete, 30);
         counters.count_attempt(AttemptDisposition::Completed, Some(250));
         counters.count_attempt(AttemptDisposition::Completed, Some(900));
-        let subject =
-            InvocationSubject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
+        let subject = InvocationSubject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
         let figures = counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap();
         assert_eq!(
             figures,
@@ -139,11 +138,7 @@ mod tests {
                 run: Some("k-1-pre-start".to_owned()),
                 unit: Some("r/make".to_owned()),
                 counts: vec![("Dispatched", 2), ("Completed", 2), ("Stuck", 1)],
-                times: vec![
-                    ("SweepLag", vec![0]),
-                    ("NextDispatch", vec![12]),
-                    ("AttemptTime", vec![250, 900])
-                ],
+                times: vec![("SweepLag", vec![0]), ("NextDispatch", vec![12]), ("AttemptTime", vec![250, 900])],
             }
         );
         assert_eq!(MetricCounters::default().into_metrics(FunctionKind::Api, "r-1", &subject, AT), None);

@@ -121,12 +121,7 @@ impl InvocationTrace {
     }
 
     /// All spans, that of the invocation among them; none if it has told nothing.
-    pub(super) fn finish(
-        self,
-        function: FunctionKind,
-        request: &str,
-        times: (Timestamp, Timestamp),
-    ) -> Vec<Span> {
+    pub(super) fn finish(self, function: FunctionKind, request: &str, times: (Timestamp, Timestamp)) -> Vec<Span> {
         let mut all = self.ended;
         if !self.is_authentic {
             return all;

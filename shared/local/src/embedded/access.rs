@@ -9,8 +9,8 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Md5};
 use s3s::dto::{
-    Checksum, CopyObjectInput, CopySource, DeleteBucketInput, DeleteObjectsInput, PostObjectInput,
-    PutObjectInput, StreamingBlob, UploadPartCopyInput,
+    Checksum, CopyObjectInput, CopySource, DeleteBucketInput, DeleteObjectsInput, PostObjectInput, PutObjectInput,
+    StreamingBlob, UploadPartCopyInput,
 };
 use s3s::path::S3Path;
 use s3s::{S3Request, S3Result, s3_error};
@@ -144,14 +144,8 @@ impl BodyDigests {
     }
 
     fn hasher(&self) -> ChecksumHasher {
-        let Checksum {
-            checksum_crc32,
-            checksum_crc32c,
-            checksum_crc64nvme,
-            checksum_sha1,
-            checksum_sha256,
-            ..
-        } = &self.checksum;
+        let Checksum { checksum_crc32, checksum_crc32c, checksum_crc64nvme, checksum_sha1, checksum_sha256, .. } =
+            &self.checksum;
         ChecksumHasher {
             crc32: checksum_crc32.as_ref().map(|_| Default::default()),
             crc32c: checksum_crc32c.as_ref().map(|_| Default::default()),

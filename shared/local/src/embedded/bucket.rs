@@ -35,8 +35,7 @@ impl FolderBucket {
             }
             Ok(())
         };
-        tidy()
-            .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
+        tidy().map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
         Ok(bucket)
     }
 

@@ -43,8 +43,7 @@ impl S3Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.map_err(|source| EmbeddedError::Io { what: what(), source })?;
         let address = listener.local_addr().map_err(|source| EmbeddedError::Io { what: what(), source })?;
-        let router =
-            axum::Router::new().fallback(async move |request: Request| respond(&service, request).await);
+        let router = axum::Router::new().fallback(async move |request: Request| respond(&service, request).await);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::warn!(%error, "the S3 endpoint ended");

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
-use aws_smithy_runtime_api::client::http::{
-    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
-};
+use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use dynoxide::{Database, DynoxideError};
@@ -115,8 +113,7 @@ impl HttpConnector for EmulatorConnector {
         let database = self.database.clone();
         HttpConnectorFuture::new(async move {
             let broken = |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::other(error, None);
-            let operation =
-                request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
+            let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
             let operation = operation.unwrap_or_default().to_owned();
             let body = request.body().bytes().unwrap_or_default().to_vec();
             // The emulator answers in its caller's thread, and waits for its lock there.

@@ -12,8 +12,7 @@ use ebb_store::{Bucket as _, ObjectStore as _};
 use super::{EmbeddedTable, FolderBucket, S3Server};
 
 async fn create_table(client: &aws_sdk_dynamodb::Client) {
-    let attribute =
-        AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
+    let attribute = AttributeDefinition::builder().attribute_name("pk").attribute_type(ScalarAttributeType::S);
     let key = KeySchemaElement::builder().attribute_name("pk").key_type(KeyType::Hash);
     let request = client.create_table().table_name("test").billing_mode(BillingMode::PayPerRequest);
     let request = request.attribute_definitions(attribute.build().unwrap()).key_schema(key.build().unwrap());
@@ -120,9 +119,7 @@ async fn answered_writes_survive_a_kill() {
         .unwrap();
     let answered = BufReader::new(child.stdout.take().unwrap())
         .lines()
-        .filter_map(|line| {
-            line.unwrap().strip_prefix("answered ").map(|number| number.parse::<u32>().unwrap())
-        })
+        .filter_map(|line| line.unwrap().strip_prefix("answered ").map(|number| number.parse::<u32>().unwrap()))
         .nth(100);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -168,19 +165,14 @@ async fn any_key_is_a_file_of_the_bucket() {
     let bucket = FolderBucket::open(&kept).unwrap();
     std::fs::write(&secret, "canary").unwrap();
     let absolute = secret.to_str().unwrap();
-    let keys =
-        [".", "..", "../secret", "a/../../secret", "a//b", "a/", "/", ".new-1", "%2E", "ü\0", absolute];
+    let keys = [".", "..", "../secret", "a/../../secret", "a//b", "a/", "/", ".new-1", "%2E", "ü\0", absolute];
     for (number, key) in (0..).zip(keys) {
         bucket.put_object(key, vec![number]).await.unwrap();
     }
     assert_eq!(std::fs::read_dir(&kept).unwrap().count(), keys.len());
     for (number, key) in (0..).zip(keys) {
         assert_eq!(bucket.get_object(key).await.unwrap(), Some(vec![number]), "{key}");
-        assert_eq!(
-            bucket.list(key).await.unwrap().iter().filter(|listed| *listed == key).count(),
-            1,
-            "{key}"
-        );
+        assert_eq!(bucket.list(key).await.unwrap().iter().filter(|listed| *listed == key).count(), 1, "{key}");
         bucket.remove(key).await.unwrap();
     }
     assert_eq!(std::fs::read_dir(&kept).unwrap().count(), 0);
@@ -262,8 +254,7 @@ async fn keys_stay_below_their_bucket() {
     }
     let secret = format!("{endpoint}/two/secret");
     assert_eq!(curl(&["-X", "PUT", "--data-binary", "canary", &secret]).await.0, 200);
-    for key in ["../two/secret", "a/../../two/secret", "%2E%2E/two/secret", "./../two/secret", "/two/secret"]
-    {
+    for key in ["../two/secret", "a/../../two/secret", "%2E%2E/two/secret", "./../two/secret", "/two/secret"] {
         let url = format!("{endpoint}/one/{key}");
         for request in [&["-X", "GET"][..], &["-X", "PUT", "--data-binary", "taken"], &["-X", "DELETE"]] {
             let (status, body) = curl(&[request, &["--path-as-is", &url]].concat()).await;
@@ -274,8 +265,7 @@ async fn keys_stay_below_their_bucket() {
         assert_eq!(status, 400, "{key}: {body}");
     }
     let delete = "<Delete><Object><Key>../two/secret</Key></Object></Delete>";
-    let (status, body) =
-        curl(&["-X", "POST", "--data-binary", delete, &format!("{endpoint}/one?delete")]).await;
+    let (status, body) = curl(&["-X", "POST", "--data-binary", delete, &format!("{endpoint}/one?delete")]).await;
     assert_eq!(status, 400, "{body}");
     assert_eq!(curl(&[&secret]).await, (200, "canary".to_owned()));
 }
@@ -287,9 +277,7 @@ async fn bodies_with_other_digests_are_not_stored() {
     let bucket = format!("{}/one", server.endpoint());
     assert_eq!(curl(&["-X", "PUT", &bucket]).await.0, 200);
     let url = format!("{bucket}/object");
-    let put = async |header: &str, body: &str| {
-        curl(&["-X", "PUT", "-H", header, "--data-binary", body, &url]).await
-    };
+    let put = async |header: &str, body: &str| curl(&["-X", "PUT", "-H", header, "--data-binary", body, &url]).await;
     // Of "hello", by `openssl dgst -binary` and base64.
     let digests = [
         "content-md5: XUFAKrxLKna5cZ2REBfFkg==",
@@ -317,9 +305,7 @@ async fn pages_of_a_browser_do_not_reach_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let bucket = format!("{}/one", server.endpoint());
-    for (host, status) in
-        [("evil.test", 421), ("127.0.0.1.evil.test", 421), ("localhost:1", 200), ("[::1]", 200)]
-    {
+    for (host, status) in [("evil.test", 421), ("127.0.0.1.evil.test", 421), ("localhost:1", 200), ("[::1]", 200)] {
         let header = format!("host: {host}");
         let found = curl(&["-X", "PUT", "-H", &header, &format!("{bucket}-{status}-{}", host.len())]).await;
         assert_eq!(found.0, status, "{host}: {}", found.1);

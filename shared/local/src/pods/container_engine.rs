@@ -290,9 +290,6 @@ mod tests {
     async fn what_each_command_says_is_told_when_none_answers() {
         let found = ContainerEngine::find(&["no-docker", "false"], None, PathBuf::new()).await;
         let error = found.unwrap_err().to_string();
-        assert!(
-            error.contains("no-docker: No such file") && error.contains("false: exit status: 1"),
-            "{error}"
-        );
+        assert!(error.contains("no-docker: No such file") && error.contains("false: exit status: 1"), "{error}");
     }
 }

@@ -85,11 +85,8 @@ pub(super) fn run(
     around: &SupervisorConfig,
     containers: &ContainerEngine,
 ) -> Result<SupervisorOutcome, PodsError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(PodsError::Spawn)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(PodsError::Spawn)?;
     runtime.block_on(async {
         let container = ContainerTask { work, request, around, name: container_engine::name(work) };
         let begun = tokio::select! {
@@ -148,10 +145,7 @@ impl ContainerTask<'_> {
     }
 
     /// Starts it.
-    async fn start(
-        &self,
-        containers: &ContainerEngine,
-    ) -> Result<Result<RunningContainer, ContainerError>, PodsError> {
+    async fn start(&self, containers: &ContainerEngine) -> Result<Result<RunningContainer, ContainerError>, PodsError> {
         let broken = |error| PodsError::io(&self.work.folder, error);
         let entrypoint = match fs::read(&containers.entrypoint) {
             Ok(entrypoint) => entrypoint,
@@ -186,12 +180,7 @@ impl ContainerTask<'_> {
     }
 
     /// Makes it, with its image pulled if it is missing.
-    async fn create(
-        &self,
-        containers: &ContainerEngine,
-        entrypoint: &[u8],
-        spec: &[u8],
-    ) -> Result<(), ContainerError> {
+    async fn create(&self, containers: &ContainerEngine, entrypoint: &[u8], spec: &[u8]) -> Result<(), ContainerError> {
         let image = &self.request.body.image;
         let Err(first) = containers.create(self.work, image, entrypoint, spec).await else { return Ok(()) };
         containers.ping().await.map_err(ContainerError::lost("no containers can be had"))?;
@@ -210,8 +199,8 @@ impl ContainerTask<'_> {
         let script = &self.request.body;
         let mut inputs = Vec::with_capacity(script.inputs.len());
         for input in &script.inputs {
-            let value = script::value(input, &self.around.state)
-                .map_err(|why| format!("input {:?}: {why}", input.name))?;
+            let value =
+                script::value(input, &self.around.state).map_err(|why| format!("input {:?}: {why}", input.name))?;
             inputs.push(ScriptInput { value: value.map(UnitValue::from_bytes), ..input.clone() });
         }
         let env = self.around.extra_env.iter().chain(&script.env).cloned();
@@ -235,8 +224,7 @@ impl ContainerTask<'_> {
     async fn supervise(&self, containers: &ContainerEngine, started: RunningContainer) -> SupervisorOutcome {
         let RunningContainer { mut command, carried, mut reports } = started;
         let begun = Instant::now();
-        let deadline =
-            begun.checked_add(Duration::from_millis(self.request.timeout_ms) + GRACE + DEADLINE_SLACK);
+        let deadline = begun.checked_add(Duration::from_millis(self.request.timeout_ms) + GRACE + DEADLINE_SLACK);
         let mut reported = None;
         let mut killed_at: Option<Option<Instant>> = None;
         let (mut is_told, mut is_attached) = (false, true);
@@ -271,10 +259,7 @@ impl ContainerTask<'_> {
                     Err(_) if now.duration_since(answered) < ENGINE_TIMEOUT => {}
                     Err(error) => {
                         let message = format!("the container cannot be looked at any more: {error}");
-                        return SupervisorOutcome::Result(Box::new(Callback::failed(
-                            ReasonCode::Lost,
-                            &message,
-                        )));
+                        return SupervisorOutcome::Result(Box::new(Callback::failed(ReasonCode::Lost, &message)));
                     }
                 }
             }
@@ -286,21 +271,16 @@ impl ContainerTask<'_> {
             reported = tokio::time::timeout(DRAIN, reports.recv()).await.unwrap_or(None);
         }
         let is_cancelled = killed_at.is_some();
-        let is_success =
-            reported.as_ref().is_some_and(|ended| ended.result.status == CallbackStatus::Succeeded);
+        let is_success = reported.as_ref().is_some_and(|ended| ended.result.status == CallbackStatus::Succeeded);
         // What came through before the signal took effect is known, which is better.
         if is_cancelled && !is_success {
             return SupervisorOutcome::Tombstone;
         }
         let mut result = match reported {
             Some(ended) => self.store_outputs(ended),
-            None => {
-                self.unreported_result(sight, deadline.is_some_and(|deadline| Instant::now() >= deadline))
-            }
+            None => self.unreported_result(sight, deadline.is_some_and(|deadline| Instant::now() >= deadline)),
         };
-        result
-            .duration_ms
-            .get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+        result.duration_ms.get_or_insert_with(|| u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         result.log.get_or_insert_with(|| logs::tail_text(&self.work.folder, LOG_TAIL));
         SupervisorOutcome::Result(Box::new(result))
     }
@@ -335,20 +315,13 @@ impl ContainerTask<'_> {
             ContainerState::Exited { exit_code, .. } => {
                 lost(&format!("it has ended with {exit_code} and without a result"))
             }
-            _ if is_late => {
-                Callback::failed(ReasonCode::Timeout, "it took longer than it may, and did not end")
-            }
+            _ if is_late => Callback::failed(ReasonCode::Timeout, "it took longer than it may, and did not end"),
             _ => lost("its container is not there any more"),
         }
     }
 }
 
-fn store_output(
-    around: &SupervisorConfig,
-    work: &TaskId,
-    output: &str,
-    text: &str,
-) -> Result<SecretRef, String> {
+fn store_output(around: &SupervisorConfig, work: &TaskId, output: &str, text: &str) -> Result<SecretRef, String> {
     let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
     let (name, key) = secrets::of_output(work, output);
     secrets::put(&around.state, &name, &key, &bytes).map_err(|error| error.to_string())?;

@@ -39,12 +39,7 @@ pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<
                 look
             }
             Ok(DeliveryStep::Retry(reason)) => {
-                tracing::debug!(
-                    unit = name.unit,
-                    attempt = name.attempt,
-                    reason,
-                    "callback not accepted yet"
-                );
+                tracing::debug!(unit = name.unit, attempt = name.attempt, reason, "callback not accepted yet");
                 pause = (pause * 2).min(BACKOFF.1);
                 pause / 2
             }
@@ -96,12 +91,7 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
     }
 }
 
-async fn deliver(
-    inner: &RelayShared,
-    name: &TaskId,
-    received: &StoredRequest,
-    result: &Callback,
-) -> DeliveryResult {
+async fn deliver(inner: &RelayShared, name: &TaskId, received: &StoredRequest, result: &Callback) -> DeliveryResult {
     let body = match serde_json::to_vec(result) {
         Ok(body) => body,
         Err(error) => return DeliveryResult::Retry(error.to_string()),

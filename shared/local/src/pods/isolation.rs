@@ -90,11 +90,7 @@ impl RootLayout {
             self.folders.insert(folder.clone());
         }
         let backing = below(&self.root, &folder);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(&backing)
-            .map_err(|error| error.to_string())?;
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&backing).map_err(|error| error.to_string())?;
         Ok(backing.join(name))
     }
 
@@ -108,8 +104,7 @@ impl RootLayout {
         if uid.is_root() {
             unshare(CloneFlags::CLONE_NEWNS).map_err(unavailable("no mount namespace"))?;
         } else {
-            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER)
-                .map_err(unavailable("no user namespace"))?;
+            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER).map_err(unavailable("no user namespace"))?;
             let map = |file: &str, text: String| {
                 fs::write(format!("/proc/self/{file}"), text)
                     .map_err(|error| IsolationError::Unavailable(format!("/proc/self/{file}: {error}")))
@@ -121,13 +116,10 @@ impl RootLayout {
         let none: Option<&str> = None;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
             .map_err(unavailable("no private mounts"))?;
-        mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none)
-            .map_err(unavailable("no bind mounts"))?;
+        mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none).map_err(unavailable("no bind mounts"))?;
         // Else the mount of the folder that holds it would hold all our mounts a second time.
-        mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none)
-            .map_err(unavailable("no unbindable mounts"))?;
-        self.mount_folder(Path::new("/"))
-            .map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
+        mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none).map_err(unavailable("no unbindable mounts"))?;
+        self.mount_folder(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
             nix::unistd::chdir(&self.root)?;
@@ -141,9 +133,8 @@ impl RootLayout {
 
     /// Mounts what the machine has in `folder` at the same place below the private root.
     fn mount_folder(&self, folder: &Path) -> io::Result<()> {
-        let within = |error: io::Error, path: &Path| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
+        let within =
+            |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         for entry in fs::read_dir(folder).map_err(|error| within(error, folder))? {
             let entry = entry.map_err(|error| within(error, folder))?;
             let path = entry.path();

@@ -28,8 +28,7 @@ impl ProcessMarks {
     }
 
     fn is_on(&self, pid: Pid) -> bool {
-        let has_variable =
-            |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|one| one == self.variable);
+        let has_variable = |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|one| one == self.variable);
         // A process that we may not look at is not ours.
         fs::read(format!("/proc/{pid}/environ")).is_ok_and(has_variable)
             || (self.root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == self.root)

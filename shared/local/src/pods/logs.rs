@@ -110,8 +110,7 @@ fn segment(folder: &Path, number: u64) -> PathBuf {
 
 fn numbers(folder: &Path) -> Vec<u64> {
     let names = folder::names(folder).unwrap_or_default();
-    let mut numbers: Vec<u64> =
-        names.iter().filter_map(|name| name.strip_prefix("log.")?.parse().ok()).collect();
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("log.")?.parse().ok()).collect();
     numbers.sort_unstable();
     numbers
 }

@@ -8,9 +8,7 @@ use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskId};
 use tokio::io::AsyncReadExt as _;
 
-use super::task_folder::{
-    CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime,
-};
+use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 use super::{PodsError, folder, leftovers, start, supervisor};
 
 /// A script to run once, outside of any run.
@@ -41,8 +39,7 @@ pub async fn run_once(
     let state = state.canonicalize().map_err(|error| PodsError::io(state, error))?;
     let all = state.join("once");
     sweep(&all)?;
-    let kept =
-        tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
+    let kept = tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
     let task = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
     let run = OneOffGuard { work: TaskFolder { folder: kept.keep() } };
@@ -75,9 +72,7 @@ pub async fn run_once(
     }
     match run.work.state()? {
         FolderState::Ended(result) => Ok(*result),
-        FolderState::Tombstoned => {
-            Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside"))
-        }
+        FolderState::Tombstoned => Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside")),
         _ => {
             leftovers::kill_marked(&run.work.process_marks());
             Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))

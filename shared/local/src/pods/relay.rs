@@ -18,12 +18,10 @@ use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::task_folder::{
-    CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime,
-};
+use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 use super::{
-    ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start,
-    supervisor, watchdog,
+    ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start, supervisor,
+    watchdog,
 };
 
 /// What lower tries get between `SIGTERM` and `SIGKILL`.
@@ -99,16 +97,10 @@ impl LocalRelay {
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
         let containers = options.containers.clone();
-        let around = SupervisorConfig {
-            state: state.clone(),
-            path,
-            extra_env,
-            lifetime: TaskLifetime::Detached,
-            containers,
-        };
+        let around =
+            SupervisorConfig { state: state.clone(), path, extra_env, lifetime: TaskLifetime::Detached, containers };
         let watches = Mutex::new(HashMap::new());
-        let inner =
-            Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: around, watches });
+        let inner = Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: around, watches });
         for unit in folder::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
@@ -164,12 +156,10 @@ impl LocalRelay {
                     .iter()
                     .filter_map(|path| path.metadata().ok()?.modified().ok())
                     .max();
-                let old = since.is_some_and(|since| {
-                    SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than)
-                });
+                let old = since
+                    .is_some_and(|since| SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than));
                 if old && !work.is_locked()? {
-                    std::fs::remove_dir_all(&work.folder)
-                        .map_err(|error| PodsError::io(&work.folder, error))?;
+                    std::fs::remove_dir_all(&work.folder).map_err(|error| PodsError::io(&work.folder, error))?;
                     pruned += 1;
                 }
             }
@@ -190,10 +180,7 @@ impl LocalRelay {
 impl RelayClient for LocalRelay {
     async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         if request.v != 1 {
-            return Err(RelayError::Refused(format!(
-                "version {} of the request is not known here",
-                request.v
-            )));
+            return Err(RelayError::Refused(format!("version {} of the request is not known here", request.v)));
         }
         check(&request.task)?;
         let Some(request) = request.into_script() else {

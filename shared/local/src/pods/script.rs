@@ -46,9 +46,7 @@ impl PreparedScript {
             )));
         }
         let tmp = below(&self.root, Path::new("/tmp"));
-        self.env
-            .entry("TMPDIR".to_owned())
-            .or_insert_with(|| tmp.to_string_lossy().into_owned().into_bytes());
+        self.env.entry("TMPDIR".to_owned()).or_insert_with(|| tmp.to_string_lossy().into_owned().into_bytes());
         Ok(self.launch(None, &self.root))
     }
 
@@ -96,9 +94,10 @@ pub(super) fn prepare(
         prepared.input(input, &around.state)?;
     }
     for output in &script.outputs {
-        let place = prepared.layout.declare(&output.path).map_err(|why| {
-            LaunchError::NotStartable(format!("output {:?}: {:?}: {why}", output.name, output.path))
-        })?;
+        let place = prepared
+            .layout
+            .declare(&output.path)
+            .map_err(|why| LaunchError::NotStartable(format!("output {:?}: {:?}: {why}", output.name, output.path)))?;
         prepared.declared.push(output.path.clone());
         prepared.outputs.push(place);
     }

@@ -57,9 +57,7 @@ pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
     let folder = path.parent().expect("a secret's path has two names below the state folder");
     match fs::remove_dir(folder) {
         Ok(()) => Ok(()),
-        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
-            Ok(())
-        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => Ok(()),
         Err(error) => Err(PodsError::io(folder, error)),
     }
 }

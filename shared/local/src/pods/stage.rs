@@ -126,12 +126,7 @@ fn become_script(bytes: &[u8]) -> LaunchError {
 }
 
 fn die_with(supervisor: Pid) -> Result<(), LaunchError> {
-    set_pdeathsig(Signal::SIGKILL)
-        .map_err(|error| LaunchError::Internal(format!("no signal at death: {error}")))?;
+    set_pdeathsig(Signal::SIGKILL).map_err(|error| LaunchError::Internal(format!("no signal at death: {error}")))?;
     // It may have died before that.
-    if getppid() == supervisor {
-        Ok(())
-    } else {
-        Err(LaunchError::Internal("the supervisor died".to_owned()))
-    }
+    if getppid() == supervisor { Ok(()) } else { Err(LaunchError::Internal("the supervisor died".to_owned())) }
 }

@@ -103,10 +103,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
         return Ok(SupervisorOutcome::Tombstone);
     }
     if now_ms() > received.at_ms.saturating_add(request.valid_for_ms) {
-        return Ok(failed(
-            ReasonCode::Lost,
-            "the script could not be started within the time allowed for that",
-        ));
+        return Ok(failed(ReasonCode::Lost, "the script could not be started within the time allowed for that"));
     }
     if let Some(containers) = &around.containers {
         return container_task::run(work, request, &around, containers);
@@ -131,13 +128,7 @@ fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
     let end = watch.supervise(&script, deadline, STREAMS);
     let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut result = match end.failure(request.timeout_ms, "the supervisor") {
-        None => outputs::collect(
-            &request.task,
-            &request.body.outputs,
-            &prepared.outputs,
-            &work.root(),
-            &around.state,
-        ),
+        None => outputs::collect(&request.task, &request.body.outputs, &prepared.outputs, &work.root(), &around.state),
         Some(_) if end.cause == StopCause::Cancelled => return Ok(SupervisorOutcome::Tombstone),
         Some(failure) => failure,
     };
@@ -155,13 +146,10 @@ fn not_started(trouble: &LaunchError) -> SupervisorOutcome {
 }
 
 fn start(prepared: &mut PreparedScript, output: io::PipeWriter) -> Result<Child, LaunchError> {
-    let copies =
-        || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
+    let copies = || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
     let broken = |error: io::Error| LaunchError::Internal(error.to_string());
     match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
-        Err(LaunchError::Unavailable(why)) => {
-            stage::launch(&prepared.unisolated(&why)?, copies().map_err(broken)?)
-        }
+        Err(LaunchError::Unavailable(why)) => stage::launch(&prepared.unisolated(&why)?, copies().map_err(broken)?),
         other => other,
     }
 }

@@ -76,8 +76,7 @@ pub(super) async fn open(
             Ok(remote_backend(Arc::new(clusters), options.call, queue, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
-            let (clusters, call) =
-                remote_clusters(relays).map_err(StackError::part("what asks the relays"))?;
+            let (clusters, call) = remote_clusters(relays).map_err(StackError::part("what asks the relays"))?;
             Ok(remote_backend(Arc::new(clusters), call, queue, None))
         }
     }

@@ -65,8 +65,9 @@ impl StackKeys {
     pub(crate) fn open(state: &Path) -> Result<Self, KeysError> {
         let path = state.join("keys.json");
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| KeysError::Damaged { path, reason: error.to_string() }),
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| KeysError::Damaged { path, reason: error.to_string() })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let kept = Self::make();
                 write_private(&path, &kept)?;
@@ -179,17 +180,11 @@ fn port(url: &str) -> Option<u16> {
 /// Replaces a file whole, readable for its owner alone.
 fn write_private<T: Serialize>(path: &Path, value: &T) -> Result<(), KeysError> {
     let failed = |source| KeysError::Io { path: path.to_owned(), source };
-    let damaged =
-        |error: serde_json::Error| KeysError::Damaged { path: path.to_owned(), reason: error.to_string() };
+    let damaged = |error: serde_json::Error| KeysError::Damaged { path: path.to_owned(), reason: error.to_string() };
     let text = serde_json::to_string_pretty(value).map_err(damaged)?;
     let partial = path.with_extension("partial");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&partial)
-        .map_err(failed)?;
+    let mut file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&partial).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&partial, path).map_err(failed)
 }

@@ -65,8 +65,7 @@ pub(crate) async fn work(
         tasks.spawn(async move {
             let _place = place;
             let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
-            if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), work).await
-            {
+            if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), work).await {
                 tracing::warn!(?message, %error, "dealt with again when it is due");
             }
         });

@@ -32,12 +32,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stopped: watch:
     serve_within(HEAD, listener, router, stopped).await;
 }
 
-async fn serve_within(
-    head: Duration,
-    listener: TcpListener,
-    router: Router,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn serve_within(head: Duration, listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
             // An error means that the stack is gone, which is a stop too.
@@ -56,8 +51,7 @@ async fn serve_within(
 
 /// Answers the requests of one connection. When the stack stops, the request that is under way is the last one.
 async fn answer(head: Duration, stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
-    let service =
-        service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)).boxed());
+    let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)).boxed());
     // Without half-closed connections a request whose client closes at once is dropped before its handler starts.
     let mut connection = http1::Builder::new()
         .half_close(true)

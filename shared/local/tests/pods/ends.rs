@@ -36,8 +36,7 @@ pub(crate) async fn signals() {
 /// A script that ignores `SIGTERM`, with a child in the background that does so too.
 pub(crate) async fn deadline_of_the_deaf() {
     let world = PodsFixture::new();
-    let mut request =
-        sh("trap '' TERM; (while :; do sleep 1; done) & echo child $!; while :; do sleep 1; done");
+    let mut request = sh("trap '' TERM; (while :; do sleep 1; done) & echo child $!; while :; do sleep 1; done");
     request.timeout_ms = 1500;
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::Timeout);

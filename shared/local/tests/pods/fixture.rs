@@ -10,9 +10,7 @@ use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_protocol::callback::{Callback, FailureReason};
-use ebb_protocol::relay::{
-    CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState,
-};
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
@@ -21,12 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
 /// Answers with the statuses it was given, then with 200; keeps what came.
@@ -130,11 +123,7 @@ pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
         task: name("run-0", 1),
         valid_for_ms: 600_000,
         timeout_ms: 600_000,
-        callback: CallbackEndpoint {
-            url: URL.to_owned(),
-            token: "the-token".to_owned(),
-            installation: String::new(),
-        },
+        callback: CallbackEndpoint { url: URL.to_owned(), token: "the-token".to_owned(), installation: String::new() },
         body: ScriptTask {
             image: "ignored".to_owned(),
             namespace: None,
@@ -152,10 +141,7 @@ pub(crate) fn sh(lines: &str) -> EnsureTask<ScriptTask> {
     request(&format!("#!/bin/sh\n{lines}\n"))
 }
 
-pub(crate) fn with_outputs(
-    mut request: EnsureTask<ScriptTask>,
-    outputs: &[(&str, &str)],
-) -> EnsureTask<ScriptTask> {
+pub(crate) fn with_outputs(mut request: EnsureTask<ScriptTask>, outputs: &[(&str, &str)]) -> EnsureTask<ScriptTask> {
     let output = |(name, path): &(&str, &str)| ScriptOutput {
         name: (*name).to_owned(),
         path: (*path).to_owned(),
@@ -165,12 +151,7 @@ pub(crate) fn with_outputs(
     request
 }
 
-pub(crate) fn input(
-    name: &str,
-    env: Option<&str>,
-    path: Option<&str>,
-    value: Option<UnitValue>,
-) -> ScriptInput {
+pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Option<UnitValue>) -> ScriptInput {
     ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
 }
 

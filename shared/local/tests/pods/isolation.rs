@@ -32,8 +32,7 @@ pub(crate) async fn declared_paths_anywhere() {
     ];
     let names: Vec<String> = (0..paths.len()).map(|index| format!("o{index}")).collect();
     let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths).collect();
-    let script: String =
-        paths.iter().map(|path| format!("printf %s '{path}' >'{path}' || exit 1\n")).collect();
+    let script: String = paths.iter().map(|path| format!("printf %s '{path}' >'{path}' || exit 1\n")).collect();
     let result = world.run(with_outputs(sh(&script), &outputs)).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     for (name, path) in outputs {
@@ -65,8 +64,7 @@ pub(crate) async fn same_paths_at_once() {
 pub(crate) async fn nothing_left_on_the_host() {
     let world = PodsFixture::new();
     let root = || -> Vec<_> {
-        let mut names: Vec<_> =
-            std::fs::read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
     };
@@ -99,8 +97,7 @@ pub(crate) async fn state_is_hidden() {
     let shown = state.path().display().to_string();
     let world = PodsFixture::in_folder(state);
     ebb_local::pods::secrets::put(world.state.path(), "s", "k", b"hidden").unwrap();
-    let result =
-        world.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
+    let result = world.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(result.log.as_deref(), Some(""));
 }

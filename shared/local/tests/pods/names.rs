@@ -156,10 +156,7 @@ pub(crate) async fn acknowledge_and_prune() {
     assert_eq!(world.relay.log(&request.task).unwrap(), b"kept\n");
     assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // Not before the supervisor has gone too.
-    eventually("the folder goes", async || {
-        (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())
-    })
-    .await;
+    eventually("the folder goes", async || (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())).await;
     assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);
 }

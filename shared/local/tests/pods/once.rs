@@ -15,8 +15,7 @@ pub(crate) async fn streams_and_returns() {
     let state = tempfile::tempdir().unwrap();
     let script = with_outputs(sh("echo a; echo b >&2; printf c >/out/x"), &[("x", "/out/x")]);
     let mut printed = Vec::new();
-    let result =
-        run_once(state.path(), once(script), |bytes| printed.extend_from_slice(bytes)).await.unwrap();
+    let result = run_once(state.path(), once(script), |bytes| printed.extend_from_slice(bytes)).await.unwrap();
     assert_eq!(output(&result, "x"), "c");
     assert_eq!(printed, b"a\nb\n");
     let result = run_once(state.path(), once(sh("exit 3")), |_| {}).await.unwrap();

@@ -34,10 +34,7 @@ pub(crate) async fn too_large() {
     let world = PodsFixture::new();
     for (attempt, (make, expected)) in [
         // Sparse: its size is known without reading it.
-        (
-            "truncate -s 10G /out/a; : >/out/b".to_owned(),
-            "/out/a has 10737418240 bytes; an output may have 1048576",
-        ),
+        ("truncate -s 10G /out/a; : >/out/b".to_owned(), "/out/a has 10737418240 bytes; an output may have 1048576"),
         (
             format!("head -c {OUTPUT} /dev/zero >/out/a; head -c 10000000 /dev/zero >/out/b"),
             "/out/b has 10000000 bytes; an output may have 1048576",
@@ -93,9 +90,7 @@ pub(crate) async fn sensitive() {
         Some(UnitValue::Secret(SecretRef { cluster: None, namespace: None, name, key }))
     };
     let mut request = with_outputs(
-        sh(
-            "[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-%s\\n' out >/out/x",
-        ),
+        sh("[ \"$DSN\" = canary-in ] && [ \"$(cat /in/dsn)\" = canary-in ] && printf 'canary-%s\\n' out >/out/x"),
         &[("the x", "/out/x")],
     );
     request.body.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
@@ -183,10 +178,7 @@ pub(crate) async fn unusable_inputs() {
             input("a", Some("A"), None, text("x\0y")),
             "input \"a\": \"A\": an environment variable cannot carry NUL bytes",
         ),
-        (
-            input("a", None, Some("relative"), text("x")),
-            "input \"a\": \"relative\": the path is not absolute",
-        ),
+        (input("a", None, Some("relative"), text("x")), "input \"a\": \"relative\": the path is not absolute"),
         (input("a", None, Some("/proc/self/x"), text("x")), "/proc belongs to the kernel"),
         (input("a", None, Some("/etc"), text("x")), "this machine has a folder there"),
     ]

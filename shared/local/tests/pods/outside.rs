@@ -34,8 +34,7 @@ pub(crate) fn own_if_asked() {
         return;
     }
     block_on(async {
-        let relay =
-            LocalRelay::open(Path::new(&arguments[2]), options(Arc::new(OfflineControlPlane))).unwrap();
+        let relay = LocalRelay::open(Path::new(&arguments[2]), options(Arc::new(OfflineControlPlane))).unwrap();
         let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {

@@ -26,11 +26,7 @@ pub(super) fn check(container: &Value, path: &str, report: &mut ViolationList) {
     }
     let proc_mount = text(context, "procMount");
     if !["", "Default"].contains(&proc_mount) {
-        report.add(
-            format!("{at}.procMount"),
-            format!("`{proc_mount}` shows the node's `/proc`"),
-            "take it out",
-        );
+        report.add(format!("{at}.procMount"), format!("`{proc_mount}` shows the node's `/proc`"), "take it out");
     }
     for (at, port) in items(container, "ports", path) {
         for field in ["hostPort", "hostIP"].into_iter().filter(|field| is_set(&port[field])) {

@@ -68,8 +68,7 @@ pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Pod
     if let Some((_, _, path)) = PODS.iter().find(|(of, name, _)| *of == group && *name == kind) {
         if path.is_empty() {
             // Its own metadata was judged above, and is more than a template's.
-            let parts =
-                ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
+            let parts = ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
             let parts: Value = Value::Object(parts.into_iter().collect());
             let pod = serde_json::json!({"metadata": parts, "spec": manifest["spec"]});
             let base = serde_json::json!({"metadata": parts});
@@ -149,11 +148,7 @@ fn own(metadata: &Value, report: &mut ViolationList) {
     }
     for part in ["labels", "annotations"] {
         for (key, _) in metadata[part].as_object().into_iter().flatten().filter(|(key, _)| is_our_key(key)) {
-            report.add(
-                format!("metadata.{part}[{key}]"),
-                format!("`{RESERVED_DOMAIN}/` is ours"),
-                "use another key",
-            );
+            report.add(format!("metadata.{part}[{key}]"), format!("`{RESERVED_DOMAIN}/` is ours"), "use another key");
         }
     }
 }

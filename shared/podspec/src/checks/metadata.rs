@@ -27,13 +27,7 @@ const OBEYED: [(&str, &str); 15] = [
 
 /// A pod template, or that of a Job or a claim, has labels and annotations, and may repeat its namespace. What is ours in
 /// them is ours to give: the pods of a work are found by it.
-pub(super) fn of_pod(
-    metadata: &Value,
-    base: &Value,
-    namespace: &str,
-    path: &str,
-    report: &mut ViolationList,
-) {
+pub(super) fn of_pod(metadata: &Value, base: &Value, namespace: &str, path: &str, report: &mut ViolationList) {
     for (key, value) in metadata.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
         let repeated = key == "namespace" && value == namespace;
         if !repeated && !["annotations", "labels"].contains(&key.as_str()) {
@@ -45,11 +39,7 @@ pub(super) fn of_pod(
     for part in ["labels", "annotations"] {
         for (key, value) in metadata[part].as_object().into_iter().flatten() {
             if is_our_key(key) && base[part].get(key) != Some(value) {
-                report.add(
-                    format!("{path}.{part}[{key}]"),
-                    format!("`{RESERVED_DOMAIN}/` is ours"),
-                    "use another key",
-                );
+                report.add(format!("{path}.{part}[{key}]"), format!("`{RESERVED_DOMAIN}/` is ours"), "use another key");
             }
         }
     }

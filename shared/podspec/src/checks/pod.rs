@@ -22,13 +22,7 @@ const REFUSED: [(&str, &str, &str); 10] = [
     ("schedulingGates", "nobody would open the gate", "take it out"),
 ];
 
-pub(super) fn check(
-    spec: &Value,
-    namespace: &str,
-    allowed: &ClusterPolicy,
-    path: &str,
-    report: &mut ViolationList,
-) {
+pub(super) fn check(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
     for (field, why, help) in REFUSED {
         if is_set(&spec[field]) {
             report.add(format!("{path}.{field}"), why, help);

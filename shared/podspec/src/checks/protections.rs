@@ -34,10 +34,6 @@ fn present(of: &Value, base: &Value, fields: &[&str], path: &str, report: &mut V
     let set = |value: &Value, field: &str| value.pointer(field).is_some_and(|it| !it.is_null());
     for field in fields.iter().filter(|field| set(base, field) && !set(of, field)) {
         let why = "our template sets it, and without it the pod is less protected";
-        report.add(
-            format!("{path}{}", field.replace('/', ".")),
-            why,
-            "leave it as it is, or set it yourself",
-        );
+        report.add(format!("{path}{}", field.replace('/', ".")), why, "leave it as it is, or set it yourself");
     }
 }

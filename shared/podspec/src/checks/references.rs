@@ -7,35 +7,15 @@ use crate::reserved::is_reserved;
 use crate::violation::{ViolationList, below};
 
 /// Fields whose `name` is that of a Secret or a ConfigMap.
-const HOLDERS: [&str; 7] = [
-    "configMap",
-    "configMapKeyRef",
-    "configMapRef",
-    "imagePullSecrets",
-    "secret",
-    "secretKeyRef",
-    "secretRef",
-];
+const HOLDERS: [&str; 7] =
+    ["configMap", "configMapKeyRef", "configMapRef", "imagePullSecrets", "secret", "secretKeyRef", "secretRef"];
 
 /// Notes references to reserved names that the base does not have in the same place.
-pub(super) fn check(
-    value: &Value,
-    base: &Value,
-    allowed: &ClusterPolicy,
-    path: &str,
-    report: &mut ViolationList,
-) {
+pub(super) fn check(value: &Value, base: &Value, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
     walk(value, base, "", allowed, path, report);
 }
 
-fn walk(
-    value: &Value,
-    base: &Value,
-    field: &str,
-    allowed: &ClusterPolicy,
-    path: &str,
-    report: &mut ViolationList,
-) {
+fn walk(value: &Value, base: &Value, field: &str, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
     if value == base {
         return;
     }
@@ -43,8 +23,8 @@ fn walk(
         Value::Object(map) => {
             for (key, inner) in map {
                 let at = below(path, key);
-                let refers = matches!(key.as_str(), "secretName" | "claimName")
-                    || (key == "name" && HOLDERS.contains(&field));
+                let refers =
+                    matches!(key.as_str(), "secretName" | "claimName") || (key == "name" && HOLDERS.contains(&field));
                 match inner.as_str() {
                     Some(name) if refers && is_reserved(name) && !allowed.secrets.contains(name) => {
                         report.add(at, format!("`{name}` is ours"), "use one of your own");

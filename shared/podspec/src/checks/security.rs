@@ -19,11 +19,7 @@ pub(super) fn check(context: &Value, path: &str, report: &mut ViolationList) {
     let selinux = &context["seLinuxOptions"];
     let kind = text(selinux, "type");
     if !SELINUX.contains(&kind) {
-        report.add(
-            format!("{path}.seLinuxOptions.type"),
-            format!("`{kind}` is no container's"),
-            "take it out",
-        );
+        report.add(format!("{path}.seLinuxOptions.type"), format!("`{kind}` is no container's"), "take it out");
     }
     for field in ["user", "role"].into_iter().filter(|field| is_set(&selinux[field])) {
         report.add(format!("{path}.seLinuxOptions.{field}"), "it is not a pod's to choose", "take it out");
@@ -48,11 +44,7 @@ pub(super) fn restricted(container: &Value, pod: &Value, path: &str, report: &mu
     }
     if own["allowPrivilegeEscalation"] != false {
         let why = "a process may not gain more rights than its parent";
-        report.add(
-            format!("{path}.allowPrivilegeEscalation"),
-            why,
-            "write `allowPrivilegeEscalation: false`",
-        );
+        report.add(format!("{path}.allowPrivilegeEscalation"), why, "write `allowPrivilegeEscalation: false`");
     }
     let dropped = own["capabilities"]["drop"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !dropped.iter().any(|name| name == "ALL") {

@@ -13,8 +13,7 @@ const ALLOWED: [&str; 7] =
 const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
 
 pub(super) fn check(volume: &Value, path: &str, report: &mut ViolationList) {
-    let sources =
-        volume.as_object().into_iter().flatten().filter(|(key, value)| *key != "name" && !value.is_null());
+    let sources = volume.as_object().into_iter().flatten().filter(|(key, value)| *key != "name" && !value.is_null());
     for (source, _) in sources {
         if !ALLOWED.contains(&source.as_str()) {
             let why = match source.as_str() {
@@ -22,11 +21,7 @@ pub(super) fn check(volume: &Value, path: &str, report: &mut ViolationList) {
                 "csi" => "an inline driver is not checked by anybody".to_owned(),
                 _ => format!("volumes from `{source}` are not allowed"),
             };
-            report.add(
-                format!("{path}.{source}"),
-                why,
-                "use a `persistentVolumeClaim`, an `emptyDir` or a `secret`",
-            );
+            report.add(format!("{path}.{source}"), why, "use a `persistentVolumeClaim`, an `emptyDir` or a `secret`");
         }
     }
     let claim = &volume["ephemeral"]["volumeClaimTemplate"]["metadata"];

@@ -109,10 +109,7 @@ fn patches_that_are_none() {
             "port: a whole number or a text is wanted",
         ),
         ("metadata: {labels: {a: true}}", "metadata.labels.a: a text is wanted, this is true or false"),
-        (
-            "spec: {$patch: remove}",
-            "spec.$patch: there is no `$patch: remove`; write `delete`, `merge` or `replace`",
-        ),
+        ("spec: {$patch: remove}", "spec.$patch: there is no `$patch: remove`; write `delete`, `merge` or `replace`"),
         (
             "spec: {volumes: [{name: a, $retainKeys: [name], emptyDir: {}}]}",
             "$retainKeys: `emptyDir` is set but not retained",
@@ -147,15 +144,9 @@ fn what_is_ours_stays() {
         ),
         ("spec: {containers: [{name: main, command: [sh]}]}", "spec.containers[main].command: "),
         ("spec: {containers: [{name: main, args: [x]}]}", "spec.containers[main].args: "),
-        (
-            "spec: {containers: [{name: main, restartPolicy: Always}]}",
-            "spec.containers[main].restartPolicy: ",
-        ),
+        ("spec: {containers: [{name: main, restartPolicy: Always}]}", "spec.containers[main].restartPolicy: "),
         ("spec: {containers: [{name: main, $patch: delete}]}", "the container `main` has to stay"),
-        (
-            "spec: {containers: [{$patch: replace}, {name: mine, image: img}]}",
-            "the container `main` has to stay",
-        ),
+        ("spec: {containers: [{$patch: replace}, {name: mine, image: img}]}", "the container `main` has to stay"),
         ("spec: {containers: null}", "the container `main` has to stay"),
         (
             "$patch: replace\nspec: {containers: [{name: main, image: img}]}",
@@ -177,10 +168,7 @@ fn what_is_ours_stays() {
             "spec: {containers: [{name: signadot-execunit-output-manager, image: a}]}",
             "`signadot-execunit-output-manager` is reserved",
         ),
-        (
-            "spec: {volumes: [{name: signadot-execunit-io, emptyDir: {}}]}",
-            "spec.volumes[signadot-execunit-io]: ",
-        ),
+        ("spec: {volumes: [{name: signadot-execunit-io, emptyDir: {}}]}", "spec.volumes[signadot-execunit-io]: "),
         ("spec: {volumes: [{name: ebb-io, emptyDir: {medium: Memory}}]}", "spec.volumes[ebb-io]: "),
         ("spec: {volumes: [{name: ebb-io, $patch: delete}]}", "`ebb-io` has to stay"),
         ("spec: {volumes: []}\n", ""),
@@ -189,10 +177,7 @@ fn what_is_ours_stays() {
             "spec.containers[main].env[EBB_KEY]: `EBB_KEY` is set by us; use another one",
         ),
         ("spec: {containers: [{name: main, env: [{name: TOKEN, $patch: delete}]}]}", "env[TOKEN]: "),
-        (
-            "spec: {containers: [{name: main, volumeMounts: [{mountPath: /ebb, name: mine}]}]}",
-            "volumeMounts[/ebb]: ",
-        ),
+        ("spec: {containers: [{name: main, volumeMounts: [{mountPath: /ebb, name: mine}]}]}", "volumeMounts[/ebb]: "),
         (
             "spec: {containers: [{name: main, volumeMounts: [{mountPath: /x, name: ebb-in}]}]}",
             "spec.containers[main].volumeMounts[ebb-in]: the volume `ebb-in` is ours",
@@ -222,8 +207,7 @@ fn texts_of_overlays() {
         assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
     }
     // Quoted, plain and YAML 1.1's.
-    let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}")
-        .expect("YAML");
+    let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}").expect("YAML");
     assert_eq!(
         read["spec"],
         json!({"hostUsers": true, "hostname": "yes", "subdomain": "no1", "setHostnameAsFQDN": false})

@@ -47,20 +47,14 @@ fn attempts_to_get_out_of_a_pod() {
         ("securityContext: {privileged: true}", "securityContext.privileged"),
         ("securityContext: {allowPrivilegeEscalation: true}", "securityContext.allowPrivilegeEscalation"),
         ("securityContext: {capabilities: {add: [SYS_ADMIN]}}", "securityContext.capabilities.add"),
-        (
-            "securityContext: {capabilities: {add: [NET_BIND_SERVICE, NET_RAW]}}",
-            "securityContext.capabilities.add",
-        ),
+        ("securityContext: {capabilities: {add: [NET_BIND_SERVICE, NET_RAW]}}", "securityContext.capabilities.add"),
         ("securityContext: {procMount: Unmasked}", "securityContext.procMount"),
         ("securityContext: {seccompProfile: {type: Unconfined}}", "securityContext.seccompProfile.type"),
         ("securityContext: {appArmorProfile: {type: Unconfined}}", "securityContext.appArmorProfile.type"),
         ("securityContext: {seLinuxOptions: {type: spc_t}}", "securityContext.seLinuxOptions.type"),
         ("securityContext: {seLinuxOptions: {user: system_u}}", "securityContext.seLinuxOptions.user"),
         ("securityContext: {seLinuxOptions: {role: system_r}}", "securityContext.seLinuxOptions.role"),
-        (
-            "securityContext: {windowsOptions: {hostProcess: true}}",
-            "securityContext.windowsOptions.hostProcess",
-        ),
+        ("securityContext: {windowsOptions: {hostProcess: true}}", "securityContext.windowsOptions.hostProcess"),
         ("ports: [{containerPort: 80, hostPort: 80}]", "ports[0].hostPort"),
         ("ports: [{name: web, containerPort: 80, hostIP: 0.0.0.0}]", "ports[web].hostIP"),
         (
@@ -75,10 +69,7 @@ fn attempts_to_get_out_of_a_pod() {
             "env: [{name: A, valueFrom: {secretKeyRef: {name: ebb-out-theirs, key: k}}}]",
             "env[A].valueFrom.secretKeyRef.name",
         ),
-        (
-            "env: [{name: A, valueFrom: {secretKeyRef: {name: ebb-u-1, key: k}}}]",
-            "env[A].valueFrom.secretKeyRef.name",
-        ),
+        ("env: [{name: A, valueFrom: {secretKeyRef: {name: ebb-u-1, key: k}}}]", "env[A].valueFrom.secretKeyRef.name"),
         ("envFrom: [{secretRef: {name: ebb-out-theirs}}]", "envFrom[0].secretRef.name"),
         ("envFrom: [{configMapRef: {name: ebb-out-theirs}}]", "envFrom[0].configMapRef.name"),
     ];
@@ -88,10 +79,7 @@ fn attempts_to_get_out_of_a_pod() {
         ("nfs: {server: a, path: /}", "nfs"),
         ("gitRepo: {repository: a}", "gitRepo"),
         ("image: {reference: a}", "image"),
-        (
-            "projected: {sources: [{serviceAccountToken: {path: t}}]}",
-            "projected.sources[0].serviceAccountToken",
-        ),
+        ("projected: {sources: [{serviceAccountToken: {path: t}}]}", "projected.sources[0].serviceAccountToken"),
         (
             "projected: {sources: [{configMap: {name: a}}, {clusterTrustBundle: {name: a, path: p}}]}",
             "projected.sources[1].clusterTrustBundle",
@@ -131,18 +119,9 @@ fn attempts_to_get_out_of_a_pod() {
             "spec.automountServiceAccountToken",
         ),
         ("spec: {automountServiceAccountToken: true}", "spec.automountServiceAccountToken"),
-        (
-            "spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}}",
-            "spec.securityContext.sysctls",
-        ),
-        (
-            "spec: {securityContext: {seccompProfile: {type: Unconfined}}}",
-            "spec.securityContext.seccompProfile.type",
-        ),
-        (
-            "spec: {securityContext: {appArmorProfile: {type: Unconfined}}}",
-            "spec.securityContext.appArmorProfile.type",
-        ),
+        ("spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}}", "spec.securityContext.sysctls"),
+        ("spec: {securityContext: {seccompProfile: {type: Unconfined}}}", "spec.securityContext.seccompProfile.type"),
+        ("spec: {securityContext: {appArmorProfile: {type: Unconfined}}}", "spec.securityContext.appArmorProfile.type"),
         (
             "spec: {securityContext: {windowsOptions: {hostProcess: true}}}",
             "spec.securityContext.windowsOptions.hostProcess",
@@ -162,17 +141,11 @@ fn attempts_to_get_out_of_a_pod() {
             "spec: {initContainers: [{name: early, image: a, securityContext: {privileged: true}}]}",
             "spec.initContainers[early].securityContext.privileged",
         ),
-        (
-            "metadata: {ownerReferences: [{uid: a, kind: Node, name: nn, apiVersion: v1}]}",
-            "metadata.ownerReferences",
-        ),
+        ("metadata: {ownerReferences: [{uid: a, kind: Node, name: nn, apiVersion: v1}]}", "metadata.ownerReferences"),
         ("metadata: {finalizers: [a/b]}", "metadata.finalizers"),
         ("metadata: {namespace: kube-system}", "metadata.namespace"),
         ("metadata: {name: mine}", "metadata.name"),
-        (
-            "metadata: {labels: {batch.kubernetes.io/job-name: other}}",
-            "metadata.labels[batch.kubernetes.io/job-name]",
-        ),
+        ("metadata: {labels: {batch.kubernetes.io/job-name: other}}", "metadata.labels[batch.kubernetes.io/job-name]"),
         (
             "metadata: {annotations: {kubernetes.io/config.mirror: x}}",
             "metadata.annotations[kubernetes.io/config.mirror]",
@@ -193,10 +166,7 @@ fn attempts_to_get_out_of_a_pod() {
             "metadata: {annotations: {io.kubernetes.cri-o.Devices: /dev/kvm}}",
             "metadata.annotations[io.kubernetes.cri-o.Devices]",
         ),
-        (
-            "metadata: {annotations: {iam.amazonaws.com/role: admin}}",
-            "metadata.annotations[iam.amazonaws.com/role]",
-        ),
+        ("metadata: {annotations: {iam.amazonaws.com/role: admin}}", "metadata.annotations[iam.amazonaws.com/role]"),
         (
             "metadata: {annotations: {sidecar.istio.io/userVolume: '[]'}}",
             "metadata.annotations[sidecar.istio.io/userVolume]",
@@ -243,22 +213,12 @@ fn the_restricted_level() {
             "spec: {{securityContext: {pod}, containers: [{{name: main, securityContext: {container}}}]}}"
         ));
         let found = template_violations(&pod, &Value::Null, "units", &allowed(PodSecurityLevel::Restricted));
-        found
-            .into_iter()
-            .map(|it| it.path.replace("spec.containers[main].securityContext.", ""))
-            .collect::<Vec<_>>()
+        found.into_iter().map(|it| it.path.replace("spec.containers[main].securityContext.", "")).collect::<Vec<_>>()
     };
     assert_eq!(pod(strict, context), [] as [&str; 0]);
-    assert_eq!(
-        pod("{}", "{}"),
-        ["runAsNonRoot", "allowPrivilegeEscalation", "capabilities.drop", "seccompProfile"]
-    );
+    assert_eq!(pod("{}", "{}"), ["runAsNonRoot", "allowPrivilegeEscalation", "capabilities.drop", "seccompProfile"]);
     for (of_pod, of_container, wanted) in [
-        (
-            strict,
-            "{runAsNonRoot: false, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}",
-            "runAsNonRoot",
-        ),
+        (strict, "{runAsNonRoot: false, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", "runAsNonRoot"),
         (strict, "{runAsUser: 0, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}", "runAsUser"),
         (strict, "{allowPrivilegeEscalation: false, capabilities: {drop: [CHOWN]}}", "capabilities.drop"),
         (strict, "{capabilities: {drop: [ALL]}}", "allowPrivilegeEscalation"),
@@ -331,24 +291,12 @@ fn objects() {
                 "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a, namespace: units}}",
                 "kind",
             ),
-            (
-                "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: a}}",
-                "kind",
-            ),
+            ("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: a}}", "kind"),
             ("{apiVersion: evil.org/v1, kind: ConfigMap, metadata: {name: a, namespace: units}}", "kind"),
-            (
-                "{apiVersion: x.cache.example.org/v1, kind: Redis, metadata: {name: a, namespace: units}}",
-                "kind",
-            ),
+            ("{apiVersion: x.cache.example.org/v1, kind: Redis, metadata: {name: a, namespace: units}}", "kind"),
             ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", "kind"),
-            (
-                "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: kube-system}}",
-                "metadata.namespace",
-            ),
-            (
-                "{apiVersion: v1, kind: ConfigMap, metadata: {name: ebb-script, namespace: units}}",
-                "metadata.name",
-            ),
+            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: kube-system}}", "metadata.namespace"),
+            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ebb-script, namespace: units}}", "metadata.name"),
             (
                 "{apiVersion: v1, kind: ConfigMap, metadata: {generateName: a, namespace: units}}",
                 "metadata.generateName",
@@ -365,14 +313,8 @@ fn objects() {
                 "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units, labels: {ebb.dev/run: r}}}",
                 "metadata.labels[ebb.dev/run]",
             ),
-            (
-                "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units}, status: {a: b}}",
-                "status",
-            ),
-            (
-                "{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: a, namespace: units}}",
-                "data",
-            ),
+            ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: units}, status: {a: b}}", "status"),
+            ("{apiVersion: apps/v1, kind: ControllerRevision, metadata: {name: a, namespace: units}}", "data"),
             (
                 "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, namespace: units}, spec: {template: {metadata: {labels: {ebb.dev/unit: victim}}}}}",
                 "spec.template.metadata.labels[ebb.dev/unit]",
@@ -412,12 +354,9 @@ fn objects() {
         );
         refused(&[(&manifest, "spec.template.spec.hostPID")], of);
     }
-    for field in
-        ["creationTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion", "uid"]
-    {
-        let manifest = format!(
-            "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: units, {field}: x}}}}"
-        );
+    for field in ["creationTimestamp", "deletionGracePeriodSeconds", "managedFields", "resourceVersion", "uid"] {
+        let manifest =
+            format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a, namespace: units, {field}: x}}}}");
         refused(&[(&manifest, &format!("metadata.{field}"))], of);
     }
     assert_eq!(manifest_violations(&Value::Null, &ClusterPolicy::default()).len(), 1);

@@ -11,8 +11,7 @@ use super::{EventError, MAX_ATTRIBUTE, is_json};
 use crate::unit::TRACEPARENT;
 
 /// Attributes of the specification, all of them text. Extensions may be numbers and booleans too.
-const TEXTS: [&str; 8] =
-    ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
+const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
 /// What is read of an event.
 pub(super) struct EventAttributes {

@@ -9,8 +9,7 @@ const TIME: ebb_engine::Timestamp = ebb_engine::Timestamp(1_790_000_000_123);
 fn headers(given: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
-        headers
-            .append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     headers
 }

@@ -67,15 +67,11 @@ fn one_of_several_signatures_is_enough() {
     let right = sign(keys(SECRET).first(), &id(), NOW, b"x")[2].1.clone();
     let wrong = sign(keys(OTHER).first(), &id(), NOW, b"x")[2].1.clone();
     let taken = |signature: &str| {
-        let headers = headers(&[
-            (WEBHOOK_ID, id().as_str()),
-            (WEBHOOK_TIMESTAMP, "1614265330"),
-            (WEBHOOK_SIGNATURE, signature),
-        ]);
+        let headers =
+            headers(&[(WEBHOOK_ID, id().as_str()), (WEBHOOK_TIMESTAMP, "1614265330"), (WEBHOOK_SIGNATURE, signature)]);
         verify(&keys(SECRET), &headers, b"x", NOW).map(|_| ())
     };
-    let malformed =
-        Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
+    let malformed = Err(SignatureError::Malformed { header: WEBHOOK_SIGNATURE, expected: "at most 8 v1 signatures" });
     let mac = right.strip_prefix("v1,").unwrap();
     for (signature, expected) in [
         (right.clone(), Ok(())),
@@ -265,8 +261,7 @@ fn a_rotation_signs_with_each_secret() {
     let keys = WebhookKeys::new(new.clone(), vec![old.clone()]).unwrap().for_plugin("a");
     let headers = sign_with(&keys, &MessageId::parse("m").unwrap(), NOW, b"body");
     assert_eq!(headers[2].1.split(' ').filter(|part| part.starts_with("v1,")).count(), 2);
-    let map: HeaderMap =
-        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    let map: HeaderMap = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
     for secret in [old, new] {
         let derived = secret.for_plugin("a");
         assert!(verify(&derived.clone().into(), &map, b"body", NOW).is_ok());

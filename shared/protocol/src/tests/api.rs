@@ -216,10 +216,7 @@ fn reasons_for_people() {
     golden!("retry", RetryResponse { run: text("k3j2-3-pre-start"), units: vec![text("users/database")] });
     golden!("override", OverrideResponse { run: text("k3j2-3-post-stop"), units: vec![text("users/drop")] });
     let by = Some(text("ada"));
-    golden!(
-        "force-complete",
-        ForceCompleteUnit { unit: text("users/drop"), reason: text("removed by hand"), by }
-    );
+    golden!("force-complete", ForceCompleteUnit { unit: text("users/drop"), reason: text("removed by hand"), by });
     golden!("force-delete", ForceDeleteTarget { reason: text("the cluster is no more"), by: None });
 }
 

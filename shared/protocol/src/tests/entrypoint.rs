@@ -28,19 +28,13 @@ fn specs() {
         path: Some(format!("/inputs/{name}")),
         value: Some(value),
     };
-    let output = |name: &str, sensitive| ScriptOutput {
-        name: name.to_owned(),
-        path: format!("/tmp/{name}"),
-        sensitive,
-    };
+    let output =
+        |name: &str, sensitive| ScriptOutput { name: name.to_owned(), path: format!("/tmp/{name}"), sensitive };
     let spec = EntrypointSpec {
         v: VERSION,
         text: "#!/bin/sh\ntrue\n".to_owned(),
         env: vec![("SIGNADOT_SANDBOX_NAME".to_owned(), "pr-1234".to_owned())],
-        inputs: vec![
-            input("text", UnitValue::Json(json!("a\n"))),
-            input("bytes", UnitValue::Bytes(vec![0xff, 0])),
-        ],
+        inputs: vec![input("text", UnitValue::Json(json!("a\n"))), input("bytes", UnitValue::Bytes(vec![0xff, 0]))],
         outputs: vec![output("name", false), output("password", true)],
         timeout_ms: 600_000,
         grace_ms: 10_000,
@@ -62,20 +56,12 @@ fn specs() {
 
 #[test]
 fn ends() {
-    golden!(
-        "report-running",
-        lasting(ScriptReport { v: VERSION, log_bytes: 1234, state: ReportState::Running })
-    );
+    golden!("report-running", lasting(ScriptReport { v: VERSION, log_bytes: 1234, state: ReportState::Running }));
     let mut result = Callback { duration_ms: Some(1500), ..Callback::new(CallbackStatus::Succeeded) };
     result.hold("name", b"users\n".to_vec());
     result.hold("bytes", vec![0xff, 0]);
-    let termination = TerminationResult {
-        v: VERSION,
-        result: result.clone(),
-        exit_code: Some(0),
-        report: None,
-        reported: true,
-    };
+    let termination =
+        TerminationResult { v: VERSION, result: result.clone(), exit_code: Some(0), report: None, reported: true };
     golden!("termination", lasting(termination.clone()));
     result.log = Some("creating\n".to_owned());
     let sensitive = BTreeMap::from([("password".to_owned(), "czNjcjN0".to_owned())]);
@@ -88,7 +74,6 @@ fn ends() {
     let elsewhere =
         TerminationResult { result, report: Some("5e88".repeat(16)), reported: false, ..termination.clone() };
     golden!("termination-elsewhere", lasting(elsewhere));
-    let result =
-        Callback::failed(ReasonCode::NotStartable, "this image has no /bin/sh, the script's interpreter");
+    let result = Callback::failed(ReasonCode::NotStartable, "this image has no /bin/sh, the script's interpreter");
     golden!("termination-not-started", lasting(TerminationResult { result, exit_code: None, ..termination }));
 }

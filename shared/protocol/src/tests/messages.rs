@@ -15,16 +15,14 @@ use crate::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use crate::engine::Hook;
 use crate::evidence::Evidence;
 use crate::id::{RunId, instance_key, unit_key};
-use crate::lifecycle::{
-    LifecycleData, LifecycleResponse, LifecycleResult, OutcomeData, OutputValue, TargetStopCause,
-};
+use crate::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, OutcomeData, OutputValue, TargetStopCause};
 use crate::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
 use crate::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
 use crate::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use crate::relay::{
-    Batch, BatchResponse, CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectOutput,
-    ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, ScriptInput, ScriptOutput,
-    ScriptTask, SecretDocument, TaskBody, TaskCompletion, TaskId, TaskState,
+    Batch, BatchResponse, CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectOutput, ObjectOutputFrom,
+    ObjectTask, ReadyRules, RelayRequest, RelayResponse, ScriptInput, ScriptOutput, ScriptTask, SecretDocument,
+    TaskBody, TaskCompletion, TaskId, TaskState,
 };
 use crate::value::{SecretRef, UnitValue};
 
@@ -141,26 +139,16 @@ fn relay_messages() {
                     path: None,
                     value: Some(UnitValue::Secret(secret())),
                 },
-                ScriptInput {
-                    name: "rows".to_owned(),
-                    env: None,
-                    path: Some("/in/rows".to_owned()),
-                    value: None,
-                },
+                ScriptInput { name: "rows".to_owned(), env: None, path: Some("/in/rows".to_owned()), value: None },
             ],
-            outputs: vec![ScriptOutput {
-                name: "dsn".to_owned(),
-                path: "/out/dsn".to_owned(),
-                sensitive: true,
-            }],
+            outputs: vec![ScriptOutput { name: "dsn".to_owned(), path: "/out/dsn".to_owned(), sensitive: true }],
         }),
     };
     ignores_unknown_fields(&ensure);
     golden!("ensure", ensure.clone());
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, .. } = ensure;
     let value = |name: &str, from, sensitive| ObjectOutput { name: name.to_owned(), from, sensitive };
-    let password =
-        ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
+    let password = ObjectOutputFrom::Secret { name: "object.spec.secretName".to_owned(), key: "password".to_owned() };
     let objects = ObjectTask {
         instance: "k3j2h4q5w6e7r3t2".to_owned(),
         namespace: Some("ebb-units".to_owned()),
@@ -175,10 +163,7 @@ fn relay_messages() {
             ],
         }],
         remove: vec!["k3j2h4q5w6e7r3t2-1-pre-start-3".to_owned()],
-        until: TaskCompletion::Ready(vec![ReadyRules {
-            ready: Some("object.status.up".to_owned()),
-            fail: None,
-        }]),
+        until: TaskCompletion::Ready(vec![ReadyRules { ready: Some("object.status.up".to_owned()), fail: None }]),
         outputs: vec![
             value("host", ObjectOutputFrom::Value("object.status.host".to_owned()), false),
             value("password", password, true),
@@ -186,8 +171,7 @@ fn relay_messages() {
         keep: true,
     };
     refuses_unknown_fields(&objects);
-    let ended =
-        ObjectTask { until: TaskCompletion::Ended { container: "main".to_owned() }, ..ObjectTask::default() };
+    let ended = ObjectTask { until: TaskCompletion::Ended { container: "main".to_owned() }, ..ObjectTask::default() };
     let other = TaskId { unit: "a-1".to_owned(), attempt: 1 };
     let ensure = |body| {
         let (task, callback) = (task.clone(), callback.clone());
@@ -263,8 +247,7 @@ fn relay_messages() {
     };
     ignores_unknown_fields(&poll);
     golden!("poll", poll);
-    let sealed =
-        SealedBatch { id: "0-4".to_owned(), age_ms: 1, expires_in_ms: 2, ciphertext: "c2VhbGVk".to_owned() };
+    let sealed = SealedBatch { id: "0-4".to_owned(), age_ms: 1, expires_in_ms: 2, ciphertext: "c2VhbGVk".to_owned() };
     let post = PollResponse { v, waited_ms: 3, batches: vec![sealed] };
     ignores_unknown_fields(&post);
     golden!("post", post);
@@ -389,12 +372,7 @@ fn records() {
     golden!("record-empty", AttemptRecord::default());
     golden!(
         "verdicts",
-        [
-            AttemptOutcome::Succeeded,
-            AttemptOutcome::Skipped,
-            AttemptOutcome::Failed,
-            AttemptOutcome::Cancelled
-        ]
+        [AttemptOutcome::Succeeded, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Cancelled]
     );
 }
 

@@ -34,9 +34,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         name: "capi-control-plane",
         group: "controlplane.cluster.x-k8s.io",
         kinds: &["*"],
-        rule: ContractRule::Own(|object| {
-            latched(object, "controlPlaneInitialized", "status.initialized", None)
-        }),
+        rule: ContractRule::Own(|object| latched(object, "controlPlaneInitialized", "status.initialized", None)),
     },
     ContractRow {
         name: "capi-address-claim",
@@ -44,12 +42,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         kinds: &["IPAddressClaim"],
         rule: ContractRule::Own(address),
     },
-    ContractRow {
-        name: "applied",
-        group: "ipam.cluster.x-k8s.io",
-        kinds: &["IPAddress"],
-        rule: ContractRule::Applied,
-    },
+    ContractRow { name: "applied", group: "ipam.cluster.x-k8s.io", kinds: &["IPAddress"], rule: ContractRule::Applied },
     ContractRow {
         name: "capi",
         group: "cluster.x-k8s.io",

@@ -19,12 +19,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
             message: "status.message",
         }),
     },
-    ContractRow {
-        name: "claim",
-        group: "",
-        kinds: &["PersistentVolumeClaim"],
-        rule: ContractRule::Own(claim),
-    },
+    ContractRow { name: "claim", group: "", kinds: &["PersistentVolumeClaim"], rule: ContractRule::Own(claim) },
     // core/v1 PersistentVolumePhase: Available waits for a claim, Bound has one, Failed could not be recycled.
     ContractRow {
         name: "volume",
@@ -47,12 +42,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         rule: ContractRule::Own(addressed),
     },
     // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is what the disruptions allowed were computed from.
-    ContractRow {
-        name: "budget",
-        group: "policy",
-        kinds: &["PodDisruptionBudget"],
-        rule: ContractRule::Observed,
-    },
+    ContractRow { name: "budget", group: "policy", kinds: &["PodDisruptionBudget"], rule: ContractRule::Observed },
 ];
 
 /// core/v1 PersistentVolumeClaimPhase. A claim of a class that waits for its first consumer stays pending until a pod
@@ -75,8 +65,7 @@ fn service(object: ObjectView<'_>) -> ObjectReadiness {
 }
 
 fn addressed(object: ObjectView<'_>) -> ObjectReadiness {
-    let named =
-        |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
+    let named = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).is_some_and(|it| !it.is_empty());
     let entries = object.list("status.loadBalancer.ingress");
     if entries.iter().any(|entry| named(entry, "ip") || named(entry, "hostname")) {
         return ObjectReadiness::Ready;

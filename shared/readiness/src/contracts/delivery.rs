@@ -10,18 +10,8 @@ const FLUX: &str = "*.toolkit.fluxcd.io";
 
 pub(crate) const ROWS: &[ContractRow] = &[
     // Flux made these two static in notification API v1beta3; a status that is there is of an older version.
-    ContractRow {
-        name: "flux",
-        group: FLUX,
-        kinds: &["Alert", "Provider"],
-        rule: ContractRule::Own(flux_static),
-    },
-    ContractRow {
-        name: "flux",
-        group: FLUX,
-        kinds: &["HelmRepository"],
-        rule: ContractRule::Own(flux_repository),
-    },
+    ContractRow { name: "flux", group: FLUX, kinds: &["Alert", "Provider"], rule: ContractRule::Own(flux_static) },
+    ContractRow { name: "flux", group: FLUX, kinds: &["HelmRepository"], rule: ContractRule::Own(flux_repository) },
     ContractRow { name: "flux", group: FLUX, kinds: &["*"], rule: ContractRule::Own(flux) },
     // Gateway API GatewayConditionType, GatewayClassConditionType.
     ContractRow {

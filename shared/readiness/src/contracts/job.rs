@@ -24,10 +24,7 @@ fn job(object: ObjectView<'_>) -> ObjectReadiness {
     }
     for coming in ["FailureTarget", "SuccessCriteriaMet"] {
         if let Some(coming) = holds(coming) {
-            return ObjectReadiness::pending(format!(
-                "the condition {}; pods are still ending",
-                coming.describe()
-            ));
+            return ObjectReadiness::pending(format!("the condition {}; pods are still ending", coming.describe()));
         }
     }
     if object.says("spec.suspend") || holds("Suspended").is_some() {

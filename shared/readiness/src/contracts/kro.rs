@@ -36,9 +36,5 @@ fn stated(object: ObjectView<'_>, wanted: &str) -> ObjectReadiness {
         return missing;
     }
     let state = object.text("status.state");
-    if state == wanted {
-        ObjectReadiness::Ready
-    } else {
-        ObjectReadiness::awaits("status.state", state, wanted)
-    }
+    if state == wanted { ObjectReadiness::Ready } else { ObjectReadiness::awaits("status.state", state, wanted) }
 }

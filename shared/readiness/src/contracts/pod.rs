@@ -49,16 +49,11 @@ fn failed(object: ObjectView<'_>) -> ObjectReadiness {
         let end = container.at("state.terminated").map(ObjectView)?;
         let code = end.number("exitCode").filter(|code| *code != 0)?;
         let words = [end.text("reason"), end.text("message")].map(str::trim).join(" ");
-        Some((
-            end.text("reason"),
-            format!("container `{}` ended with {code} {words}", container.text("name")),
-        ))
+        Some((end.text("reason"), format!("container `{}` ended with {code} {words}", container.text("name"))))
     });
     match ended {
         _ if !reason.is_empty() => ObjectReadiness::failed(reason, object.text("status.message")),
-        Some((reason, message)) => {
-            ObjectReadiness::failed(if reason.is_empty() { "Error" } else { reason }, message)
-        }
+        Some((reason, message)) => ObjectReadiness::failed(if reason.is_empty() { "Error" } else { reason }, message),
         None => ObjectReadiness::failed("Failed", object.text("status.message")),
     }
 }

@@ -13,16 +13,7 @@ const fn applied(group: &'static str, kinds: &'static [&'static str]) -> Contrac
 pub(crate) const ROWS: &[ContractRow] = &[
     applied(
         "",
-        &[
-            "ConfigMap",
-            "Endpoints",
-            "Event",
-            "LimitRange",
-            "PodTemplate",
-            "ResourceQuota",
-            "Secret",
-            "ServiceAccount",
-        ],
+        &["ConfigMap", "Endpoints", "Event", "LimitRange", "PodTemplate", "ResourceQuota", "Secret", "ServiceAccount"],
     ),
     applied("rbac.authorization.k8s.io", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
     applied("apps", &["ControllerRevision"]),

@@ -11,30 +11,10 @@ use crate::object_readiness::ObjectReadiness;
 use crate::table::{ContractRow, ContractRule};
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    ContractRow {
-        name: "deployment",
-        group: "apps",
-        kinds: &["Deployment"],
-        rule: ContractRule::Own(deployment),
-    },
-    ContractRow {
-        name: "statefulset",
-        group: "apps",
-        kinds: &["StatefulSet"],
-        rule: ContractRule::Own(stateful_set),
-    },
-    ContractRow {
-        name: "daemonset",
-        group: "apps",
-        kinds: &["DaemonSet"],
-        rule: ContractRule::Own(daemon_set),
-    },
-    ContractRow {
-        name: "replicaset",
-        group: "apps",
-        kinds: &["ReplicaSet"],
-        rule: ContractRule::Own(replica_set),
-    },
+    ContractRow { name: "deployment", group: "apps", kinds: &["Deployment"], rule: ContractRule::Own(deployment) },
+    ContractRow { name: "statefulset", group: "apps", kinds: &["StatefulSet"], rule: ContractRule::Own(stateful_set) },
+    ContractRow { name: "daemonset", group: "apps", kinds: &["DaemonSet"], rule: ContractRule::Own(daemon_set) },
+    ContractRow { name: "replicaset", group: "apps", kinds: &["ReplicaSet"], rule: ContractRule::Own(replica_set) },
     ContractRow {
         name: "replicaset",
         group: "",
@@ -95,8 +75,7 @@ fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     if partition > 0 {
         return at_least("updatedReplicas", updated, wanted.saturating_sub(partition));
     }
-    let [current, update] =
-        ["status.currentRevision", "status.updateRevision"].map(|field| object.text(field));
+    let [current, update] = ["status.currentRevision", "status.updateRevision"].map(|field| object.text(field));
     (current != update).then(|| format!("revision `{update}` is rolling out: {updated} of {wanted} replicas"))
 }
 

@@ -36,10 +36,7 @@ impl FakeApiServer {
             (_, "/api/v1") => {
                 let resource = |name: &str, kind: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]});
                 let resources = [resource("configmaps", "ConfigMap"), resource("secrets", "Secret")];
-                (
-                    StatusCode::OK,
-                    json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}),
-                )
+                (StatusCode::OK, json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}))
             }
             (_, path) if path.starts_with(MAPS) => match self.fails.load(SeqCst) {
                 true => (StatusCode::INTERNAL_SERVER_ERROR, failure(500)),

@@ -32,10 +32,7 @@ fn read_tries(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
     if tries.is_empty() {
         return Err(reader.broken(format!("no attribute {TRIES}")));
     }
-    tries
-        .iter()
-        .map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {TRIES}"))))
-        .collect()
+    tries.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {TRIES}")))).collect()
 }
 
 impl DynamoTable {

@@ -131,14 +131,11 @@ impl<'a> ItemReader<'a> {
     /// The members of a string set; none if there is no such attribute.
     pub(crate) fn texts(&self, name: &str) -> StoreResult<&'a [String]> {
         let wrong = |_| self.broken(format!("attribute {name} is no set of strings"));
-        self.item
-            .get(name)
-            .map_or(Ok(&[] as &[String]), |value| value.as_ss().map(Vec::as_slice).map_err(wrong))
+        self.item.get(name).map_or(Ok(&[] as &[String]), |value| value.as_ss().map(Vec::as_slice).map_err(wrong))
     }
 
     pub(crate) fn json_if_any<T: serde::de::DeserializeOwned>(&self, name: &str) -> StoreResult<Option<T>> {
-        let parse =
-            |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
+        let parse = |text| serde_json::from_str(text).map_err(|error| self.broken(format!("{name}: {error}")));
         self.text_if_any(name)?.map(parse).transpose()
     }
 }

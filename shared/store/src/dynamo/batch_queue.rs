@@ -91,20 +91,13 @@ impl DynamoTable {
         item.map(|item| read("GetItem", &item)).transpose()
     }
 
-    pub(crate) async fn put_reply_item(
-        &self,
-        cluster: &str,
-        id: &str,
-        response: &BodyStorage,
-    ) -> StoreResult<bool> {
+    pub(crate) async fn put_reply_item(&self, cluster: &str, id: &str, response: &BodyStorage) -> StoreResult<bool> {
         let (name, value) = attribute("rb", "ro", response);
         let request = self
             .client
             .update_item()
             .update_expression("SET #a = :a")
-            .condition_expression(
-                "attribute_exists(pk) AND attribute_not_exists(rb) AND attribute_not_exists(ro)",
-            )
+            .condition_expression("attribute_exists(pk) AND attribute_not_exists(rb) AND attribute_not_exists(ro)")
             .expression_attribute_names("#a", name)
             .expression_attribute_values(":a", value);
         self.update_if((&key::batch_queue(cluster), id), request).await

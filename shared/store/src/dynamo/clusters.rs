@@ -47,8 +47,7 @@ impl RelayOutages for DynamoTable {
         let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
         let outages = clusters.map(|cluster| {
             let (since, reason) = key::outage_attributes(cluster);
-            let outage =
-                OutageRecord { since: reader.time(&since)?, reason: reader.text(&reason)?.to_owned() };
+            let outage = OutageRecord { since: reader.time(&since)?, reason: reader.text(&reason)?.to_owned() };
             Ok((cluster.to_owned(), outage))
         });
         outages.collect()

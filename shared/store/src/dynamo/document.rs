@@ -154,12 +154,7 @@ impl DynamoTable {
         }
     }
 
-    pub(crate) async fn withdraw_plugin_item(
-        &self,
-        name: &str,
-        version: &str,
-        at: Timestamp,
-    ) -> StoreResult<bool> {
+    pub(crate) async fn withdraw_plugin_item(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }

@@ -50,8 +50,7 @@ impl QueryDue for DynamoTable {
                 .limit(page);
             async move { self.due_pages(query, limit).await }
         });
-        let found: Vec<Vec<_>> =
-            futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
+        let found: Vec<Vec<_>> = futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
         let mut found = found.concat();
         found.sort();
         found.truncate(limit);
@@ -131,11 +130,7 @@ fn target_of(partition: &str) -> Option<(String, String)> {
 impl DynamoTable {
     /// What `query` of one index shard finds, until it is `enough`. An entry that cannot be read is passed over, as the
     /// others must not wait for it; it is counted, and logged each time that it is met.
-    async fn due_pages(
-        &self,
-        query: QueryFluentBuilder,
-        enough: usize,
-    ) -> StoreResult<Vec<(Timestamp, DueItem)>> {
+    async fn due_pages(&self, query: QueryFluentBuilder, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let mut found = Vec::new();
         let mut from = None;
         loop {
@@ -168,29 +163,22 @@ impl DynamoTable {
     }
 
     /// The items of `keys`, in no order, strongly consistent; `projection` names attributes, or gives all.
-    pub(super) async fn batch_get(
-        &self,
-        keys: &[Item],
-        projection: Option<&[&str]>,
-    ) -> StoreResult<Vec<Item>> {
+    pub(super) async fn batch_get(&self, keys: &[Item], projection: Option<&[&str]>) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         for keys in keys.chunks(BATCH) {
             let key = |item: &Item| -> Item {
                 let parts = ["pk", "sk"].into_iter();
                 parts.filter_map(|part| Some((part.to_owned(), item.get(part)?.clone()))).collect()
             };
-            let names =
-                |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
+            let names = |list: &[&str]| list.iter().map(|name| (format!("#{name}"), (*name).to_owned())).collect();
             let wanted = KeysAndAttributes::builder()
                 .set_keys(Some(keys.iter().map(key).collect()))
                 .consistent_read(true)
                 .set_projection_expression(projection.map(|list| format!("#{}", list.join(", #"))))
                 .set_expression_attribute_names(projection.map(names))
                 .build();
-            let wanted = wanted.map_err(|error| StoreError::Broken {
-                operation: "BatchGetItem",
-                reason: error.to_string(),
-            })?;
+            let wanted =
+                wanted.map_err(|error| StoreError::Broken { operation: "BatchGetItem", reason: error.to_string() })?;
             items.extend(self.batch_get_one(wanted).await?);
         }
         Ok(items)
@@ -210,11 +198,9 @@ impl DynamoTable {
                 .await
                 .map_err(|error| failure("BatchGetItem", &error))?;
             self.answered("BatchGetItem", CapacityKind::Read, answer.consumed_capacity());
-            let found =
-                answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
+            let found = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
             // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
-            let idle =
-                found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+            let idle = found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
             if idle {
                 let Some(pause) = pauses.next() else {
                     let reason = "keys stay unprocessed".to_owned();

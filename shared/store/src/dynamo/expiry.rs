@@ -64,11 +64,7 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     };
     // It is deleted by the key that it should have.
-    if instance(&expiry) == named {
-        Ok(expiry)
-    } else {
-        Err(broken("its sort key is that of another instance"))
-    }
+    if instance(&expiry) == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {

@@ -70,9 +70,7 @@ pub(crate) fn pauses() -> ExponentialBuilder {
 }
 
 /// Sends a write until it does not meet a transaction on the same item, or the pauses are used up.
-pub(crate) async fn past_conflicts<T, E, Sent>(
-    send: impl FnMut() -> Sent,
-) -> Result<T, SdkError<E, HttpResponse>>
+pub(crate) async fn past_conflicts<T, E, Sent>(send: impl FnMut() -> Sent) -> Result<T, SdkError<E, HttpResponse>>
 where
     E: ProvideErrorMetadata,
     Sent: Future<Output = Result<T, SdkError<E, HttpResponse>>>,

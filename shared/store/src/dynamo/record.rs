@@ -30,9 +30,7 @@ use super::failure::{failure, past_conflicts};
 use super::key::RecordPart;
 use super::{DynamoTable, PARALLEL, key};
 use crate::meter::CapacityKind;
-use crate::ops::{
-    AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord,
-};
+use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
 
 /// Units without interest that a query may pass over rather than becoming two.
 const GAP: u32 = 16;
@@ -46,8 +44,7 @@ const OUTCOMES: [(AttemptOutcome, u8); 4] = [
 
 fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, AttributeValue)>> {
     let verdict = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
-    let mut attributes =
-        vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
+    let mut attributes = vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
     match &result.outputs {
         OutputStorage::Nothing => {}
         OutputStorage::Inline(outputs) => attributes.push(("o", json(outputs)?)),
@@ -160,18 +157,12 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without its outputs and its evidence.
-const OUTLINE: [&str; 20] = [
-    "pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc",
-    "rr",
-];
+const OUTLINE: [&str; 20] =
+    ["pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc", "rr"];
 
 #[async_trait]
 impl ReadRecords for DynamoTable {
-    async fn read_records(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
@@ -187,19 +178,14 @@ impl ReadRecords for DynamoTable {
     }
 
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        let names: HashMap<_, _> =
-            OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
+        let names: HashMap<_, _> = OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
         let projection = names.keys().cloned().collect::<Vec<_>>().join(", ");
         let query = self.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
         let records = self.assembled(query.set_expression_attribute_names(Some(names))).await?;
         Ok(records.into_records().collect())
     }
 
-    async fn read_accepted(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         self.read_accepted_attempts(run, units).await
     }
 
@@ -299,13 +285,7 @@ impl DynamoTable {
 
     /// Keeps a second result as it first came: a repetition must not make it younger, for undos take what tries made in
     /// the order in which it came to light.
-    async fn put_second(
-        &self,
-        run: &RunId,
-        unit: Unit,
-        attempt: Attempt,
-        result: &AttemptResult,
-    ) -> StoreResult<()> {
+    async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &AttemptResult) -> StoreResult<()> {
         let mut item: Item =
             result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         item.insert("pk".to_owned(), text(key::run(run)));
@@ -376,9 +356,7 @@ impl UpdateAttemptRecord for DynamoTable {
             }
         }
         match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
-            RecordWrite::Updated(item) | RecordWrite::ConditionFailed(item) => {
-                read_record("UpdateItem", &item)
-            }
+            RecordWrite::Updated(item) | RecordWrite::ConditionFailed(item) => read_record("UpdateItem", &item),
         }
     }
 

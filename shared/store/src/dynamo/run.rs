@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
-use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard,
-};
+use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard};
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item_size, number, text};
@@ -106,9 +104,7 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
 
 fn require(expression: &mut UpdateExpression, shard: Shard, condition: PatchCondition) {
     match condition {
-        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => {
-            expression.require_equal("ep", number(epoch.0))
-        }
+        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
         PatchCondition::EpochIs(epoch) => {
             let (name, value) = (expression.name("ep"), expression.value(number(epoch.0)));
             expression.require(format!("(attribute_not_exists({name}) OR {name} = {value})"));
@@ -302,9 +298,7 @@ impl PatchRun for DynamoTable {
                     ) => refused.item.filter(|item| !item.is_empty()),
                     _ => None,
                 };
-                Ok(PatchResult::ConditionFailed(
-                    image.map(|item| read_head("UpdateItem", &item)).transpose()?,
-                ))
+                Ok(PatchResult::ConditionFailed(image.map(|item| read_head("UpdateItem", &item)).transpose()?))
             }
             Err(error) => Err(failure("UpdateItem", &error)),
         }

@@ -1,7 +1,5 @@
 use crate::batch_queue::BATCH_INLINE;
-use crate::{
-    BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _,
-};
+use crate::{BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
@@ -13,14 +11,7 @@ fn batch(id: &str, ends: u64, size: usize) -> QueuedBatch {
 }
 
 impl StoreFixture {
-    async fn pending(
-        &self,
-        cluster: &str,
-        at: u64,
-        in_progress: &[&str],
-        limit: usize,
-        bytes: usize,
-    ) -> Vec<String> {
+    async fn pending(&self, cluster: &str, at: u64, in_progress: &[&str], limit: usize, bytes: usize) -> Vec<String> {
         let in_progress: Vec<String> = in_progress.iter().map(|&id| id.to_owned()).collect();
         let now = Timestamp(NOW.0 + at);
         let found = self.store.pending_batches(cluster, now, &in_progress, limit, bytes).await.unwrap();
@@ -118,8 +109,7 @@ pub(super) async fn a_poll_reads_no_more_than_it_needs(world: StoreFixture) {
     for number in 0..230 {
         store.enqueue_batch("eu", &batch(&format!("{number:03}"), 10, 900)).await.unwrap();
     }
-    let of =
-        |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
+    let of = |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
     world.meter.take();
     assert_eq!(world.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
     let look = world.meter.take();
@@ -162,11 +152,8 @@ pub(super) async fn an_outage_is_recorded_until_it_ends(world: StoreFixture) {
     let recorded = async || store.read_outages().await.unwrap();
     assert_eq!(recorded().await, [].into());
     assert!(!store.end_outage("eu").await.unwrap());
-    let outage =
-        |ms: u64, reason: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
-    for (cluster, ms, reason, expected) in
-        [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)]
-    {
+    let outage = |ms: u64, reason: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    for (cluster, ms, reason, expected) in [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)] {
         let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
         assert_eq!(begun, expected, "{cluster} {ms}");
     }

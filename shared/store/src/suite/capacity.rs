@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
 
 use crate::{PatchResult, PatchRun as _, PutAttemptResult as _};
-use ebb_protocol::engine::{
-    Attempt, Epoch, RunEvent, SHARD, Timestamp, Unit, accept, accept::accept_with_wakeup,
-};
+use ebb_protocol::engine::{Attempt, Epoch, RunEvent, SHARD, Timestamp, Unit, accept, accept::accept_with_wakeup};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
@@ -23,8 +21,7 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(world: StoreF
     assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 1.0, 1));
 
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
-    let kept =
-        AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
+    let kept = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
     world.store.put_result(&run, Unit(1), A1, &kept).await.unwrap();
     world.store.patch_run(&run, &success(1)).await.unwrap();
     let figures = world.meter.take();

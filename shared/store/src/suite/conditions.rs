@@ -1,8 +1,7 @@
 use std::collections::BTreeSet;
 
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard,
-    Timestamp,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard, Timestamp,
 };
 use ebb_protocol::id::RunId;
 
@@ -22,11 +21,8 @@ impl StoreFixture {
 
     /// That a write under this condition is made, or not.
     async fn check(&self, run: &RunId, shard: Shard, condition: PatchCondition, holds: bool) {
-        let patch = Patch {
-            shard,
-            conditions: vec![condition],
-            changes: vec![PatchChange::SetPhase(RunPhase::Running)],
-        };
+        let patch =
+            Patch { shard, conditions: vec![condition], changes: vec![PatchChange::SetPhase(RunPhase::Running)] };
         let before = self.head(run, shard).await;
         assert_eq!(condition.holds(shard, before.as_ref()), holds, "the engine on {condition:?}");
         let patched = self.store.patch_run(run, &patch).await.unwrap();
@@ -93,27 +89,21 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture)
     use PatchCondition as C;
     let run = world.run("a").await;
     let due = Timestamp(0);
-    for (shard, condition) in (1..).map(Shard).zip([
-        C::EpochIs(Epoch(7)),
-        C::AttemptIs(0, Attempt(1)),
-        C::NotDone(0),
-        C::NotFailed(0),
-    ]) {
+    for (shard, condition) in
+        (1..).map(Shard).zip([C::EpochIs(Epoch(7)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)])
+    {
         let patch = Patch { shard, conditions: vec![condition], changes: vec![PatchChange::AddSealed(1)] };
         let head = written(world.store.patch_run(&run, &patch).await.unwrap()).head;
         let epoch = if let C::EpochIs(epoch) = condition { epoch } else { Epoch::FIRST };
         assert_eq!((head.epoch, head.sealed.len()), (epoch, 1), "{condition:?}");
     }
-    for condition in
-        [C::AttemptIs(0, Attempt(2)), C::DueIs(due), C::DueAfter(due), C::VersionIs(0), C::VersionIs(1)]
-    {
+    for condition in [C::AttemptIs(0, Attempt(2)), C::DueIs(due), C::DueAfter(due), C::VersionIs(0), C::VersionIs(1)] {
         world.check(&run, Shard(40), condition, false).await;
     }
     // A root that is not there is made by nothing but the start of its run.
     let missing = new_run("b").id;
     for condition in [C::EpochIs(Epoch(1)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)] {
-        let patch =
-            Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![PatchChange::AddDone(0)] };
+        let patch = Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![PatchChange::AddDone(0)] };
         assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{condition:?}");
     }
     assert_eq!(world.store.read_run(&missing).await.unwrap(), []);
@@ -122,11 +112,8 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture)
 pub(super) async fn images_are_the_item_as_it_is_read(world: StoreFixture) {
     let (run, due) = (world.run("a").await, new_run("a").due);
     prepared(&world, &run, Shard::ROOT, due).await;
-    let changes = [
-        PatchChange::AddDone(7),
-        PatchChange::SetAttempt(3, Attempt(3)),
-        PatchChange::SetPhase(RunPhase::Cancelling),
-    ];
+    let changes =
+        [PatchChange::AddDone(7), PatchChange::SetAttempt(3, Attempt(3)), PatchChange::SetPhase(RunPhase::Cancelling)];
     let patch = Patch {
         shard: Shard::ROOT,
         conditions: vec![PatchCondition::EpochIs(Epoch(1)), PatchCondition::NotDone(7)],
@@ -149,11 +136,7 @@ pub(super) async fn sets_take_numbers_and_give_them_back(world: StoreFixture) {
     let head = world.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
     assert_eq!(head.done, (0..SHARD).collect());
     let head = world
-        .change(
-            &run,
-            Shard::ROOT,
-            &[PatchChange::Reopen(3), PatchChange::Reopen(10), PatchChange::Reopen(11)],
-        )
+        .change(&run, Shard::ROOT, &[PatchChange::Reopen(3), PatchChange::Reopen(10), PatchChange::Reopen(11)])
         .await;
     let left: BTreeSet<u32> = (0..SHARD).filter(|slot| ![3, 10, 11].contains(slot)).collect();
     assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));

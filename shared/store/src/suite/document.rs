@@ -1,6 +1,5 @@
 use crate::{
-    MoveTarget as _, ObjectStore as _, PlanStore as _, ReadPlugins as _, RemoveExpired as _,
-    WritePlugins as _,
+    MoveTarget as _, ObjectStore as _, PlanStore as _, ReadPlugins as _, RemoveExpired as _, WritePlugins as _,
 };
 use crate::{PluginItem, Store, TargetHead, TargetTransition};
 use ebb_protocol::engine::Timestamp;
@@ -57,8 +56,7 @@ pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
         let objects = world.objects_of_plans();
         assert!(!begin(store, &life, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &life) };
-        let mut other =
-            TargetTransition { target: other, expected_version: None, run: None, tombstone: None };
+        let mut other = TargetTransition { target: other, expected_version: None, run: None, tombstone: None };
         assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(world.objects_of_plans(), objects);

@@ -116,8 +116,7 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFix
 pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: StoreFixture) {
     let attempt = ebb_protocol::engine::Attempt(1);
     let run = world.run("a").await;
-    let named =
-        |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
+    let named = |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
     let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
     let keep = async |run| {
         for key in &keys {
@@ -135,11 +134,7 @@ pub(super) async fn objects_are_removed_before_the_records_that_name_them(world:
     };
     keep(&run).await;
     world.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
-    world
-        .store
-        .put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone())))
-        .await
-        .unwrap();
+    world.store.put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone()))).await.unwrap();
     world.store.delete_run(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
     keep(&run).await;

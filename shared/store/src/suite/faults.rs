@@ -7,9 +7,9 @@ use super::document::plugin;
 use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
 use super::proxy::ProxyFault;
 use crate::{
-    AttemptUpdate, ListTargets as _, MoveTarget as _, PatchResult, PatchRun as _, PutAttemptResult as _,
-    QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError,
-    StoreResult, TargetHead, TargetList, TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
+    AttemptUpdate, ListTargets as _, MoveTarget as _, PatchResult, PatchRun as _, PutAttemptResult as _, QueryDue as _,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetHead, TargetList,
+    TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
 };
 
 /// What a busy or ailing table says: status and code.
@@ -111,10 +111,7 @@ pub(super) async fn what_is_wrong_is_broken(world: StoreFixture) {
     }
     proxy.plan("TransactWriteItems", [ProxyFault::cancelled(&["None", "ValidationError"])]);
     let error = store.move_target(&begin("b")).await.unwrap_err();
-    assert!(
-        matches!(&error, StoreError::Broken { reason, .. } if reason.contains("ValidationError")),
-        "{error:?}"
-    );
+    assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("ValidationError")), "{error:?}");
     assert_eq!(proxy.hits(), 1);
 }
 
@@ -159,10 +156,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixtu
     retryable(store.move_target(&begin("g")).await);
     assert_eq!(proxy.hits(), 3);
     // A conflict on one item and a refusal on the other is a refusal.
-    proxy.plan(
-        "TransactWriteItems",
-        [ProxyFault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])],
-    );
+    proxy.plan("TransactWriteItems", [ProxyFault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])]);
     assert!(!store.move_target(&begin("f")).await.unwrap());
     assert_eq!(proxy.hits(), 1);
 }

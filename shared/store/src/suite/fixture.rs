@@ -19,9 +19,7 @@ use tokio::runtime::Runtime;
 
 use super::proxy::FaultProxy;
 use super::{TableDifferences, TableUnderTest};
-use crate::{
-    DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket,
-};
+use crate::{DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket};
 use crate::{Store, TargetHead, TargetTransition, Tombstone, table};
 
 /// Tells the tables of a test program apart.

@@ -5,8 +5,8 @@ use ebb_protocol::engine::{RunEvent, Timestamp};
 
 use super::fixture::{StoreFixture, new_run, target, text, written};
 use crate::{
-    DueItem, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead,
-    TargetList, TargetTransition,
+    DueItem, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead, TargetList,
+    TargetTransition,
 };
 
 /// Things that one batch may write.
@@ -75,10 +75,7 @@ pub(super) async fn an_index_that_is_behind_loses_nothing(world: StoreFixture) {
     assert!(store.read_target("sandbox", "a").await.unwrap().is_some());
     assert_eq!(proxy.thaw(), 17);
     assert_eq!(store.query_due(EVER, 10).await.unwrap().len(), 2);
-    assert_eq!(
-        store.list_targets(TargetList::Active, None, None, 10).await.unwrap(),
-        [target("sandbox", "a")]
-    );
+    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), [target("sandbox", "a")]);
 }
 
 pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreFixture) {
@@ -114,9 +111,7 @@ pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: StoreFixt
     let good = world.store.query_due(EVER, 10).await.unwrap();
     assert_eq!(world.meter.take().unreadable, 0);
     let strange = ["other", "r#no run", "t#sandbox", "t#a#%FF", "p#sha256:x"];
-    world
-        .write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect())
-        .await;
+    world.write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect()).await;
     // `t#sandbox0` has no name, and so on: but for `t#a#%FF0` with its broken text none has anything to read.
     assert_eq!(world.store.query_due(EVER, 2).await.unwrap(), good);
     assert_eq!(world.meter.take().unreadable, 80);

@@ -1,6 +1,6 @@
 use crate::{
-    DueItem, ListTargets as _, MoveTarget as _, NotificationState, PatchRun as _, PendingCreation,
-    QueryDue as _, TargetHead, TargetList, TargetTransition,
+    DueItem, ListTargets as _, MoveTarget as _, NotificationState, PatchRun as _, PendingCreation, QueryDue as _,
+    TargetHead, TargetList, TargetTransition,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::target::Notification;
@@ -63,12 +63,8 @@ pub(super) async fn targets_are_listed_by_kind_and_name(world: StoreFixture) {
 }
 
 pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreFixture) {
-    let gone = |name: &str, version| TargetHead {
-        phase: TargetPhase::Gone,
-        due: None,
-        version,
-        ..target("sandbox", name)
-    };
+    let gone =
+        |name: &str, version| TargetHead { phase: TargetPhase::Gone, due: None, version, ..target("sandbox", name) };
     let list = async |list| {
         let targets = world.store.list_targets(list, None, None, 10).await.unwrap();
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
@@ -78,8 +74,7 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     world.put(gone("never-lived", 1)).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     let move_to = async |target, seen| {
-        let transition =
-            TargetTransition { target, expected_version: Some(seen), run: None, tombstone: None };
+        let transition = TargetTransition { target, expected_version: Some(seen), run: None, tombstone: None };
         assert!(world.store.move_target(&transition).await.unwrap());
     };
     world.meter.take();
@@ -93,12 +88,7 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
     // One that waits for something is among the living.
     let told = |held_by| {
-        Some(NotificationState {
-            notification: Notification::Gone,
-            attempts: 1,
-            delivered_by: held_by,
-            reason: None,
-        })
+        Some(NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: held_by, reason: None })
     };
     move_to(TargetHead { notification: told(None), ..gone("b", 2) }, 1).await;
     move_to(TargetHead { notification: told(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;

@@ -14,9 +14,9 @@ use super::document::begin;
 use super::fixture::{StoreFixture, new_run, refused, result, target, tombstone, written};
 use super::proxy::ProxyFault;
 use crate::{
-    AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem,
-    PutAttemptResult as _, PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
-    TargetHead, TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
+    AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
+    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetHead, TargetTransition,
+    UpdateAttemptRecord as _, WritePlugins as _,
 };
 
 const A1: Attempt = Attempt(1);
@@ -91,9 +91,7 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreF
     let run = world.run("a").await;
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     let success = accept(RunEvent::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
-    let PatchResult::ConditionFailed(Some(image)) = store.patch_run(&run, &success).await.unwrap() else {
-        panic!()
-    };
+    let PatchResult::ConditionFailed(Some(image)) = store.patch_run(&run, &success).await.unwrap() else { panic!() };
     assert_eq!(proxy.hits(), 1);
     assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), PatchRefusal::AlreadyDone);
 }
@@ -102,8 +100,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
     let run = world.run("a").await;
     let (proxy, store) = world.proxy().await;
     let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]);
-    let first =
-        AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "1") };
+    let first = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "1") };
     for note in [
         AttemptUpdate::Started(Timestamp(1)),
         AttemptUpdate::Accepted(Timestamp(2)),
@@ -120,19 +117,13 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
         assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
     }
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
-    assert_eq!(
-        store.put_result(&run, Unit(0), A1, &first).await.unwrap(),
-        PutOutcome::Duplicate(first.clone())
-    );
+    assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), PutOutcome::Duplicate(first.clone()));
     assert_eq!(proxy.hits(), 1);
     // A second result: the writes that find the first one and that keep this one lose their replies.
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     let second = result(AttemptOutcome::Succeeded, "2");
-    assert_eq!(
-        store.put_result(&run, Unit(0), A1, &second).await.unwrap(),
-        PutOutcome::Conflict(first.clone())
-    );
+    assert_eq!(store.put_result(&run, Unit(0), A1, &second).await.unwrap(), PutOutcome::Conflict(first.clone()));
     assert_eq!(proxy.hits(), 2);
     let records = world.store.read_all_records(&run).await.unwrap();
     assert_eq!((records.len(), records[0].2.result.as_ref()), (1, Some(&first)));
@@ -166,12 +157,7 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture)
     assert!(!store.move_target(&other).await.unwrap());
     assert_eq!(proxy.hits(), 1);
     let end = TargetHead { version: 3, due: None, ..on.target.clone() };
-    let end = TargetTransition {
-        target: end,
-        expected_version: Some(2),
-        run: None,
-        tombstone: Some(tombstone("u1")),
-    };
+    let end = TargetTransition { target: end, expected_version: Some(2), run: None, tombstone: Some(tombstone("u1")) };
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(store.move_target(&end).await.unwrap());
     proxy.plan("PutItem", [ProxyFault::LoseReply]);

@@ -59,8 +59,7 @@ fn change() -> impl Strategy<Value = PatchChange> {
 /// Whether one write can express the changes: a set is either added to or taken from.
 fn expressible(changes: &[PatchChange]) -> bool {
     let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
-    let adds =
-        changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
+    let adds = changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
     !(reopens && adds)
 }
 

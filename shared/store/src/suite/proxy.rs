@@ -31,8 +31,7 @@ impl ProxyFault {
 
     /// A transaction that was cancelled for these reasons, one per item.
     pub(super) fn cancelled(codes: &[&str]) -> Self {
-        let reasons: Vec<Value> =
-            codes.iter().map(|code| json!({"Code": code, "Message": "by plan"})).collect();
+        let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code, "Message": "by plan"})).collect();
         let Self::Answer(status, mut body) = Self::error(400, "TransactionCanceledException") else {
             unreachable!("an error is an answer")
         };
@@ -140,8 +139,7 @@ impl ProxyHandler {
     async fn pass(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, ConnectionClosed> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| ConnectionClosed)?.to_bytes();
-        let target =
-            head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+        let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let asked: Value = serde_json::from_slice(&body).unwrap();
         let indexed = asked.get("IndexName").is_some();

@@ -3,8 +3,7 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::{
-    AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, RemoveExpired as _,
-    UpdateAttemptRecord as _,
+    AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, RemoveExpired as _, UpdateAttemptRecord as _,
 };
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
@@ -49,14 +48,8 @@ pub(super) async fn results_are_read_back_as_they_were(world: StoreFixture) {
         result(AttemptOutcome::Succeeded, "x"),
         result(AttemptOutcome::Skipped, "y"),
         AttemptResult { digest: "short".into(), ..result(AttemptOutcome::Cancelled, "z") },
-        AttemptResult {
-            outputs: OutputStorage::Bucket("outputs/k".into()),
-            ..result(AttemptOutcome::Succeeded, "b")
-        },
-        AttemptResult {
-            outputs: OutputStorage::Inline(BTreeMap::new()),
-            ..result(AttemptOutcome::Succeeded, "e")
-        },
+        AttemptResult { outputs: OutputStorage::Bucket("outputs/k".into()), ..result(AttemptOutcome::Succeeded, "b") },
+        AttemptResult { outputs: OutputStorage::Inline(BTreeMap::new()), ..result(AttemptOutcome::Succeeded, "e") },
     ];
     for (unit, result) in (0..).map(Unit).zip(&results) {
         assert_eq!(world.store.put_result(&run, unit, A1, result).await.unwrap(), PutOutcome::Created);
@@ -96,10 +89,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
     assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
     let again = AttemptResult { at: 1, ..first.clone() };
-    assert_eq!(
-        store.put_result(&run, Unit(3), A1, &again).await.unwrap(),
-        PutOutcome::Duplicate(first.clone())
-    );
+    assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), PutOutcome::Duplicate(first.clone()));
     // A repetition is no younger than what it repeats.
     for later in [0, 5] {
         let second = AttemptResult { at: second.at + later, ..second.clone() };
@@ -115,9 +105,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
 /// Results of one sender are kept up to a bound and counted from there on.
 pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: StoreFixture) {
     let run = new_run("a").id;
-    let put = async |unit: Unit, result: &AttemptResult| {
-        world.store.put_result(&run, unit, A1, result).await.unwrap()
-    };
+    let put = async |unit: Unit, result: &AttemptResult| world.store.put_result(&run, unit, A1, result).await.unwrap();
     let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
     for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
         assert_eq!(put(unit, &first).await, PutOutcome::Created);
@@ -148,8 +136,7 @@ pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
     let run = new_run("a").id;
     let first = result(AttemptOutcome::Succeeded, "first");
     world.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
-    let results: Vec<_> =
-        (0..40).map(|number| result(AttemptOutcome::Succeeded, &number.to_string())).collect();
+    let results: Vec<_> = (0..40).map(|number| result(AttemptOutcome::Succeeded, &number.to_string())).collect();
     let puts = results.iter().map(|result| world.store.put_result(&run, Unit(0), A1, result));
     let puts: Vec<PutOutcome> = futures::future::try_join_all(puts).await.unwrap();
     let excess = puts.iter().filter(|put| matches!(put, PutOutcome::Excess(_))).count();
@@ -172,10 +159,7 @@ pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
     let figures = world.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
     store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
-    store
-        .record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000))
-        .await
-        .unwrap();
+    store.record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
     store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
     // The table removes the note 30 days later.
     let note = world.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
@@ -197,27 +181,23 @@ pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
 pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: StoreFixture) {
     let run = new_run("a").id;
     // What each note finds; the last of each kind, or the first, is what stays.
-    let note =
-        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+    let note = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
     assert_eq!(note(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
     assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
     assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
     assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
-    let other =
-        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
+    let other = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
     other(AttemptUpdate::Started(Timestamp(1))).await;
     assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
     let put_off = other(AttemptUpdate::Started(Timestamp(4))).await;
     assert_eq!((put_off.started, put_off.next_dispatch), (None, Some(3)));
-    let once =
-        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
+    let once = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(6))).await.posted, Some(5));
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
-    let third =
-        async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
+    let third = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
     // Of two that take a lease at once, the second one finds the first.
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
@@ -256,13 +236,10 @@ pub(super) async fn only_the_units_that_were_asked_for_are_read(world: StoreFixt
         }
     }
     world.meter.take();
-    let read =
-        world.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
+    let read = world.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
     let read: Vec<_> = read.into_iter().map(|(unit, attempt, _)| (unit.0, attempt.0)).collect();
-    let wanted: Vec<_> = [0, 2, 41, 9_999]
-        .into_iter()
-        .flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt)))
-        .collect();
+    let wanted: Vec<_> =
+        [0, 2, 41, 9_999].into_iter().flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt))).collect();
     assert_eq!(read, wanted);
     assert_eq!(world.meter.take().requests, [("Query", 3)].into());
     assert_eq!(world.store.read_records(&run, &[]).await.unwrap(), vec![]);
@@ -323,7 +300,5 @@ pub(super) async fn records_beyond_one_page_are_all_read(world: StoreFixture) {
     let records = world.store.read_records(&run, &units).await.unwrap();
     assert_eq!(records.len(), 8);
     assert_eq!(world.meter.take().requests["Query"], world.differences.pages);
-    assert!(
-        records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != OutputStorage::Nothing)
-    );
+    assert!(records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != OutputStorage::Nothing));
 }

@@ -2,8 +2,7 @@ use std::collections::BTreeSet;
 
 use crate::{PatchRun as _, ReadRun as _};
 use ebb_protocol::engine::{
-    Attempt, Epoch, LateMark, Patch, PatchChange, PatchCondition, RunEvent, RunPhase, SHARD, Shard,
-    Timestamp, Unit,
+    Attempt, Epoch, LateMark, Patch, PatchChange, PatchCondition, RunEvent, RunPhase, SHARD, Shard, Timestamp, Unit,
 };
 
 use super::fixture::{StoreFixture, new_run, refused, written};
@@ -27,9 +26,7 @@ pub(super) async fn a_new_run_has_its_facts_and_can_be_read(world: StoreFixture)
     assert_eq!(world.store.read_run(&other).await.unwrap(), vec![]);
 }
 
-pub(super) async fn a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is(
-    world: StoreFixture,
-) {
+pub(super) async fn a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is(world: StoreFixture) {
     let run = world.run("a").await;
     let first = written(world.accept(&run, success(3, A1, E1)).await);
     assert_eq!(first.head.done, [3].into());
@@ -71,25 +68,18 @@ pub(super) async fn a_cancel_ends_the_epoch(world: StoreFixture) {
     let now = Timestamp(1_800_000_002_000);
     let cancel = RunEvent::Cancelled { shard: Shard::ROOT, epoch: E1, now };
     let head = written(world.accept(&run, cancel).await).head;
-    assert_eq!(
-        (head.epoch, head.phase, head.due, head.version),
-        (Epoch(2), RunPhase::Cancelling, Some(now), 1)
-    );
+    assert_eq!((head.epoch, head.phase, head.due, head.version), (Epoch(2), RunPhase::Cancelling, Some(now), 1));
     assert!(refused(world.accept(&run, cancel).await).is_some());
     assert!(refused(world.accept(&run, success(1, A1, E1)).await).is_some());
     // What is noted stays beside what was noted before.
     let mut marks = BTreeSet::new();
     for (attempt, mark) in [(A1, 7), (A1, 8), (Attempt(2), 7), (A1, 7)] {
-        let late =
-            written(world.accept(&run, RunEvent::SucceededLate { unit: Unit(1), attempt, mark }).await).head;
+        let late = written(world.accept(&run, RunEvent::SucceededLate { unit: Unit(1), attempt, mark }).await).head;
         marks.insert(LateMark { slot: 1, attempt, mark });
         assert_eq!(late.late, marks);
     }
     for (unit, sealed) in [(1, [1].into()), (0, BTreeSet::from([0, 1]))] {
-        assert_eq!(
-            written(world.accept(&run, RunEvent::Sealed { unit: Unit(unit) }).await).head.sealed,
-            sealed
-        );
+        assert_eq!(written(world.accept(&run, RunEvent::Sealed { unit: Unit(unit) }).await).head.sealed, sealed);
     }
     let stopped = written(world.accept(&run, RunEvent::Stopped { now, epoch: Epoch(2) }).await).head;
     assert_eq!(stopped.stopped, Some(now));
@@ -103,8 +93,7 @@ pub(super) async fn shards_come_to_be_with_their_first_write(world: StoreFixture
     assert_eq!((head.head.done.clone(), head.head.epoch), ([4].into(), E1));
     let sealed = written(world.accept(&run, RunEvent::Sealed { unit: Unit(2 * SHARD) }).await);
     assert_eq!((sealed.shard, sealed.head.epoch), (Shard(2), E1));
-    let shards: Vec<Shard> =
-        world.store.read_run(&run).await.unwrap().iter().map(|head| head.shard).collect();
+    let shards: Vec<Shard> = world.store.read_run(&run).await.unwrap().iter().map(|head| head.shard).collect();
     assert_eq!(shards, [Shard(0), Shard(1), Shard(2)]);
 
     for shard in [Shard(1), Shard(2), Shard(3)] {
@@ -125,31 +114,23 @@ pub(super) async fn wake_ups_are_moved_only_as_seen(world: StoreFixture) {
     assert!(refused(world.accept(&run, RunEvent::WakeupAdvanced { due: earlier }).await).is_some());
     let next = Timestamp(seen.0 + 1000);
     assert!(refused(world.accept(&run, RunEvent::Rescheduled { seen, version: 0, next }).await).is_some());
-    assert!(
-        refused(world.accept(&run, RunEvent::Rescheduled { seen: earlier, version: 0, next }).await)
-            .is_some()
-    );
+    assert!(refused(world.accept(&run, RunEvent::Rescheduled { seen: earlier, version: 0, next }).await).is_some());
     let rearmed = RunEvent::Rescheduled { seen: earlier, version: 1, next };
     assert_eq!(written(world.accept(&run, rearmed).await).head.due, Some(next));
     assert!(refused(world.accept(&run, RunEvent::Closed { version: 0 }).await).is_some());
     let closed = written(world.accept(&run, RunEvent::Closed { version: 1 }).await).head;
     assert_eq!((closed.due, closed.phase), (None, RunPhase::Closed));
     assert!(refused(world.accept(&run, RunEvent::WakeupAdvanced { due: Timestamp(1) }).await).is_some());
-    let woken =
-        written(world.accept(&run, RunEvent::RunReopened { due: next, version: 1, epoch: E1 }).await).head;
+    let woken = written(world.accept(&run, RunEvent::RunReopened { due: next, version: 1, epoch: E1 }).await).head;
     assert_eq!((woken.due, woken.phase, woken.version), (Some(next), RunPhase::Running, 2));
 }
 
 pub(super) async fn a_batch_is_refused_whole(world: StoreFixture) {
     let run = world.run("a").await;
     written(world.accept(&run, success(8, A1, E1)).await);
-    let conditions =
-        vec![PatchCondition::EpochIs(E1), PatchCondition::NotDone(8), PatchCondition::NotDone(9)];
-    let batch = Patch {
-        shard: Shard::ROOT,
-        conditions,
-        changes: vec![PatchChange::AddDone(8), PatchChange::AddDone(9)],
-    };
+    let conditions = vec![PatchCondition::EpochIs(E1), PatchCondition::NotDone(8), PatchCondition::NotDone(9)];
+    let batch =
+        Patch { shard: Shard::ROOT, conditions, changes: vec![PatchChange::AddDone(8), PatchChange::AddDone(9)] };
     let image = refused(world.store.patch_run(&run, &batch).await.unwrap()).unwrap();
     assert_eq!(image.head.done, [8].into());
 }

@@ -11,9 +11,9 @@ use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
 use crate::dynamo::BodyStorage;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
-    ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
-    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead,
-    TargetList, TargetTransition, WritePlugins as _,
+    ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _, PutOutcome,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetList,
+    TargetTransition, WritePlugins as _,
 };
 
 /// The table's limit of an item, in bytes.
@@ -69,8 +69,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
     // A head of which everything is full: all units tried for the thousandth time, all late and all sealed.
     for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
         let changes = slots.flat_map(|slot| {
-            let late =
-                |mark| PatchChange::AddLate(LateMark { slot, attempt: Attempt(999), mark: u32::MAX - mark });
+            let late = |mark| PatchChange::AddLate(LateMark { slot, attempt: Attempt(999), mark: u32::MAX - mark });
             let attempt = PatchChange::SetAttempt(slot, Attempt(1000));
             [PatchChange::AddDone(slot), PatchChange::AddSealed(slot), attempt, late(0), late(1)]
         });

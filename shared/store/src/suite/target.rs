@@ -36,9 +36,7 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
-        release: [None, Some("eu".into())]
-            .map(|cluster| SecretRelease { instance: "l".into(), cluster })
-            .into(),
+        release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };
     assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());
@@ -115,11 +113,9 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
     // Nothing else is ever removed: not what has still to be told, and not what lives and rests.
-    for (n, (phase, due)) in (0..).zip([
-        (TargetPhase::Gone, Some(Timestamp(5))),
-        (TargetPhase::Ready, None),
-        (TargetPhase::Stuck, None),
-    ]) {
+    for (n, (phase, due)) in
+        (0..).zip([(TargetPhase::Gone, Some(Timestamp(5))), (TargetPhase::Ready, None), (TargetPhase::Stuck, None)])
+    {
         let name = format!("stays-{n}");
         world.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
         let item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();

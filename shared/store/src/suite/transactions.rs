@@ -24,8 +24,7 @@ pub(super) async fn all_or_nothing(world: StoreFixture) {
     assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // The run refuses: neither the target nor the tombstone is written.
-    let third =
-        TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
+    let third = TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
     let error = store.move_target(&third).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
     assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);

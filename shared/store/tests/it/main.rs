@@ -18,8 +18,7 @@ fn main() -> ExitCode {
         Ok(AMAZONS) => match DynamoDbLocal::start() {
             Ok(server) => {
                 let endpoint = server.endpoint();
-                let table =
-                    TableUnderTest { name: AMAZONS, endpoint, differences: TableDifferences::DYNAMODB_LOCAL };
+                let table = TableUnderTest { name: AMAZONS, endpoint, differences: TableDifferences::DYNAMODB_LOCAL };
                 return libtest_mimic::run(&arguments, trials(&table)).exit_code();
             }
             Err(error) => {
@@ -28,9 +27,7 @@ fn main() -> ExitCode {
             }
         },
         Ok(other) => {
-            eprintln!(
-                "error: EBB_TEST_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table"
-            );
+            eprintln!("error: EBB_TEST_TABLE is {other}; expected {AMAZONS}, or no value for the embedded table");
             return ExitCode::FAILURE;
         }
         Err(_) => trials(&TableUnderTest {

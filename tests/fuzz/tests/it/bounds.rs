@@ -83,10 +83,7 @@ fn documents() {
             ("4 MB of quotes", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "\\\"".repeat(2_000_000))),
             ("4 MB of empty documents", "---\n".repeat(1_000_000)),
             ("100 documents", lines(100, |n| format!("---\n{SANDBOX}labels: {{a: \"{n}\"}}\n"))),
-            (
-                "10,000 units",
-                format!("{PLUGIN}{runners}{}", lines(10_000, |n| format!("  u{n}: {{{pod}}}\n"))),
-            ),
+            ("10,000 units", format!("{PLUGIN}{runners}{}", lines(10_000, |n| format!("  u{n}: {{{pod}}}\n")))),
             (
                 "2,000 units in a row",
                 format!(
@@ -99,10 +96,7 @@ fn documents() {
             ),
             (
                 "1,000 units that wait for nobody",
-                format!(
-                    "{PLUGIN}{runners}{}",
-                    lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))
-                ),
+                format!("{PLUGIN}{runners}{}", lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))),
             ),
             (
                 "10,001 units, which are too many",
@@ -110,10 +104,7 @@ fn documents() {
             ),
             (
                 "a script of 1 MB",
-                format!(
-                    "{PLUGIN}{runners}  u: {{pod: {{script: \"#!/bin/sh {}\"}}}}\n",
-                    "x".repeat(1_000_000)
-                ),
+                format!("{PLUGIN}{runners}  u: {{pod: {{script: \"#!/bin/sh {}\"}}}}\n", "x".repeat(1_000_000)),
             ),
             (
                 "300 KB of expressions in a text",
@@ -145,8 +136,7 @@ fn documents() {
 #[test]
 fn expressions() {
     let text = "ab ".repeat(350_000);
-    let list =
-        |length: usize| format!("[{}]", (0..length).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
+    let list = |length: usize| format!("[{}]", (0..length).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
     let over = |expression: &str, body: &str| format!("{expression}\n%%%%\n{body}");
     let long = serde_json::json!({ "t": text }).to_string();
     let numbers = format!("{{\"l\": {}}}", list(5_000));
@@ -162,15 +152,9 @@ fn expressions() {
             ("squared texts", over(&format!("{b}.t.split(\" \").map(a, {b}.t)"), &long)),
             (
                 "a map of texts",
-                over(
-                    &format!("[1,2,3,4,5,6,7,8,9].map(a, [1,2,3,4,5,6,7,8,9].map(c, {b}.t + {b}.t))"),
-                    &long,
-                ),
+                over(&format!("[1,2,3,4,5,6,7,8,9].map(a, [1,2,3,4,5,6,7,8,9].map(c, {b}.t + {b}.t))"), &long),
             ),
-            (
-                "a chain of loops",
-                over(&format!("{b}.l{}", ".map(a, [a, a]).map(a, a[0])".repeat(5)), &numbers),
-            ),
+            ("a chain of loops", over(&format!("{b}.l{}", ".map(a, [a, a]).map(a, a[0])".repeat(5)), &numbers)),
             ("a regular expression", over(&format!("{b}.t.matches(\"(a|b|ab)*(a|b| )*c$\")"), &long)),
             (
                 "a regular expression that counts",
@@ -188,15 +172,9 @@ fn expressions() {
             ("nested lists", over(&format!("{}{}", "[".repeat(2_000), "]".repeat(2_000)), "1")),
             ("nested conditions", over(&format!("{}1", "true ? ".repeat(500)), "1")),
             ("negations", over(&format!("{}true", "!".repeat(4_000)), "1")),
-            (
-                "an answer that nests",
-                over(&format!("{b}[0][0]"), &format!("{}{}", "[".repeat(120), "]".repeat(120))),
-            ),
+            ("an answer that nests", over(&format!("{b}[0][0]"), &format!("{}{}", "[".repeat(120), "]".repeat(120)))),
             ("comparing large values", over(&format!("{b}.l.all(a, {b}.l == {b}.l)"), &numbers)),
-            (
-                "looking for large values",
-                over(&format!("{b}.t.split(\" \").all(a, a in {b}.t.split(\" \"))"), &long),
-            ),
+            ("looking for large values", over(&format!("{b}.t.split(\" \").all(a, a in {b}.t.split(\" \"))"), &long)),
         ],
     );
 }

@@ -82,11 +82,8 @@ fn what_once_broke_something_breaks_nothing() {
 
 /// Seeds of a target with pieces put in, taken out, doubled and mixed with another seed.
 fn mutated(target: FuzzTarget) -> impl Strategy<Value = Vec<u8>> {
-    let seeds: Vec<Vec<u8>> = inputs("seeds", target)
-        .into_iter()
-        .chain(inputs("crashes", target))
-        .map(|(_, input)| input)
-        .collect();
+    let seeds: Vec<Vec<u8>> =
+        inputs("seeds", target).into_iter().chain(inputs("crashes", target)).map(|(_, input)| input).collect();
     let words = words();
     let index = any::<prop::sample::Index>;
     let piece = prop_oneof![

@@ -86,12 +86,7 @@ impl CloudEmulator {
     }
 
     /// Deploys the template with SAM, with these parameters.
-    pub(crate) async fn deploy(
-        &self,
-        name: &str,
-        arguments: &StackArgs,
-        parameters: &[&str],
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn deploy(&self, name: &str, arguments: &StackArgs, parameters: &[&str]) -> anyhow::Result<()> {
         let mut deploy = self.sam();
         deploy.args(["deploy", "--config-file", CONFIG, "--stack-name", STACK, "--no-confirm-changeset"]);
         deploy.arg("--template-file").arg(&arguments.template).arg("--parameter-overrides");
@@ -101,8 +96,7 @@ impl CloudEmulator {
     /// The outputs of the stack.
     pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut sam = self.sam();
-        let printed =
-            run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
+        let printed = run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
         let outputs: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(&printed)?;
         let text = |output: &BTreeMap<String, serde_json::Value>, name: &str| {
             output.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()

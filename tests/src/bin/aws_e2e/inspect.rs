@@ -34,8 +34,7 @@ pub(crate) struct QueueDepth {
 async fn text(request: RequestBuilder, service: &str) -> anyhow::Result<String> {
     let scope = format!("AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/{service}/aws4_request");
     let signed = format!("{scope}, SignedHeaders=host, Signature=0");
-    let answer =
-        request.header("authorization", signed).header("x-amz-date", "20260101T000000Z").send().await?;
+    let answer = request.header("authorization", signed).header("x-amz-date", "20260101T000000Z").send().await?;
     let (status, text) = (answer.status(), answer.text().await?);
     ensure!(status.is_success(), "{service} answers {status}: {text}");
     Ok(text)
@@ -79,8 +78,7 @@ impl CloudEmulator {
         let asked = json!({"logGroupName": group, "filterPattern": "START", "limit": 10_000});
         let page = self.value("logs", "Logs_20140328.FilterLogEvents", asked).await?;
         let events = page["events"].as_array().context("events")?;
-        let is_start =
-            |event: &&Value| event["message"].as_str().is_some_and(|line| line.starts_with("START "));
+        let is_start = |event: &&Value| event["message"].as_str().is_some_and(|line| line.starts_with("START "));
         Ok(events.iter().filter(is_start).count())
     }
 
@@ -112,8 +110,7 @@ impl CloudEmulator {
         ensure!(!mappings.is_empty(), "no queue starts a function: {listed}");
         for mapping in mappings {
             let id = mapping["UUID"].as_str().context("a mapping has an id")?;
-            let put =
-                http()?.put(format!("{ENDPOINT}{PATH}{id}")).body(json!({"Enabled": false}).to_string());
+            let put = http()?.put(format!("{ENDPOINT}{PATH}{id}")).body(json!({"Enabled": false}).to_string());
             let changed: Value = serde_json::from_str(&text(put, "lambda").await?)?;
             ensure!(changed["State"] == "Disabled", "{changed}");
         }

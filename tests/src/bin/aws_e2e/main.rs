@@ -74,8 +74,7 @@ pub(crate) struct StackArgs {
 async fn main() -> anyhow::Result<()> {
     let DeployedCli { args, command } = DeployedCli::parse();
     let cloud = cloud::CloudEmulator::start(&args).await?;
-    let scripts =
-        scripts::ScriptRunner { folder: command.examples().join("s3"), s3: cloud::ENDPOINT.to_owned() };
+    let scripts = scripts::ScriptRunner { folder: command.examples().join("s3"), s3: cloud::ENDPOINT.to_owned() };
     let outside = servers::OutsideServers::start(args.address, scripts).await?;
     match command {
         DeployedCommand::Stack(arguments) => stack::all(&arguments, &cloud, &outside).await?,

@@ -36,11 +36,7 @@ struct DeployedStack<'a> {
 
 /// Deploys, lets both examples live, the first one with a deployment under way, looks for what each resource did for it, and
 /// deletes the stack.
-pub(crate) async fn all(
-    arguments: &StackArgs,
-    cloud: &CloudEmulator,
-    outside: &OutsideServers,
-) -> anyhow::Result<()> {
+pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &OutsideServers) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
     let secrets = format!("SecretArn={}", cloud.secret());
     let first = [secrets.as_str(), "ProtectTable=false", &platform];
@@ -156,15 +152,10 @@ impl DeployedStack<'_> {
         };
         self.redeploy(redeploy, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
         self.servers.call_back();
-        step(
-            "the platform is told that the sandbox is ready",
-            self.servers.wait_for_outcome(SERVICES, "ready"),
-        )
-        .await?;
+        step("the platform is told that the sandbox is ready", self.servers.wait_for_outcome(SERVICES, "ready"))
+            .await?;
         let given = self.given(SERVICES, "services").await?;
-        for (name, expected) in
-            [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")]
-        {
+        for (name, expected) in [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")] {
             ensure!(given[name]["value"] == expected, "{name} of {given}");
         }
         Ok(())
@@ -174,8 +165,7 @@ impl DeployedStack<'_> {
     async fn reports(&self) -> anyhow::Result<()> {
         self.publish(&format!("{BUCKET}.plugin.yaml")).await?;
         let sandbox = format!("{BUCKET}.sandbox.yaml");
-        step("scripts make a bucket and fill it", run(&mut self.ebb(&["sandbox", "apply", "-f", &sandbox])))
-            .await?;
+        step("scripts make a bucket and fill it", run(&mut self.ebb(&["sandbox", "apply", "-f", &sandbox]))).await?;
         let given = self.given(REPORTS, "files").await?;
         let bucket = given["bucket"]["value"].as_str().context("a bucket")?;
         let objects = self.cloud.objects(bucket).await?.context("the bucket is not there")?;
@@ -200,10 +190,7 @@ impl DeployedStack<'_> {
         let [first, .., last] = times.as_slice() else { anyhow::bail!("nothing was sent again") };
         let took = last.duration_since(*first);
         ensure!(times.len() == 3 && took < SOON, "{} requests within {took:?}", times.len());
-        say(&format!(
-            "  messages of the queue had a request sent twice more within {:.1} s",
-            took.as_secs_f64()
-        ));
+        say(&format!("  messages of the queue had a request sent twice more within {:.1} s", took.as_secs_f64()));
         Ok(())
     }
 

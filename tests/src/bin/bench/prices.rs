@@ -196,8 +196,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     // The table removes by itself what has a time to live.
     for item in dynamo.scan().table_name(NAME).send().await?.items() {
         if item.contains_key(TableSpec::TTL) {
-            let key =
-                [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
+            let key = [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
             dynamo.delete_item().table_name(NAME).set_key(Some(key.into())).send().await?;
         }
     }

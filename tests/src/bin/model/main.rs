@@ -101,12 +101,7 @@ fn whole(arguments: &ModelArgs) -> usize {
         }
         (text, broken)
     });
-    println!(
-        "{} cases, {} states, {} paths, {wrong} broken",
-        list.len(),
-        states.into_inner(),
-        paths.into_inner()
-    );
+    println!("{} cases, {} states, {} paths, {wrong} broken", list.len(), states.into_inner(), paths.into_inner());
     wrong
 }
 
@@ -119,14 +114,11 @@ fn rules(arguments: &ModelArgs) -> usize {
         let seconds = begun.elapsed().as_secs_f64();
         match noticed {
             Err(error) => (format!("NOT NOTICED: {error} ({seconds:.1} s)"), 1),
-            Ok(RuleFinding { case, violation, states })
-                if arguments.schedules || arguments.rule.is_some() =>
-            {
+            Ok(RuleFinding { case, violation, states }) if arguments.schedules || arguments.rule.is_some() => {
                 (format!("without {rule:?}, {case}: {states} states, {seconds:.1} s\n  {violation}"), 0)
             }
             Ok(RuleFinding { case, violation, states }) => {
-                let (what, steps, unusual) =
-                    (&violation.promise, violation.schedule.len(), violation.unusual);
+                let (what, steps, unusual) = (&violation.promise, violation.schedule.len(), violation.unusual);
                 let text = format!(
                     "without {rule:?}, {case}: {what} ({steps} steps, {unusual} of them unusual; {states} states, {seconds:.1} s)"
                 );

@@ -46,8 +46,7 @@ impl SimulationTotals {
 pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: &ExcludedFaults) -> ExitCode {
     println!("from seed {seed}");
     let begun = Instant::now();
-    let (sum, next, over) =
-        (Mutex::new(SimulationTotals::default()), AtomicU64::new(0), AtomicBool::new(false));
+    let (sum, next, over) = (Mutex::new(SimulationTotals::default()), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
@@ -74,10 +73,8 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
         sum.invocations,
         sum.instances as f64 / seconds
     );
-    let missed = FaultKind::ALL
-        .iter()
-        .zip(&sum.reached)
-        .filter(|(kind, reached)| **reached == 0 && !excluded.has(**kind));
+    let missed =
+        FaultKind::ALL.iter().zip(&sum.reached).filter(|(kind, reached)| **reached == 0 && !excluded.has(**kind));
     let missed: Vec<&str> = missed.map(|(kind, _)| kind.name()).collect();
     let unreached = sum.failed.is_empty() && instances >= ALL_REACHED && !missed.is_empty();
     if unreached {

@@ -104,9 +104,7 @@ impl ClusterConnectArgs {
             // Pods that have read older settings are replaced.
             match line.find("ebb.dev/settings: ") {
                 Some(at) => format!("{}{settings}\n", &line[..at]),
-                None => {
-                    places.iter().fold(format!("{line}\n"), |line, (place, text)| line.replace(place, text))
-                }
+                None => places.iter().fold(format!("{line}\n"), |line, (place, text)| line.replace(place, text)),
             }
         });
         let mut entry = json!({
@@ -128,9 +126,7 @@ impl ClusterConnectArgs {
 fn server(url: &Url, which: &str) -> Result<(String, u16), CliError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     match (url.scheme(), host, port) {
-        ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => {
-            Ok((host.to_owned(), port))
-        }
+        ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => Ok((host.to_owned(), port)),
         _ => Err(CliError::broken(format!("{which} is https://HOST or http://HOST"))),
     }
 }
@@ -185,8 +181,7 @@ mod tests {
         let line = line.into_iter().chain(relay).chain(callback).chain(uid).chain(more.iter().copied());
         let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        args.connection(&secret)
-            .map_err(|trouble| trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
+        args.connection(&secret).map_err(|trouble| trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
     }
 
     #[test]
@@ -231,8 +226,7 @@ mod tests {
         assert_eq!(cluster.named(Some("eu")).unwrap().transport, RelayTransport::Pull);
         let again = connection(&["--callback-url=http://10.0.0.1:8080"]).unwrap();
         assert!(again.manifests.contains("\"10.0.0.1:8080\"") && again.manifests.contains("port: 8080}"));
-        let settings =
-            |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
+        let settings = |text: &str| text.lines().find(|it| it.contains("ebb.dev/settings: ")).map(str::to_owned);
         assert!(settings(&manifests).is_some() && settings(&manifests) != settings(&again.manifests));
     }
 

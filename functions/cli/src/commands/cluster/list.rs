@@ -79,8 +79,7 @@ mod tests {
             reason: "the API server is away".to_owned(),
             units: vec![],
         };
-        let degraded =
-            ClusterInfo { name: "degraded".to_owned(), outage: Some(outage.clone()), ..eu.clone() };
+        let degraded = ClusterInfo { name: "degraded".to_owned(), outage: Some(outage.clone()), ..eu.clone() };
         let inside = ClusterInfo {
             name: "inside".to_owned(),
             transport: TransportKind::Pull,

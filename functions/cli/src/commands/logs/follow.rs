@@ -53,8 +53,7 @@ impl LogsArgs {
                     return Err(super::nothing_meant(target, &seen));
                 }
                 Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 => {
-                    let units: Vec<&UnitDetail> =
-                        self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
+                    let units: Vec<&UnitDetail> = self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
                     return Err(super::no_log(&units, None));
                 }
                 Ok(FollowState::Over(_) | FollowState::Gone) => return Ok(Exit::Done),
@@ -134,12 +133,7 @@ fn is_settled(seen: &TargetDetail) -> bool {
 }
 
 impl LogPrinter {
-    async fn unit(
-        &mut self,
-        client: &ApiClient,
-        run: &RunDetail,
-        unit: &UnitDetail,
-    ) -> Result<(), FollowError> {
+    async fn unit(&mut self, client: &ApiClient, run: &RunDetail, unit: &UnitDetail) -> Result<(), FollowError> {
         let key = (run.id.clone(), unit.key.clone());
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
@@ -176,18 +170,11 @@ impl LogPrinter {
             if is_last {
                 return Ok(());
             }
-            *followed =
-                UnitLog { attempt: followed.attempt + 1, tail: LogPosition::default(), is_over: false };
+            *followed = UnitLog { attempt: followed.attempt + 1, tail: LogPosition::default(), is_over: false };
         }
     }
 
-    fn print(
-        &mut self,
-        run: &RunDetail,
-        unit: &UnitDetail,
-        attempt: u32,
-        new: &LogDelta,
-    ) -> Result<(), CliError> {
+    fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &LogDelta) -> Result<(), CliError> {
         if new.has_gap {
             output::status_line(&format!(
                 "lines of {} are left out here: it has said more than is kept between two looks",
@@ -286,8 +273,7 @@ mod tests {
         ] {
             let mut tail = LogPosition::default();
             let last = steps.len() - 1;
-            let told: Vec<LogDelta> =
-                steps.iter().enumerate().map(|(at, log)| tail.news(log, at == last)).collect();
+            let told: Vec<LogDelta> = steps.iter().enumerate().map(|(at, log)| tail.news(log, at == last)).collect();
             assert_eq!(told, expected, "{steps:?}");
         }
     }

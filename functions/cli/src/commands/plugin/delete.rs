@@ -67,8 +67,7 @@ fn named_in(file: &Path, vars: &DocumentVars) -> Result<Vec<VersionedName>, CliE
     let mut all = Vec::new();
     for document in documents {
         let Some(name) = document["name"].as_str() else {
-            return Err(CliError::failed(format!("{}: missing name", source.name))
-                .with_hint("add `name:` at the top"));
+            return Err(CliError::failed(format!("{}: missing name", source.name)).with_hint("add `name:` at the top"));
         };
         let reduced = serde_json::json!({"name": name, "spec": {"runner": {"image": "none"}, "create": []}});
         let mut plugins = load::plugins(&source.name, &reduced.to_string(), &NoFiles, vars)?;
@@ -87,15 +86,9 @@ mod tests {
     fn only_the_name_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("plugin.yaml");
-        std::fs::write(
-            &file,
-            "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n",
-        )
-        .unwrap();
+        std::fs::write(&file, "name: \"db-@{who}@1.2.0\"\nspec: {create: [{script: \"@{embed: gone.sh}\"}]}\n")
+            .unwrap();
         let named = named_in(&file, &DocumentVars::parse(["who=me"]).unwrap()).unwrap();
-        assert_eq!(
-            named,
-            [VersionedName { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]
-        );
+        assert_eq!(named, [VersionedName { name: "db-me".to_owned(), version: Some("1.2.0".parse().unwrap()) }]);
     }
 }

@@ -41,9 +41,7 @@ impl PluginGetArgs {
     async fn print_secrets(self, client: &ApiClient) -> Result<Exit, CliError> {
         let secrets = client.signing_secrets(&self.plugin.name).await?;
         let secrets = secrets.ok_or_else(|| super::never_published(&self.plugin.name))?;
-        self.output.write(&secrets, |secrets| {
-            secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect()
-        })?;
+        self.output.write(&secrets, |secrets| secrets.secrets.iter().map(|secret| format!("{secret}\n")).collect())?;
         Ok(Exit::Done)
     }
 }

@@ -29,9 +29,8 @@ impl PluginNewArgs {
             && name.ends_with(|c: char| c.is_ascii_alphanumeric())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if !shaped {
-            return Err(CliError::broken(format!("`{name}` is no name for a plugin")).with_hint(
-                "start with a letter, go on with letters, digits and `-`, end with a letter or digit",
-            ));
+            return Err(CliError::broken(format!("`{name}` is no name for a plugin"))
+                .with_hint("start with a letter, go on with letters, digits and `-`, end with a letter or digit"));
         }
         let text = document(&self.name, if self.signadot { SIGNADOT } else { EBB });
         let path = PathBuf::from(format!("{name}.yaml"));
@@ -46,9 +45,7 @@ impl PluginNewArgs {
                 Err(CliError::failed(format!("{} is there already and stays as it is", path.display()))
                     .with_hint("another name, or remove the file"))
             }
-            Err(error) => {
-                Err(CliError::broken(format!("{} cannot be written", path.display())).with_causes(&error))
-            }
+            Err(error) => Err(CliError::broken(format!("{} cannot be written", path.display())).with_causes(&error)),
         }
     }
 }
@@ -56,9 +53,9 @@ impl PluginNewArgs {
 /// The name of a plugin that is defined: `latest` only refers to a version.
 fn definition(text: &str) -> Result<VersionedName, String> {
     match text.split_once('@') {
-        Some((name, "latest")) => Err(format!(
-            "`@latest` is not a version, it only refers to one; write `{name}@1.0.0`, or `{name}`"
-        )),
+        Some((name, "latest")) => {
+            Err(format!("`@latest` is not a version, it only refers to one; write `{name}@1.0.0`, or `{name}`"))
+        }
         _ => text.parse(),
     }
 }

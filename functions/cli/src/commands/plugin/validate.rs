@@ -66,13 +66,8 @@ impl PluginValidateArgs {
                 Err(trouble) if self.output.is_some() => {
                     let message = trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Ascii);
                     let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
-                    let wrong =
-                        ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
-                    print(&FileValidation {
-                        file: file.display().to_string(),
-                        valid: false,
-                        errors: vec![wrong],
-                    })?;
+                    let wrong = ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
+                    print(&FileValidation { file: file.display().to_string(), valid: false, errors: vec![wrong] })?;
                     exit = Exit::Failed;
                     continue;
                 }
@@ -88,11 +83,9 @@ impl PluginValidateArgs {
             if found.has_errors() {
                 exit = Exit::Failed;
             }
-            let name =
-                if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
+            let name = if file.as_os_str() == "-" { "<stdin>".to_owned() } else { file.display().to_string() };
             if self.output.is_some() {
-                let errors =
-                    found.iter().filter(|d| d.severity == ebb_documents::diagnostic::Severity::Error);
+                let errors = found.iter().filter(|d| d.severity == ebb_documents::diagnostic::Severity::Error);
                 let errors = errors.map(ValidationError::from).collect();
                 print(&FileValidation { file: name, valid: !found.has_errors(), errors })?;
             } else if found.has_errors() {

@@ -74,12 +74,7 @@ impl SandboxDeleteArgs {
         self.wait_until_gone(&client, &instance, seen).await
     }
 
-    async fn force_delete(
-        &self,
-        client: &ApiClient,
-        target: &TargetRef,
-        seen: TargetDetail,
-    ) -> Result<Exit, CliError> {
+    async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit, CliError> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let asked = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
         let response = client.force_delete(target, &asked).await.map_err(|error| {
@@ -131,9 +126,7 @@ impl SandboxDeleteArgs {
                 Ok(TargetRef { kind: self.kind.kind().to_owned(), name: name.clone() })
             }
             (Some(_), _) => Err(CliError::broken("--set says something of a document: give one with -f")),
-            (None, Some(file)) => {
-                Ok(TargetDocument::read(file, &self.sets.vars()?)?.target(self.kind.kind()))
-            }
+            (None, Some(file)) => Ok(TargetDocument::read(file, &self.sets.vars()?)?.target(self.kind.kind())),
             (None, None) => Err(CliError::broken("which one? give its name, or its document with -f")),
         }
     }

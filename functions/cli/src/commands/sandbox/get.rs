@@ -39,15 +39,13 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
     let _ = writeln!(text, "Generation:  {}", info.generation);
-    let _ =
-        writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
+    let _ = writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
     let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
     }
     if !detail.labels.is_empty() {
-        let labels: Vec<String> =
-            detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let _ = writeln!(text, "Labels:      {}", labels.join(", "));
     }
     if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
@@ -83,8 +81,7 @@ fn text(seen: &TargetDetail, now: Timestamp) -> String {
     if !params.is_empty() {
         let _ = write!(text, "\nPARAMS\n{}", params.concat());
     }
-    let outputs =
-        why::output_lines(detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
+    let outputs = why::output_lines(detail.resources.iter().map(|(name, resource)| (name, &resource.outputs)));
     if !outputs.is_empty() {
         let _ = write!(text, "\nOUTPUTS\n{outputs}");
     }

@@ -92,11 +92,8 @@ impl SingleScript {
         let relay = machine.relay();
         let cluster = self.cluster.as_deref();
         // Its result is asked for: this is for relays that cannot do without, and its token is none.
-        let callback = CallbackEndpoint {
-            url: machine.callback_url(),
-            token: "alone".to_owned(),
-            installation: String::new(),
-        };
+        let callback =
+            CallbackEndpoint { url: machine.callback_url(), token: "alone".to_owned(), installation: String::new() };
         let request = || EnsureTask {
             v: VERSION,
             task: self.task.clone(),

@@ -147,8 +147,5 @@ pub(crate) fn bound(plugin: &PluginDoc) -> Result<(Plan, Vec<Diagnostic>), Diagn
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
     let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &DocumentVars::none())?;
     let version = Version::new(0, 0, 0);
-    compile::plan(
-        &sandbox,
-        &[("r".to_owned(), BoundPlugin { plugin, version: &version, digest: "sha256:00" })].into(),
-    )
+    compile::plan(&sandbox, &[("r".to_owned(), BoundPlugin { plugin, version: &version, digest: "sha256:00" })].into())
 }

@@ -13,8 +13,7 @@ const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources
 /// A plugin with these edges (`true`: by an output, else by `after`), its units in this order.
 fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
     let mut text =
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\npreStart:\n"
-            .to_owned();
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\npreStart:\n".to_owned();
     for &unit in order.iter().filter(|&&unit| unit < count) {
         text += &format!(
             "  u{unit}:\n    pod: {{script: '#!/bin/sh'}}\n    outputs: {{o: {{file: /o}}}}\n    inputs:\n      none: x\n"
@@ -77,8 +76,7 @@ fn ten_thousand_units_compile_in_time() {
     let text = document(9_000, &edges, &order);
     let plugins = super::fixtures::plugins(&[&text]).unwrap();
     let sandbox =
-        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::DocumentVars::none())
-            .unwrap();
+        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::DocumentVars::none()).unwrap();
     let version = semver::Version::new(0, 0, 0);
     let bound = crate::compile::BoundPlugin { plugin: &plugins[0], version: &version, digest: "sha256:00" };
     let start = std::time::Instant::now();

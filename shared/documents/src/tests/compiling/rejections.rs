@@ -6,10 +6,8 @@ use crate::diagnostic::{Diagnostic, DiagnosticStyle};
 const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
 
 fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
-    let list: Vec<String> = diagnostics
-        .into_iter()
-        .map(|d| format!("{}\n{}", d.plain(), d.drawn(DiagnosticStyle::Ascii)))
-        .collect();
+    let list: Vec<String> =
+        diagnostics.into_iter().map(|d| format!("{}\n{}", d.plain(), d.drawn(DiagnosticStyle::Ascii))).collect();
     let text = list.join("\n");
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
@@ -111,8 +109,7 @@ fn runners() {
     let base = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
     let mut text = String::new();
     for runners in ["", "runners: {a: {image: x}, b: {image: y}}\n"] {
-        text +=
-            &drawn(&checked(&format!("{base}{runners}preStart:\n  a: {{pod: {{script: '#!/bin/sh'}}}}\n")));
+        text += &drawn(&checked(&format!("{base}{runners}preStart:\n  a: {{pod: {{script: '#!/bin/sh'}}}}\n")));
     }
     insta::assert_snapshot!(text);
 }
@@ -211,8 +208,7 @@ fn warnings() {
 
 #[test]
 fn sandboxes() {
-    let users =
-        |params: &str| WIRED.replace("{adminDsn: \"${resources.pg.outputs.dsn}\", seedRows: 500}", params);
+    let users = |params: &str| WIRED.replace("{adminDsn: \"${resources.pg.outputs.dsn}\", seedRows: 500}", params);
     sandbox(
         "sandboxes",
         &[
@@ -226,8 +222,7 @@ fn sandboxes() {
             users("{adminDsn: \"${resources.pq.outputs.dsn}\"}"),
             users("{adminDsn: \"${resources.pg.outputs.dns}\"}"),
             users("{adminDsn: \"${resources.users.outputs.dsn}\"}"),
-            WIRED
-                .replace("PORT: \"p${resources.pg.outputs.port}\"", "PORT: \"p${resources.pg.outputs.dsn}\""),
+            WIRED.replace("PORT: \"p${resources.pg.outputs.port}\"", "PORT: \"p${resources.pg.outputs.dsn}\""),
             WIRED.replace("shared-postgres@1.4.0", "shared-postgrse@1.4.0"),
             WIRED.replace("${resources.users.outputs.dsn}", "${params.x}"),
         ],
@@ -265,9 +260,7 @@ fn too_many_units() {
 #[test]
 fn k8s_apply() {
     let resource = |rest: &str| {
-        format!(
-            "name: s\nspec:\n  cluster: c\n  resources:\n  - name: objects\n    plugin: k8s-apply\n{rest}"
-        )
+        format!("name: s\nspec:\n  cluster: c\n  resources:\n  - name: objects\n    plugin: k8s-apply\n{rest}")
     };
     let data = |lines: &[&str]| {
         let lines: Vec<String> = lines.iter().map(|line| format!("        {line}\n")).collect();

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderValue, RenderedUnit,
-    SecretKeyRef, TargetFacts,
+    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderValue, RenderedUnit, SecretKeyRef,
+    TargetFacts,
 };
 
 fn facts() -> TargetFacts {
@@ -87,11 +87,8 @@ fn units_failed_or_were_skipped() {
     let skipped = [("pg/start", ProducerState::Skipped), ("users/database", ProducerState::Absent)];
     insta::assert_snapshot!("skipped", shown(&wired(), &skipped));
     let server = outputs(&[("dsn", secret("staging-eu")), ("port", text("5432"))]);
-    let failed = [
-        ("pg/start", server),
-        ("users/database", ProducerState::Absent),
-        ("users/register", ProducerState::Absent),
-    ];
+    let failed =
+        [("pg/start", server), ("users/database", ProducerState::Absent), ("users/register", ProducerState::Absent)];
     insta::assert_snapshot!("failed", shown(&wired(), &failed));
 }
 
@@ -111,8 +108,7 @@ fn previews() {
     let mut shown = String::new();
     for hook in &plan.hooks {
         for unit in &hook.units {
-            let preview =
-                render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
+            let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
             shown += &format!("{} {preview:#?}\n", unit.key);
         }
     }
@@ -171,10 +167,7 @@ fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
         ("{i: {value: \"${units.make.outputs.o}\", path: /in/i}}", o(RenderValue::Bytes(vec![255]))),
         ("{i: \"${units.make.outputs.o}\"}", o(RenderValue::Bytes(vec![255]))),
         ("{i: \"${params.big.map(x, params.big.map(y, params.big))}\"}", ProducerState::Absent),
-        (
-            "{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}",
-            ProducerState::Absent,
-        ),
+        ("{i: \"${[1].map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x]).map(x,[x,x])}\"}", ProducerState::Absent),
         (
             "{i: \"${target.labels.team + target.name.replace(' ', '_').upperAscii() + base64.encode(bytes('x'))}\"}",
             ProducerState::Absent,
@@ -205,8 +198,7 @@ fn outputs_of_answers() {
 #[test]
 fn scripts_and_places_are_no_templates() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";
-    let sandbox =
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
+    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p, params: {v: evil}}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
     let unit = plan.unit(at(&plan, "r/u")).unwrap();
     let crate::plan::Action::Pod(pod) = &unit.action else { panic!("a pod") };
@@ -263,8 +255,7 @@ fn errors_name_no_computed_key() {
     let compiled = CompiledExpressions::new(&plan).unwrap();
     let unit = plan.unit(at(&plan, "r/u")).unwrap();
     let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
-    let said =
-        |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
+    let said = |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
     let computed = said(json!({"k": "canary", "m": {}}));
     assert!(computed.contains("a key whose name is computed") && !computed.contains("canary"), "{computed}");
     assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));

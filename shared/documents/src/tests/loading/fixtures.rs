@@ -41,14 +41,10 @@ fn a_signadot_plugin_becomes_our_model() {
     assert_eq!((plugin.dialect, plugin.name.value.as_str()), (Dialect::Signadot, "bucket"));
     assert_eq!(plugin.version.as_ref().unwrap().to_string(), "1.2.0");
     assert_eq!(plugin.description.as_deref(), Some("A bucket with a random name.\n"));
-    let params: Vec<_> =
-        plugin.params.iter().map(|(name, p)| (name.value.as_str(), p.kind, p.optional)).collect();
+    let params: Vec<_> = plugin.params.iter().map(|(name, p)| (name.value.as_str(), p.kind, p.optional)).collect();
     assert_eq!(params, [("region", ParamKind::String, true), ("storage-class", ParamKind::String, true)]);
     let (name, runner) = &plugin.runners[0];
-    assert_eq!(
-        (name.value.as_str(), runner.image.value.as_str()),
-        ("default", "registry.example.org/tool:1")
-    );
+    assert_eq!((name.value.as_str(), runner.image.value.as_str()), ("default", "registry.example.org/tool:1"));
     assert_eq!(runner.pod_template.as_ref().unwrap().value, text("plugin/pod.yaml"));
     let hooks: Vec<_> = plugin.hooks.iter().map(|e| (e.name.value.as_str(), e.hook, e.units.len())).collect();
     assert_eq!(hooks, [("preStart", HookName::PreStart, 2), ("postStop", HookName::PostStop, 1)]);
@@ -108,9 +104,7 @@ fn a_signadot_sandbox_becomes_our_model() {
     let resources: Vec<_> = sandbox
         .resources
         .iter()
-        .map(|r| {
-            (r.name.value.as_str(), r.plugin.value.as_str(), r.version.as_ref().map(ToString::to_string))
-        })
+        .map(|r| (r.name.value.as_str(), r.plugin.value.as_str(), r.version.as_ref().map(ToString::to_string)))
         .collect();
     assert_eq!(
         resources,
@@ -130,11 +124,8 @@ fn a_signadot_sandbox_becomes_our_model() {
 fn our_plugin_becomes_the_model() {
     let plugin = plugin("everything.yaml");
     assert_eq!(plugin.dialect, Dialect::Ebb);
-    let kinds: Vec<_> = plugin
-        .params
-        .iter()
-        .map(|(name, p)| (name.value.as_str(), p.kind, p.optional, p.sensitive))
-        .collect();
+    let kinds: Vec<_> =
+        plugin.params.iter().map(|(name, p)| (name.value.as_str(), p.kind, p.optional, p.sensitive)).collect();
     assert_eq!(
         kinds,
         [
@@ -231,9 +222,8 @@ fn a_digest_is_of_what_was_expanded() {
 
 #[test]
 fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
-    let text = text("small.json")
-        .replace("\"image\"", "\"Image\"")
-        .replace("\"name\": \"small\"", "\"Name\": \"small\"");
+    let text =
+        text("small.json").replace("\"image\"", "\"Image\"").replace("\"name\": \"small\"", "\"Name\": \"small\"");
     let loaded = load::documents("small.json", &text, &NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(loaded.warnings.plain(), "small.json:1:39: warning[key-case]: `Image` is taken as `image`\n");
     let Document::Plugin(plugin) = &loaded.documents[0] else { panic!() };
@@ -252,8 +242,7 @@ fn names_are_read_without_the_rest() {
 
 #[test]
 fn names_of_the_platform_are_warned_of_in_signadot_documents() {
-    let step =
-        "{name: a, script: '#!/bin/sh', inputs: [{name: b, valueFromSandbox: true, as: {env: SIGNADOT_X}}]}";
+    let step = "{name: a, script: '#!/bin/sh', inputs: [{name: b, valueFromSandbox: true, as: {env: SIGNADOT_X}}]}";
     let text = format!("name: p\nspec: {{runner: {{image: a}}, create: [{step}]}}\n");
     let loaded = load::documents("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap();
     assert!(loaded.warnings.plain().contains("warning[reserved-name]"), "{}", loaded.warnings.plain());
@@ -261,9 +250,8 @@ fn names_of_the_platform_are_warned_of_in_signadot_documents() {
 
 #[test]
 fn documents_may_be_as_large_as_the_limit_of_units() {
-    let mut text = String::from(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: large\nrunners: {default: {image: a}}\npreStart:\n",
-    );
+    let mut text =
+        String::from("apiVersion: ebb.dev/v1\nkind: Plugin\nname: large\nrunners: {default: {image: a}}\npreStart:\n");
     for n in 0..10_001 {
         let before = n - 1;
         text.push_str(&format!(
@@ -277,9 +265,8 @@ fn documents_may_be_as_large_as_the_limit_of_units() {
 #[test]
 fn places_are_those_of_the_authors_file() {
     let text = "# A comment.\n\napiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners:\n  # Another one.\n  sh: {image: '@{team}'}\n\npreStart:\n  first: {pod: {script: '#!/bin/sh'}}\n\n  second:\n    pod:\n      script: |\n        #!/bin/sh\n        true\n    outputs: {o: {file: /o}}\n";
-    let load = |name: &str, text: &str, vars: &DocumentVars| {
-        load::plugins(name, text, &NoFiles, vars).unwrap().remove(0)
-    };
+    let load =
+        |name: &str, text: &str, vars: &DocumentVars| load::plugins(name, text, &NoFiles, vars).unwrap().remove(0);
     let written = load("plugin.yaml", text, &DocumentVars::parse(["team=a"]).unwrap());
     let stored = load("p@1.0.0", &written.expanded, &DocumentVars::none());
     assert_ne!(written.expanded, text, "it was written again");

@@ -9,8 +9,7 @@ fn survives(text: &str) -> Result<(), TestCaseError> {
     match load::documents("f.yaml", text, &load::NoFiles, &DocumentVars::none()) {
         Ok(loaded) => {
             for document in &loaded.documents {
-                let again =
-                    load::document("g.yaml", expanded(document), &load::NoFiles, &DocumentVars::none());
+                let again = load::document("g.yaml", expanded(document), &load::NoFiles, &DocumentVars::none());
                 let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{}", expanded(document))))?;
                 prop_assert_eq!(meaning(document), meaning(&again));
             }
@@ -61,8 +60,7 @@ fn the_deepest_document_leaves_room_on_a_usual_stack() {
     let deep = |levels: usize| -> String { (0..levels).map(|n| format!("{}a:\n", " ".repeat(n))).collect() };
     let loading = std::thread::Builder::new().stack_size(1536 << 10).spawn(move || {
         for levels in [1, load::MAX_DEPTH - 1, load::MAX_DEPTH, load::MAX_DEPTH + 1, 100, 2000] {
-            let wrong =
-                load::documents("f", &deep(levels), &load::NoFiles, &DocumentVars::none()).unwrap_err();
+            let wrong = load::documents("f", &deep(levels), &load::NoFiles, &DocumentVars::none()).unwrap_err();
             let deep = wrong.iter().any(|d| d.code == "too-complex");
             assert_eq!(deep, levels > load::MAX_DEPTH, "{levels} {wrong}");
         }

@@ -80,10 +80,7 @@ fn templates() {
     refused("embed_outside", &step("name: a\nscript: \"@{embed: ../secret.sh}\""));
     refused("embed_missing", &step("name: a\nscript: \"@{embed: nowhere.sh}\""));
     refused("embed_directory", &step("name: a\nscript: \"@{embed: plugin}\""));
-    refused(
-        "missing_variables",
-        &step("name: a\nscript: |\n  #!/bin/sh\n  echo @{team} @{tema}\n  echo é @{other}"),
-    );
+    refused("missing_variables", &step("name: a\nscript: |\n  #!/bin/sh\n  echo @{team} @{tema}\n  echo é @{other}"));
     refused("invalid_encoding_in_text", &step("name: a\nscript: \"#!/bin/sh @{embed[yaml]: pod.yaml}\""));
     refused("unknown_encoding", &step("name: a\nscript: \"@{embed[json]: pod.yaml}\""));
     refused("unsupported_operation", &step("name: a\nscript: \"@{include: pod.yaml}\""));
@@ -106,10 +103,7 @@ fn signadot_plugins() {
             "name: a\nscript: \"#!/bin/sh\"\ninputs:\n- name: b\n  valueFromSandbox: true\n  valueFromStep: {name: c, output: d}",
         ),
     );
-    refused(
-        "no_source",
-        &step("name: a\nscript: \"#!/bin/sh\"\ninputs:\n- {name: b, valueFromSandbox: false}"),
-    );
+    refused("no_source", &step("name: a\nscript: \"#!/bin/sh\"\ninputs:\n- {name: b, valueFromSandbox: false}"));
     refused(
         "boolean_is_a_string",
         &step("name: a\nscript: \"#!/bin/sh\"\ninputs:\n- {name: b, valueFromSandbox: \"yes\"}"),
@@ -117,10 +111,7 @@ fn signadot_plugins() {
     refused("no_interpreter", &step("name: a\nscript: |\n  echo hello"));
     refused("script_with_cr_lf", &step("name: a\nscript: \"#!/bin/sh\\r\\ntrue\\r\\n\""));
     refused("script_missing", &step("name: a"));
-    refused(
-        "script_too_large",
-        &step(&format!("name: a\nscript: \"#!/bin/sh\\n{}\"", "x".repeat(256 << 10))),
-    );
+    refused("script_too_large", &step(&format!("name: a\nscript: \"#!/bin/sh\\n{}\"", "x".repeat(256 << 10))));
     refused(
         "step_twice",
         "name: p\nspec:\n  runner: {image: a}\n  create:\n  - {name: a, script: \"#!/bin/sh\"}\n  delete:\n  - {name: a, script: \"#!/bin/sh\"}\n",
@@ -143,11 +134,9 @@ fn signadot_plugins() {
             "name: a\nscript: \"#!/bin/sh\"\ninputs:\n- {name: b, valueFromSandbox: true, as: {env: MY-VAR, path: relative}}",
         ),
     );
-    for (name, version) in [
-        ("bad_version", "p@1.x"),
-        ("latest_is_no_version", "p@latest"),
-        ("bad_plugin_name", "my_plugin@1.0.0"),
-    ] {
+    for (name, version) in
+        [("bad_version", "p@1.x"), ("latest_is_no_version", "p@latest"), ("bad_plugin_name", "my_plugin@1.0.0")]
+    {
         refused(name, &format!("name: {version}\nspec:\n  runner: {{image: a}}\n"));
     }
 }
@@ -192,17 +181,13 @@ fn signadot_sandboxes() {
     let sandbox = |spec: &str| format!("name: s\nspec:\n  cluster: c\n  {}\n", spec.replace('\n', "\n  "));
     refused(
         "number_in_params",
-        &sandbox(
-            "resources:\n- name: r\n  plugin: p\n  params: {count: 5, ratio: 1.50, fast: yes, ok: \"5\"}",
-        ),
+        &sandbox("resources:\n- name: r\n  plugin: p\n  params: {count: 5, ratio: 1.50, fast: yes, ok: \"5\"}"),
     );
     refused("value_is_very_long", &sandbox(&format!("ttl: {{duration: \"{}\"}}", "x".repeat(5000))));
     refused("bad_ttl", &sandbox("ttl: {duration: 2 days, offsetFrom: now}"));
     refused(
         "resource_twice",
-        &sandbox(
-            "resources:\n- {name: r, plugin: p}\n- {name: r, plugin: q@1.0}\n- {name: t, plugin: q@one}",
-        ),
+        &sandbox("resources:\n- {name: r, plugin: p}\n- {name: r, plugin: q@1.0}\n- {name: t, plugin: q@one}"),
     );
     refused("unknown_sandbox_key", &sandbox("resource: []\nforks: {}"));
     refused(
@@ -213,10 +198,7 @@ fn signadot_sandboxes() {
     );
     refused("sandbox_name_too_long", "name: a-name-that-is-longer-than-thirty\nspec: {cluster: c}\n");
     refused("no_cluster", "name: s\nspec: {resources: []}\n");
-    refused(
-        "route_group_match",
-        "name: s\nspec:\n  match: {label: {key: a}, any: []}\n  endpoints: [{name: a}]\n",
-    );
+    refused("route_group_match", "name: s\nspec:\n  match: {label: {key: a}, any: []}\n  endpoints: [{name: a}]\n");
 }
 
 #[test]
@@ -227,15 +209,10 @@ fn our_plugins() {
     );
     refused("no_unit_kind", &unit("timeout: 5m"));
     refused("two_unit_kinds", &unit(&format!("{POD}\nwebhook: {{url: \"https://a.example\"}}")));
-    refused(
-        "bad_durations",
-        &unit(&format!("{POD}\ntimeout: 5\nretry: {{backoff: 5 minutes, maxBackoff: 0s}}")),
-    );
+    refused("bad_durations", &unit(&format!("{POD}\ntimeout: 5\nretry: {{backoff: 5 minutes, maxBackoff: 0s}}")));
     refused(
         "bad_retry",
-        &unit(&format!(
-            "{POD}\nretry: {{attempts: 0, backoff: 5m, maxBackoff: 5s, on: [timeouts, 200, 5xx]}}"
-        )),
+        &unit(&format!("{POD}\nretry: {{attempts: 0, backoff: 5m, maxBackoff: 5s, on: [timeouts, 200, 5xx]}}")),
     );
     refused("wrong_types", &unit("pod: [a]\nwhen: true\nafter: 5\ninputs: [a]\noutputs: nothing"));
     refused("empty_values", &unit(&format!("{POD}\ninputs:\noutputs:")));
@@ -314,8 +291,7 @@ fn documents_of_another_kind() {
     );
     let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
     assert!(
-        said(load::plugins("p.yaml", embeds, &files, &vars).map(drop))
-            .contains("p.yaml:3:20: error[embed-not-here]")
+        said(load::plugins("p.yaml", embeds, &files, &vars).map(drop)).contains("p.yaml:3:20: error[embed-not-here]")
     );
 }
 
@@ -338,13 +314,8 @@ fn everything_wrong_comes_together() {
 
 #[test]
 fn drawings_differ_in_ink_only() {
-    let wrong = load::plugins(
-        "p.yaml",
-        "name: 5\nspec: {runner: {image: a}}\n",
-        &load::NoFiles,
-        &DocumentVars::none(),
-    )
-    .unwrap_err();
+    let wrong = load::plugins("p.yaml", "name: 5\nspec: {runner: {image: a}}\n", &load::NoFiles, &DocumentVars::none())
+        .unwrap_err();
     assert!(wrong.drawn(DiagnosticStyle::Coloured).contains('\u{1b}'));
     assert!(wrong.drawn(DiagnosticStyle::Ascii).is_ascii());
     assert!(!wrong.drawn(DiagnosticStyle::Plain).contains('\u{1b}'));
@@ -364,9 +335,7 @@ fn templates_without_quotes() {
 #[test]
 fn a_route_group_does_not_end_while_sandboxes_match_it() {
     let group = |ttl: &str| {
-        let text = format!(
-            "name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n"
-        );
+        let text = format!("name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n");
         match load::document("g.yaml", &text, &load::NoFiles, &DocumentVars::none()).unwrap() {
             load::Document::RouteGroup(group) => group,
             other => panic!("{other:?}"),

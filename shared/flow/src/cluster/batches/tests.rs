@@ -60,11 +60,9 @@ impl HttpCall for FakeBatchRelay {
         let status = if self.most.is_some_and(|most| batch.requests.len() > most) { 413 } else { 200 };
         let fits = |at: usize| self.fit.is_none_or(|fit| at < fit);
         let answers = batch.requests.iter().enumerate();
-        let answers =
-            answers.map(|(at, verb)| if fits(at) { answer(verb) } else { RelayResponse::TooLarge }).collect();
+        let answers = answers.map(|(at, verb)| if fits(at) { answer(verb) } else { RelayResponse::TooLarge }).collect();
         let body =
-            serde_json::to_vec(&BatchResponse { v: VERSION, cluster: UID.to_owned(), responses: answers })
-                .unwrap();
+            serde_json::to_vec(&BatchResponse { v: VERSION, cluster: UID.to_owned(), responses: answers }).unwrap();
         if body.len() > LARGEST && batch.requests.len() > 1 {
             return Err(CallError::TooLarge(LARGEST));
         }
@@ -123,11 +121,7 @@ fn start(unit: usize, attempt: u32, bytes: usize) -> Verb {
         task: TaskId { attempt, ..name(unit) },
         valid_for_ms: 1,
         timeout_ms: 2,
-        callback: CallbackEndpoint {
-            url: "u".to_owned(),
-            token: "t".to_owned(),
-            installation: String::new(),
-        },
+        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         body: ObjectTask { instance: "x".repeat(bytes), ..ObjectTask::default() },
     }))
 }
@@ -143,8 +137,7 @@ async fn what_is_asked_at_the_same_time_goes_together() {
         assert_eq!(world.all([Verb::Get(name(unit))]).await, (vec![running(unit)], vec![1]));
     }
     // As many as a batch takes, and as many bytes; what may wait goes by itself.
-    let (answers, batches) =
-        world.all((0..BATCH + 5).map(|unit| Verb::Release { instance: unit.to_string() })).await;
+    let (answers, batches) = world.all((0..BATCH + 5).map(|unit| Verb::Release { instance: unit.to_string() })).await;
     assert!(answers.iter().all(Result::is_ok));
     assert_eq!(batches, [5, BATCH]);
     let (answers, batches) = world.all((0..5).map(|unit| start(unit, 1, MAX_BYTES / 3))).await;

@@ -111,11 +111,7 @@ fn request() -> (EnsureTask, ObjectTask) {
         task: task(),
         valid_for_ms: 1,
         timeout_ms: 2,
-        callback: CallbackEndpoint {
-            url: "u".to_owned(),
-            token: "t".to_owned(),
-            installation: String::new(),
-        },
+        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         body: TaskBody::Objects(objects.clone()),
     };
     (request, objects)
@@ -170,12 +166,7 @@ async fn what_is_final_and_what_is_asked_again() {
     let answers = |list: Value| json!({"v": 1, "cluster": "uid", "responses": list}).to_string();
     let of_other = json!({"v": 1, "cluster": "copy", "responses": ["done"]}).to_string();
     for (status, text, kind, expected) in [
-        (
-            200,
-            answers(json!([{"refused": "the kind Node is not allowed"}])),
-            REFUSED,
-            "the kind Node is not allowed",
-        ),
+        (200, answers(json!([{"refused": "the kind Node is not allowed"}])), REFUSED, "the kind Node is not allowed"),
         (200, answers(json!([{"unavailable": "etcd is down"}])), BUSY, "etcd is down"),
         (200, answers(json!(["tooLarge"])), BUSY, "its answer is too large"),
         (200, answers(json!([])), UNREACHABLE, "0 answers to one request"),

@@ -19,12 +19,7 @@ fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
 fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
     let secret = |namespace: Option<&str>| {
         let namespace = namespace.map(str::to_owned);
-        UnitValue::Secret(SecretRef {
-            cluster: None,
-            namespace,
-            name: "db".to_owned(),
-            key: "dsn".to_owned(),
-        })
+        UnitValue::Secret(SecretRef { cluster: None, namespace, name: "db".to_owned(), key: "dsn".to_owned() })
     };
     EnsureTask {
         v: 1,
@@ -83,11 +78,7 @@ fn the_template_meets_the_levels() {
     for (user, level, refused) in [
         (PodUser::NonRoot, PodSecurityLevel::Restricted, &[][..]),
         (PodUser::Image, PodSecurityLevel::Baseline, &[]),
-        (
-            PodUser::Image,
-            PodSecurityLevel::Restricted,
-            &["spec.containers[main].securityContext.runAsNonRoot"],
-        ),
+        (PodUser::Image, PodSecurityLevel::Restricted, &["spec.containers[main].securityContext.runAsNonRoot"]),
     ] {
         let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().body;
         let template = &made.apply[0]["spec"]["template"];
@@ -139,8 +130,7 @@ fn what_cannot_be_sent_says_why() {
 
 #[test]
 fn objects_are_passed_on() {
-    let work =
-        ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
+    let work = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
     let request = EnsureTask { body: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
     let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
     assert_eq!((sent.body, sent.task, sent.callback), (work, request.task, request.callback));

@@ -59,9 +59,7 @@ impl ApiTokens {
         };
         let digest = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
         match self.tokens.iter().find(|(known, _)| *known == digest) {
-            None => {
-                Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is not known"))
-            }
+            None => Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is not known")),
             Some((_, role)) if role.may(right) => Ok(()),
             Some((_, role)) => {
                 let detail = format!("the token's role {role:?} may not do this");

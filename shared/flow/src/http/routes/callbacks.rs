@@ -33,8 +33,7 @@ pub(crate) async fn complete(
     body: Body,
 ) -> Result<(Option<Extension<RemainingWork>>, Result<StatusCode, HttpProblem>), HttpProblem> {
     let Some(token) = bearer(&headers) else {
-        let detail =
-            "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
+        let detail = "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
         return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
     };
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));

@@ -49,12 +49,10 @@ pub(crate) async fn poll(
 ) -> Result<Json<PollResponse>, HttpProblem> {
     // The head is judged before there is memory for a body.
     check_length(&headers, POLL_BODY)?;
-    sign::check_headers(&headers, server.env.now()).map_err(|error| {
-        HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string())
-    })?;
+    sign::check_headers(&headers, server.env.now())
+        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
-    let cluster =
-        server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
+    let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
     // A poll may wait for long. Its sender is known, so it must not use the memory for unproven bodies meanwhile.
     let body = body.into_proven();
     server.poll_endpoint.poll(cluster, &body).await.map(Json).map_err(rejection_response)
@@ -62,9 +60,7 @@ pub(crate) async fn poll(
 
 fn rejection_response(error: PollRejection) -> HttpProblem {
     match error {
-        PollRejection::Unauthenticated(why) => {
-            HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", why)
-        }
+        PollRejection::Unauthenticated(why) => HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", why),
         PollRejection::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-poll", why),
         PollRejection::Conflict(code, why) => HttpProblem::new(StatusCode::CONFLICT, code, why),
         PollRejection::Store(error) => error.into(),

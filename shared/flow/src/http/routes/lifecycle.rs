@@ -39,9 +39,8 @@ pub(crate) async fn receive(
     body: Body,
 ) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>), HttpProblem> {
     let env = &server.env;
-    let unsigned = |error: SignatureError| {
-        HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string())
-    };
+    let unsigned =
+        |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string());
     let no_event = |error: EventError| {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         HttpProblem::new(status, "invalid-event", error.to_string())
@@ -64,9 +63,7 @@ pub(crate) async fn receive(
     let remainder = background::run_follow_up(env, follow_up).await?;
     match answer {
         Ok(answer) => Ok((StatusCode::ACCEPTED, remainder, Json(answer))),
-        Err(LifecycleRejection::Conflict(code, detail)) => {
-            Err(HttpProblem::new(StatusCode::CONFLICT, code, detail))
-        }
+        Err(LifecycleRejection::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
         Err(LifecycleRejection::Changed(changes)) => Err(HttpProblem::changed(changes)),
         Err(LifecycleRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
         Err(LifecycleRejection::Missing(detail)) => {

@@ -18,10 +18,7 @@ pub(crate) async fn health() -> &'static str {
 }
 
 pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
-    HttpProblem::not_found(format!(
-        "there is nothing at {}; GET /v1/openapi.json says what there is",
-        uri.path()
-    ))
+    HttpProblem::not_found(format!("there is nothing at {}; GET /v1/openapi.json says what there is", uri.path()))
 }
 
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> HttpProblem {

@@ -53,9 +53,7 @@ pub(crate) async fn publish(
     match plugins::publish(server.store.as_ref(), &request.document, now).await? {
         Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
         Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
-        Err(PublishRejection::Exists(detail)) => {
-            Err(HttpProblem::new(StatusCode::CONFLICT, "already-exists", detail))
-        }
+        Err(PublishRejection::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "already-exists", detail)),
         Err(PublishRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
     }
 }

@@ -53,8 +53,7 @@ pub(crate) async fn get(
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
     let token = query.next_token.as_deref();
     runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
-        let text =
-            format!("run {run} has no unit {:?}; give the `nextToken` of a page", token.unwrap_or_default());
+        let text = format!("run {run} has no unit {:?}; give the `nextToken` of a page", token.unwrap_or_default());
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
     })?;
     Ok(Json(found))

@@ -27,9 +27,7 @@ pub(crate) struct ListQuery {
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
     /// The `nextToken` of the previous page.
-    #[param(
-        pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$"
-    )]
+    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     next_token: Option<String>,
     /// Lists targets that are gone instead, for as long as they are remembered.
     #[serde(default)]
@@ -50,8 +48,7 @@ pub(crate) async fn list(
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
     let page = targets::list(server.store.as_ref(), list, kind, token).await?;
-    page.map(Json)
-        .map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", wrong.to_string()))
+    page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", wrong.to_string()))
 }
 
 fn unknown(kind: &str, name: &str) -> HttpProblem {

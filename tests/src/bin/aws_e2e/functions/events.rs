@@ -20,15 +20,8 @@ pub(crate) enum BodyEncoding {
 type HeaderList = Vec<(String, String)>;
 
 /// A request.
-pub(crate) fn request(
-    method: &str,
-    path: &str,
-    headers: &[(String, String)],
-    body: &[u8],
-    how: BodyEncoding,
-) -> Value {
-    let headers: serde_json::Map<_, _> =
-        headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+pub(crate) fn request(method: &str, path: &str, headers: &[(String, String)], body: &[u8], how: BodyEncoding) -> Value {
+    let headers: serde_json::Map<_, _> = headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     let text = match how {
         BodyEncoding::Text => String::from_utf8_lossy(body).into_owned(),
         BodyEncoding::Base64 => STANDARD.encode(body),
@@ -64,8 +57,7 @@ pub(crate) fn request(
 
 /// A request with a token.
 pub(crate) fn with_token(method: &str, path: &str, token: &str, body: &Value, how: BodyEncoding) -> Value {
-    let headers =
-        [("authorization", format!("Bearer {token}")), ("content-type", "application/json".to_owned())];
+    let headers = [("authorization", format!("Bearer {token}")), ("content-type", "application/json".to_owned())];
     let headers = headers.map(|(name, value)| (name.to_owned(), value));
     let body = if body.is_null() { String::new() } else { body.to_string() };
     request(method, path, &headers, body.as_bytes(), how)
@@ -78,8 +70,7 @@ pub(crate) fn lifecycle(
     data: &LifecycleData,
     how: BodyEncoding,
 ) -> anyhow::Result<Value> {
-    let (content_type, body) =
-        cloudevents::lifecycle(&id(asked, data), "urn:platform", asked, SystemClock.now(), data);
+    let (content_type, body) = cloudevents::lifecycle(&id(asked, data), "urn:platform", asked, SystemClock.now(), data);
     let mut headers = signed(secret, &body)?;
     headers.push(("content-type".to_owned(), content_type.to_owned()));
     Ok(request("POST", "/v1/events", &headers, &body, how))

@@ -31,9 +31,8 @@ struct FunctionMeasurement {
 
 /// An event that is dealt with by asking nobody, and what the answer has to have in it.
 fn event(name: &str) -> anyhow::Result<(Value, Value)> {
-    let of_nobody = |method, path| {
-        (events::request(method, path, &[], b"", BodyEncoding::Text), json!({ "statusCode": 401 }))
-    };
+    let of_nobody =
+        |method, path| (events::request(method, path, &[], b"", BodyEncoding::Text), json!({ "statusCode": 401 }));
     Ok(match name {
         "receive" => of_nobody("POST", "/v1/events"),
         "complete" => of_nobody("POST", "/v1/callbacks"),
@@ -111,8 +110,7 @@ pub(crate) async fn all(
         "x",
     ]);
     for (name, row) in &rows {
-        let cells =
-            row.iter().zip(empty).flat_map(|(is, base)| [format!("{is:.2}"), format!("{:.2}", is / base)]);
+        let cells = row.iter().zip(empty).flat_map(|(is, base)| [format!("{is:.2}"), format!("{:.2}", is / base)]);
         table.add_row(std::iter::once((*name).to_owned()).chain(cells));
     }
     for column in table.column_iter_mut().skip(1) {

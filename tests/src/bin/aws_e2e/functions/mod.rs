@@ -23,8 +23,7 @@ use emulator::EmulatedFunction;
 use parts::FunctionBackends;
 use scenario::FunctionScenario;
 
-const NAMES: [(&str, &str); 4] =
-    [("receive", "Receive"), ("complete", "Complete"), ("sweep", "Sweep"), ("api", "Api")];
+const NAMES: [(&str, &str); 4] = [("receive", "Receive"), ("complete", "Complete"), ("sweep", "Sweep"), ("api", "Api")];
 
 /// Where everything is.
 #[derive(Args, Debug)]

@@ -28,8 +28,7 @@ const UID: &str = "uid-1";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a lifecycle webhook may reach `receive`.
-const WAYS: [(&str, BodyEncoding); 2] =
-    [("in base64", BodyEncoding::Base64), ("as text", BodyEncoding::Text)];
+const WAYS: [(&str, BodyEncoding); 2] = [("in base64", BodyEncoding::Base64), ("as text", BodyEncoding::Text)];
 
 /// The functions, and who they deal with.
 pub(crate) struct FunctionScenario<'a> {
@@ -75,9 +74,7 @@ impl FunctionScenario<'_> {
         let get = events::with_token("GET", &path, TOKEN, &Value::Null, BodyEncoding::Text);
         let target = step("api: the sandbox is read", self.http("api", &get, 200)).await?;
         let outputs = &target["resources"]["services"]["outputs"];
-        for (name, expected) in
-            [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")]
-        {
+        for (name, expected) in [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")] {
             ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
         }
         step("sweep: a batch of which one message is none of ours", self.partial_failure()).await?;

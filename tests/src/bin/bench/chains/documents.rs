@@ -30,7 +30,5 @@ pub(crate) fn plugin(units: usize, image: &str) -> String {
 
 /// A sandbox with it.
 pub(crate) fn sandbox(name: &str) -> String {
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: chain@1.0.0}}}}\n"
-    )
+    format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: chain@1.0.0}}}}\n")
 }

@@ -72,9 +72,7 @@ struct ChainRound {
 pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
     ensure!(arguments.units > 1, "a chain has two units at least");
     let server = DevServer::start(None, |dev| {
-        dev.arg("--kubeconfig")
-            .arg(&arguments.kubeconfig)
-            .args(["--advertise-address", &arguments.advertise_address]);
+        dev.arg("--kubeconfig").arg(&arguments.kubeconfig).args(["--advertise-address", &arguments.advertise_address]);
         dev.args([
             "--advertise-port",
             "7881",

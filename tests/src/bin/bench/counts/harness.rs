@@ -71,8 +71,7 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let receiver = CountsReceiver::start(case).await?;
     let harness = CountsHarness::start(receiver.outcomes()).await?;
     let plugin = shapes::plugin(case, &receiver.work());
-    let published =
-        ebb_flow::api::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
+    let published = ebb_flow::api::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
     if let Err(refused) = published {
         bail!("the plugin is refused: {refused:?}");
     }
@@ -87,12 +86,7 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         routing_key: None,
     };
     let asked = async {
-        let answer = ebb_flow::lifecycle::receive(
-            &harness.env,
-            harness.store.as_ref(),
-            LifecycleType::Created,
-            &event,
-        );
+        let answer = ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
         match Box::pin(answer).await? {
             Ok(_) => Ok(()),
             Err(refused) => bail!("the target is refused: {refused:?}"),
@@ -175,10 +169,7 @@ impl CountsHarness {
         loop {
             let target = self.unmetered.read_target(KIND, NAME).await?.context("the target is gone")?;
             if target.phase == TargetPhase::Failed {
-                bail!(
-                    "the target has failed: {:?}",
-                    ebb_flow::notify::first_cause(&self.env, &target).await?
-                );
+                bail!("the target has failed: {:?}", ebb_flow::notify::first_cause(&self.env, &target).await?);
             }
             let root = self.unmetered.read_root(&run).await?.context("the run is gone")?;
             // The run is closed once the platform has taken the notification.

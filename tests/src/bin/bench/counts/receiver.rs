@@ -91,11 +91,7 @@ impl Drop for CountsReceiver {
     }
 }
 
-async fn work(
-    State(taken): State<Arc<CountsReceiverState>>,
-    headers: HeaderMap,
-    Json(body): Json<Value>,
-) -> Response {
+async fn work(State(taken): State<Arc<CountsReceiverState>>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
     taken.asked.fetch_add(1, Ordering::SeqCst);
     let made = match taken.case.outputs {
         UnitOutputs::Kept => json!({"id": format!("made-by-{}", body["unit"].as_str().unwrap_or("?"))}),

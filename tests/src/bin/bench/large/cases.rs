@@ -57,8 +57,7 @@ pub(crate) struct LargeMeasurement {
 
 impl LargeMeasurement {
     pub(crate) fn line(&self) -> String {
-        let requests: Vec<String> =
-            self.requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let requests: Vec<String> = self.requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let (name, took, peak) = (self.case.name(), self.duration_ms, self.peak_mib);
         format!("{name:10} {took:>7} ms {peak:>5} MiB  {}", requests.join(", "))
     }
@@ -78,11 +77,7 @@ impl LargeMeasurement {
 }
 
 /// Measures a case in a filled folder.
-pub(crate) async fn measure(
-    case: LargeCase,
-    folder: &Path,
-    resources: usize,
-) -> anyhow::Result<LargeMeasurement> {
+pub(crate) async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
     let harness = LargeHarness::open(folder).await?;
     if case == LargeCase::Ready {
         untell(&harness).await?;
@@ -98,15 +93,10 @@ pub(crate) async fn measure(
 /// The platform has not been told yet that the target of the large run is ready.
 async fn untell(harness: &LargeHarness) -> anyhow::Result<()> {
     let seen = harness.store.read_target(KIND, LARGE).await?.context("the target")?;
-    let tell = Some(NotificationState {
-        notification: Notification::Ready,
-        attempts: 0,
-        delivered_by: None,
-        reason: None,
-    });
+    let tell =
+        Some(NotificationState { notification: Notification::Ready, attempts: 0, delivered_by: None, reason: None });
     let target = ebb_store::TargetHead { notification: tell, version: seen.version + 1, ..seen.clone() };
-    let transition =
-        TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+    let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
     anyhow::ensure!(harness.store.move_target(&transition).await?, "the target is changed by others");
     Ok(())
 }
@@ -118,20 +108,13 @@ async fn invoke(case: LargeCase, harness: &LargeHarness, resources: usize) -> an
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
             ebb_flow::notify::notify(env, &target).await?;
             let told = store.read_target(KIND, LARGE).await?.context("the target")?;
-            anyhow::ensure!(
-                told.notification.is_none(),
-                "the platform was not told: {:?}",
-                told.notification
-            );
+            anyhow::ensure!(told.notification.is_none(), "the platform was not told: {:?}", told.notification);
         }
         LargeCase::Get => {
             let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
             let answer = serde_json::to_vec(&target)?;
             let bytes = ebb_protocol::limits::lambda_event_size(&answer);
-            anyhow::ensure!(
-                bytes <= ebb_protocol::limits::LAMBDA_EVENT,
-                "the answer has {bytes} bytes in an event"
-            );
+            anyhow::ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the answer has {bytes} bytes in an event");
         }
         LargeCase::List => {
             let page = ebb_flow::api::targets::list(store, TargetList::Active, None, None).await?;

@@ -40,8 +40,7 @@ pub(crate) struct TableSizes {
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
     let mut harness = LargeHarness::open(folder).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
-        let published =
-            ebb_flow::api::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
+        let published = ebb_flow::api::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
         published.map_err(|refused| anyhow::anyhow!("{name} is refused: {refused:?}"))?;
     }
     targets(&harness, TargetPhase::Gone, sizes.gone).await?;
@@ -49,11 +48,7 @@ pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()
     targets(&harness, TargetPhase::Ready, sizes.living).await?;
     eprintln!("{} targets that live", sizes.living);
     let messages = std::mem::replace(&mut harness.messages, tokio::sync::mpsc::unbounded_channel().1);
-    let work = tokio::spawn(fakes::process_messages(
-        Arc::clone(&harness.env),
-        Arc::clone(&harness.traffic),
-        messages,
-    ));
+    let work = tokio::spawn(fakes::process_messages(Arc::clone(&harness.env), Arc::clone(&harness.traffic), messages));
     let run = run(&harness, sizes.units).await;
     work.abort();
     eprintln!("a run of {} units", sizes.units);
@@ -99,8 +94,7 @@ pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> LifecycleDa
 /// Runs the large run through the functions.
 async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
-    let answer =
-        ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
+    let answer = ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
     if let Err(refused) = Box::pin(answer).await? {
         bail!("the target is refused: {refused:?}");
     }

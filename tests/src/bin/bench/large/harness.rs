@@ -97,11 +97,7 @@ impl LargeHarness {
             egress: Arc::new(InstantServer),
             platform: Arc::new(InstantServer),
             queue: Arc::new(queue),
-            settings: fakes::settings(
-                "http://functions.test",
-                Some("http://platform.test".to_owned()),
-                NEVER,
-            )?,
+            settings: fakes::settings("http://functions.test", Some("http://platform.test".to_owned()), NEVER)?,
             cache: InstanceCache::default(),
         });
         Ok(Self { env, store, dynamo, traffic, messages, requests })

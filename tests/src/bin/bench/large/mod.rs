@@ -45,8 +45,7 @@ pub(crate) fn measured(arguments: &LargeArgs) -> anyhow::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let folder = tempfile::tempdir()?;
-    let sizes =
-        filling::TableSizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
+    let sizes = filling::TableSizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
     runtime.block_on(filling::fill(folder.path(), &sizes))?;
     drop(runtime);
     let mut broken = Vec::new();

@@ -43,8 +43,7 @@ pub(crate) struct ManyTargetsArgs {
 pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> {
     let receiver = ManyTargetsReceiver::start().await?;
     let server =
-        DevServer::start(arguments.ebb.clone(), |dev| dev.args(["--platform-url", &receiver.outcomes()]))
-            .await?;
+        DevServer::start(arguments.ebb.clone(), |dev| dev.args(["--platform-url", &receiver.outcomes()])).await?;
     server.apply("plugin", &documents::webhook_plugin(&receiver.url())).await?;
     server.apply("plugin", documents::POD_PLUGIN).await?;
     let platform = BenchPlatform::new(&server)?;

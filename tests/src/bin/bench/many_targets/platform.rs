@@ -24,16 +24,14 @@ pub(crate) struct BenchPlatform<'a> {
 
 impl<'a> BenchPlatform<'a> {
     pub(crate) fn new(server: &'a DevServer) -> anyhow::Result<Self> {
-        let secret =
-            WebhookSecret::parse(&server.connection.webhook_secret).context("the server's secret")?;
+        let secret = WebhookSecret::parse(&server.connection.webhook_secret).context("the server's secret")?;
         Ok(Self { server, secret, http: reqwest::Client::builder().no_proxy().build()? })
     }
 
     /// Asks for all of them.
     pub(crate) async fn create(&self, names: &[String], documents: &[String]) -> anyhow::Result<()> {
         let asked = names.iter().zip(documents);
-        let posts =
-            asked.map(|(name, document)| self.post(name, LifecycleType::Created, Some(document.clone())));
+        let posts = asked.map(|(name, document)| self.post(name, LifecycleType::Created, Some(document.clone())));
         futures::stream::iter(posts).buffer_unordered(AT_ONCE).try_collect().await
     }
 

@@ -56,11 +56,8 @@ impl ManyTargetsReceiver {
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("the receiver's port")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let kept = ObjectLedger {
-            entries: Mutex::default(),
-            outcomes: Mutex::default(),
-            changed: watch::Sender::new(0),
-        };
+        let kept =
+            ObjectLedger { entries: Mutex::default(), outcomes: Mutex::default(), changed: watch::Sender::new(0) };
         let kept = Arc::new(kept);
         let router = axum::Router::new()
             .route("/things", post(make))
@@ -98,8 +95,7 @@ impl ManyTargetsReceiver {
                 return Ok(());
             }
             let waited = tokio::time::timeout(PATIENCE, told.changed()).await;
-            waited
-                .with_context(|| format!("{} of {} are not {wanted}: {left:?}", left.len(), names.len()))??;
+            waited.with_context(|| format!("{} of {} are not {wanted}: {left:?}", left.len(), names.len()))??;
         }
     }
 
@@ -110,10 +106,7 @@ impl ManyTargetsReceiver {
         for name in names {
             let entry = entries.get(name).with_context(|| format!("{name} was never made"))?;
             let (made, dropped) = (entry.created.len(), entry.deleted.len());
-            ensure!(
-                (made, dropped) == (1, drops),
-                "{name} was made {made} times and dropped {dropped} times"
-            );
+            ensure!((made, dropped) == (1, drops), "{name} was made {made} times and dropped {dropped} times");
         }
         Ok(())
     }
@@ -129,22 +122,14 @@ fn key(headers: &HeaderMap) -> String {
     headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-async fn make(
-    State(kept): State<Arc<ObjectLedger>>,
-    headers: HeaderMap,
-    Json(body): Json<Value>,
-) -> Json<Value> {
+async fn make(State(kept): State<Arc<ObjectLedger>>, headers: HeaderMap, Json(body): Json<Value>) -> Json<Value> {
     let name = body["name"].as_str().unwrap_or_default().to_owned();
     let id = format!("id-of-{name}");
     lock(&kept.entries).entry(name).or_default().created.insert(key(&headers));
     Json(json!({"id": id}))
 }
 
-async fn unmake(
-    State(kept): State<Arc<ObjectLedger>>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> StatusCode {
+async fn unmake(State(kept): State<Arc<ObjectLedger>>, headers: HeaderMap, Path(name): Path<String>) -> StatusCode {
     lock(&kept.entries).entry(name).or_default().deleted.insert(key(&headers));
     StatusCode::NO_CONTENT
 }
