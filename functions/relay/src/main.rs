@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
 
 async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     if options.attached {
         log.with_ansi(false).with_target(false).init()
     } else {

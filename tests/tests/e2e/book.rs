@@ -103,7 +103,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server, and waits until it has printed what the page shows.
+/// Starts a server, and waits until it has printed what the page shows. After that its output is closed, as by `| head`:
+/// the server has to work without it.
 fn serve(step: &Step, folder: &Path) -> Server {
     let mut server = Server(shell(&step.command, folder).stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(server.0.stdout.take().unwrap()).lines().take(step.output.len());
