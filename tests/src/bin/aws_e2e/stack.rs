@@ -18,7 +18,7 @@ use crate::steps::{program, run, say, step};
 const SERVICES: &str = "search-pr-9";
 const REPORTS: &str = "reports-pr-42";
 /// The documents of the second one.
-const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/deployed/bucket");
+const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/aws_e2e/bucket");
 /// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
 const SOON: Duration = Duration::from_secs(30);
 /// Within this the schedule has a minute.
