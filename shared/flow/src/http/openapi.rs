@@ -140,4 +140,18 @@ mod tests {
         }
         assert!(document["components"]["schemas"]["ProblemDetails"].is_object());
     }
+
+    #[test]
+    fn every_parameter_of_a_path_is_described() {
+        let document = serde_json::to_value(crate::http::openapi()).unwrap();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for name in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+                for operation in operations.as_object().unwrap().values() {
+                    let parameters = operation["parameters"].as_array().into_iter().flatten();
+                    let found = parameters.filter(|one| one["in"] == "path" && one["name"] == name).count();
+                    assert_eq!(found, 1, "{name} of {path}");
+                }
+            }
+        }
+    }
 }

@@ -24,11 +24,11 @@ use super::{HttpProblem, bodies};
 /// are much longer.
 const MAX_NAME: usize = 4 * ebb_protocol::lifecycle::LifecycleData::MAX_NAME;
 
-/// The names in a path, as axum's own extractor has them; one that cannot be read is a problem like any other, and what
-/// is longer than any name names nothing.
-pub(crate) struct PathParams<T>(pub(crate) T);
+/// The names in a path. A name that cannot be read is answered as a problem, a name that is too long as not found. utoipa
+/// recognises an extractor of path parameters by the name of this type.
+pub(crate) struct Path<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParams<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {

@@ -10,7 +10,7 @@ use ebb_protocol::api::{ClusterList, ProblemDetails};
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::sign;
 
-use super::PathParams;
+use super::Path;
 use super::auth::ApiPermission;
 use crate::api::clusters;
 use crate::cluster::PollRejection;
@@ -44,7 +44,7 @@ pub(crate) async fn poll(
     State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
-    PathParams(name): PathParams<String>,
+    Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<PollResponse>, HttpProblem> {
     // The head is judged before there is memory for a body.

@@ -9,7 +9,7 @@ use ebb_protocol::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin,
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::PathParams;
+use super::Path;
 use super::auth::ApiPermission;
 use crate::api::plugins::{self, PublishOutcome, PublishRejection};
 use crate::http::{HttpProblem, ServerState};
@@ -65,7 +65,7 @@ pub(crate) async fn publish(
 pub(crate) async fn versions(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams(name): PathParams<String>,
+    Path(name): Path<String>,
 ) -> Result<Json<PluginList>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     let plugins = plugins::versions(server.store.as_ref(), &name).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn versions(
 pub(crate) async fn signing_secrets(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams(name): PathParams<String>,
+    Path(name): Path<String>,
 ) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     if server.store.list_versions(&name).await?.is_empty() {
@@ -103,7 +103,7 @@ pub(crate) async fn signing_secrets(
 pub(crate) async fn get(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((name, version)): PathParams<(String, String)>,
+    Path((name, version)): Path<(String, String)>,
 ) -> Result<Json<PluginDetail>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     let found = plugins::get(server.store.as_ref(), &name, &version).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn get(
 pub(crate) async fn delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((name, version)): PathParams<(String, String)>,
+    Path((name, version)): Path<(String, String)>,
 ) -> Result<StatusCode, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     let now = server.env.now();

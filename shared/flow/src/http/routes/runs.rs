@@ -10,7 +10,7 @@ use ebb_protocol::limits;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::PathParams;
+use super::Path;
 use super::auth::ApiPermission;
 use crate::api::{logs, runs};
 use crate::http::{HttpProblem, ServerState};
@@ -44,7 +44,7 @@ pub(crate) struct UnitsQuery {
 pub(crate) async fn get(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams(run): PathParams<String>,
+    Path(run): Path<String>,
     query: Result<Query<UnitsQuery>, QueryRejection>,
 ) -> Result<Json<RunDetail>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
@@ -82,7 +82,7 @@ pub(crate) struct LogQuery {
 pub(crate) async fn logs(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams(run): PathParams<String>,
+    Path(run): Path<String>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;

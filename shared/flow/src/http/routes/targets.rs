@@ -13,7 +13,7 @@ use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::PathParams;
+use super::Path;
 use super::auth::ApiPermission;
 use crate::api::{overrides, retry, targets, why};
 use crate::http::{HttpProblem, ServerState};
@@ -62,7 +62,7 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
 pub(crate) async fn get(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((kind, name)): PathParams<(String, String)>,
+    Path((kind, name)): Path<(String, String)>,
 ) -> Result<Json<TargetDetail>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let found = targets::get(&server.env, server.store.as_ref(), &kind, &name).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn get(
 pub(crate) async fn why(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((kind, name)): PathParams<(String, String)>,
+    Path((kind, name)): Path<(String, String)>,
 ) -> Result<Json<TargetDiagnosis>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn why(
 pub(crate) async fn retry(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((kind, name)): PathParams<(String, String)>,
+    Path((kind, name)): Path<(String, String)>,
 ) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
     match retry::retry(&server.env, &kind, &name).await? {
@@ -131,7 +131,7 @@ fn override_response(
 pub(crate) async fn force_complete(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((kind, name)): PathParams<(String, String)>,
+    Path((kind, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
@@ -149,7 +149,7 @@ pub(crate) async fn force_complete(
 pub(crate) async fn force_delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
-    PathParams((kind, name)): PathParams<(String, String)>,
+    Path((kind, name)): Path<(String, String)>,
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
