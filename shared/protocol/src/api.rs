@@ -544,7 +544,7 @@ pub struct ForceCompleteUnit {
     /// The unit's key, `RESOURCE/UNIT`.
     pub unit: String,
     /// Why; 1 to 500 characters, not only white space.
-    #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
+    #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -557,7 +557,7 @@ pub struct ForceCompleteUnit {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceDeleteTarget {
     /// Why; 1 to 500 characters, not only white space.
-    #[schema(min_length = 1, max_length = 500, pattern = r"\S")]
+    #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator; at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
