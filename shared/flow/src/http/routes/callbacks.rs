@@ -16,7 +16,7 @@ use crate::http::{HttpProblem, ServerState};
 
 const NOT_VALID: &str = "the token is not valid here";
 
-/// Takes what a unit says of itself. The bearer token is the one that the try was sent with.
+/// Applies the result or the progress of an attempt. The bearer token is the token of that attempt.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "Taken."),
     (status = 400, body = ProblemDetails, description = "Not a callback."),

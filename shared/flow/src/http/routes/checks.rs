@@ -9,7 +9,7 @@ use super::auth::ApiPermission;
 use crate::api::checks;
 use crate::http::{HttpProblem, ServerState};
 
-/// Tries table, indexes, bucket, queue and relays, and says of each whether it works. Takes up to 10 s.
+/// Checks table, indexes, bucket, queue and relays, and returns a result for each. Takes up to 10 s.
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "Whatever does not work."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),

@@ -30,7 +30,7 @@ pub(crate) async fn list(
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 
-/// For relays that nobody reaches: takes answers, and waits up to 20 s for what the relay is to do. Signed with Standard
+/// Receives responses of a relay with transport pull, and returns its next batches. Waits up to 20 s. Signed with Standard
 /// Webhooks and the cluster's secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
     (status = 200, description = "What waits for the relay, sealed with the cluster's secret."),

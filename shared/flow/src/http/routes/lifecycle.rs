@@ -19,8 +19,8 @@ use crate::http::{HttpProblem, ServerState};
 use crate::lifecycle::{self, LifecycleRejection};
 use crate::telemetry;
 
-/// Takes a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. The same webhook again
-/// gets the same answer.
+/// Receives a lifecycle webhook: a CloudEvent in structured mode, signed with Standard Webhooks. A repeated webhook
+/// gets the same response.
 #[utoipa::path(post, path = "/v1/events", operation_id = "receiveEvent", tag = "lifecycle", request_body = LifecycleData, responses(
     (status = 202, body = LifecycleResponse, description = "Taken; the result comes as a notification."),
     (status = 400, body = ProblemDetails, description = "Not a CloudEvent."),

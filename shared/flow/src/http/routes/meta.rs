@@ -5,13 +5,13 @@ use axum::http::{Method, StatusCode, Uri};
 
 use crate::http::HttpProblem;
 
-/// This document.
+/// Returns the OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
     Json(crate::http::openapi())
 }
 
-/// Whether the server answers.
+/// Returns 200 while the server runs.
 #[utoipa::path(get, path = "/healthz", operation_id = "getHealth", responses((status = 200, body = String)))]
 pub(crate) async fn health() -> &'static str {
     "ok"

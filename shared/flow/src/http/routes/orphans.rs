@@ -23,7 +23,7 @@ pub(crate) async fn list(
     Ok(Json(orphans::list(&server.env).await?))
 }
 
-/// Deletes those of these orphans that are owned, with the other objects of the same tasks.
+/// Deletes the owned ones of these orphans, with the other objects of the same tasks.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
     (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),

@@ -33,7 +33,7 @@ pub(crate) async fn list(
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
-/// Publishes a version. A version is immutable; the same document again changes nothing, or publishes a withdrawn version
+/// Publishes a version. A version is immutable. The same document changes nothing, or publishes a withdrawn version
 /// again.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
@@ -75,8 +75,8 @@ pub(crate) async fn versions(
     Ok(Json(PluginList { plugins }))
 }
 
-/// Gives the secrets by which receivers verify the requests of a plugin's webhook units, also of one whose versions are
-/// withdrawn: living targets go on with them. Roles: author, operator.
+/// Returns the secrets that sign the requests of a plugin's webhook units, also for a plugin whose versions are
+/// withdrawn: existing targets continue to use them. Roles: author, operator.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -96,7 +96,7 @@ pub(crate) async fn signing_secrets(
     Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
 }
 
-/// A version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
+/// Returns a version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
@@ -110,7 +110,7 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
-/// Withdraws a version: new targets cannot use it. Living targets go on with it. `latest` is the highest one.
+/// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest one.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = ProblemDetails),
     (status = 404, body = ProblemDetails, description = "It is not published."),

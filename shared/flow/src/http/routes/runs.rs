@@ -33,7 +33,7 @@ pub(crate) struct UnitsQuery {
     next_token: Option<String>,
 }
 
-/// A run with its units, as many as fit in an answer.
+/// Returns a run and a page of its units.
 #[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
     ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     UnitsQuery,
@@ -70,7 +70,7 @@ pub(crate) struct LogQuery {
     attempt: Option<u32>,
 }
 
-/// The tail of a unit's log: while it runs, and after.
+/// Returns the tail of a unit's log, while the unit runs and after its end.
 #[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
     ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     LogQuery,

@@ -34,7 +34,7 @@ pub(crate) struct ListQuery {
     gone: bool,
 }
 
-/// Lists the targets that live or wait for something, by kind and name; with `gone` the others.
+/// Lists targets by kind and name: living and waiting ones, or with `gone` the others.
 #[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
     (status = 200, body = TargetPage), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -55,7 +55,7 @@ fn unknown(kind: &str, name: &str) -> HttpProblem {
     HttpProblem::not_found(format!("there is no {kind} {name:?}"))
 }
 
-/// A target with its resources, outputs, runs and units.
+/// Returns a target with its resources, outputs, runs and units.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", responses(
     (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
