@@ -130,7 +130,7 @@ impl ModelSimulation {
         running.values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
     }
 
-    /// Whether nothing moves, but for time and what is due.
+    /// Returns true if nothing moves, but for time and what is due.
     pub(super) fn is_quiet(&self) -> bool {
         let now = self.runtime.elapsed();
         let running = self.running.lock().expect("no panic while it is held").is_empty();
@@ -281,7 +281,7 @@ impl ModelSimulation {
         (free, usual)
     }
 
-    /// Whether a run of the target is open.
+    /// Returns true if a run of the target is open.
     pub(super) fn is_open(&self) -> bool {
         let state = self.table.state();
         let roots = state.heads.values().filter_map(|heads| heads.get(&ebb_engine::Shard::ROOT));

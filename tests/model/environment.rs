@@ -156,7 +156,7 @@ pub(super) struct ModelEnvironment {
     pub(super) runtime: SimRuntime,
     pub(super) gates: StepGates,
     pub(super) max_in_flight: u64,
-    /// Whether a message may get lost, or its sender die before it sends it.
+    /// True if a message may get lost, or its sender die before it sends it.
     loses_messages: bool,
     graph: ModelGraph,
     state: Arc<Mutex<EnvironmentState>>,
@@ -274,7 +274,7 @@ impl ModelEnvironment {
         silent.as_deref() == Some(unit) && !self.state().stop_begun
     }
 
-    /// Whether somebody waits for the answer.
+    /// Returns true if somebody waits for the answer.
     pub(super) fn is_awaited(flight: &InFlightRequest) -> bool {
         Arc::strong_count(&flight.slot) > 1
     }
@@ -381,7 +381,7 @@ impl ModelEnvironment {
         begun
     }
 
-    /// Whether mail is the success of a webhook unit that names what it has made.
+    /// Returns true if mail is the success of a webhook unit that names what it has made.
     pub(super) fn may_contradict(&self, mail: &PendingDelivery) -> bool {
         let PendingDelivery::Callback { of, succeeded: true, .. } = mail else { return false };
         let state = self.state();

@@ -25,7 +25,7 @@ pub struct ExploreReport {
     pub ends: usize,
     pub longest: usize,
     pub violation: Option<Violation>,
-    /// Whether all of it was seen; false: the limit of paths came first.
+    /// True if all of it was seen; false: the limit of paths came first.
     pub complete: bool,
 }
 

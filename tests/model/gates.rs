@@ -113,7 +113,7 @@ impl StepGates {
         state.last.insert(task, kind);
     }
 
-    /// Whether a task's last step was to read: had it died before that step, nothing would be different.
+    /// Returns true if a task's last step was to read: had it died before that step, nothing would be different.
     pub(super) fn has_only_read(&self, task: SimTaskId) -> bool {
         self.state().last.get(&task) == Some(&GateKind::Read)
     }

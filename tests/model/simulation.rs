@@ -409,7 +409,7 @@ impl ModelSimulation {
     }
 }
 
-/// Whether the unit of a callback's token is open in a run that goes on.
+/// Returns true if the unit of a callback's token is open in a run that goes on.
 fn awaits(table: &SimTable, env: &Env, token: &str) -> bool {
     let Ok(claims) = env.settings.token_keys.verify(token, Timestamp(0)) else { return false };
     let state = table.state();

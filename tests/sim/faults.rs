@@ -146,7 +146,7 @@ impl ExcludedFaults {
         Self::of(self.0.iter().copied().chain([kind]))
     }
 
-    /// Whether `kind` is among them.
+    /// Returns true if `kind` is among them.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.0.contains(&kind)
     }
@@ -203,7 +203,7 @@ impl FaultInjector {
         self
     }
 
-    /// Whether it happens now.
+    /// Returns true if it happens now.
     pub fn should_inject(&self, kind: FaultKind) -> bool {
         let stream = &self.0[kind as usize];
         let number = stream.injection_points.fetch_add(1, Ordering::Relaxed) + 1;

@@ -15,7 +15,7 @@ pub struct StartEntry {
     pub by: SimTaskId,
     /// What it read, by the name of the unit that made it.
     pub inputs: BTreeMap<String, String>,
-    /// Whether it started something, or found it there.
+    /// True if it started something, or found it there.
     pub fresh: bool,
 }
 

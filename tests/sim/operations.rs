@@ -455,7 +455,7 @@ impl SimTable {
         due.map(|one| (one.clone(), indexed.contains(&one))).collect()
     }
 
-    /// Whether no run is open.
+    /// Returns true if no run is open.
     pub fn is_at_rest(&self) -> bool {
         self.is_at_rest_without(None)
     }

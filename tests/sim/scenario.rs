@@ -166,13 +166,13 @@ impl Scenario {
         others.map(|(position, _)| position).collect()
     }
 
-    /// Whether a unit is skipped: by itself, or because it reads one that is.
+    /// Returns true if a unit is skipped: by itself, or because it reads one that is.
     pub fn is_skipped(&self, unit: usize) -> bool {
         let own = &self.units[unit];
         own.fate == AttemptFate::Skipped || own.reads.iter().any(|&read| self.is_skipped(read))
     }
 
-    /// Whether a unit that is not skipped succeeds at last.
+    /// Returns true if a unit that is not skipped succeeds at last.
     pub fn succeeds(&self, unit: usize) -> bool {
         match self.units[unit].fate {
             AttemptFate::Fails(first) => first < ATTEMPTS,

@@ -115,7 +115,7 @@ impl SimTable {
         self.is_unrecorded.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a fault happens now.
+    /// Returns true if a fault happens now.
     pub(super) fn should_inject(&self, kind: FaultKind) -> bool {
         let faults = self.faults.lock().expect("no panic while it is held");
         faults.as_ref().is_some_and(|faults| faults.should_inject(kind))

@@ -285,7 +285,7 @@ impl ApiClient {
         refusal(self.send(request).await)
     }
 
-    /// Whether lifecycle webhooks can be signed.
+    /// Returns true if lifecycle webhooks can be signed.
     pub(crate) fn has_webhook_secret(&self) -> bool {
         self.server.webhook_secret.is_some()
     }

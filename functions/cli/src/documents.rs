@@ -27,7 +27,7 @@ impl SetArgs {
             .map_err(|error| CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once"))
     }
 
-    /// Whether any is given.
+    /// Returns true if any is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }

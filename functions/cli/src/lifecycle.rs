@@ -49,7 +49,7 @@ pub(crate) async fn request(
     Ok(client.lifecycle(asked, &data).await?)
 }
 
-/// Whether a target lives, so that its uid is to be used again.
+/// Returns true if a target lives, so that its uid is to be used again.
 pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
     !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }

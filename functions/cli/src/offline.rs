@@ -29,7 +29,7 @@ pub(crate) fn full_name(plugin: &PluginDoc) -> String {
     format!("{}@{}", plugin.name.value, version(plugin))
 }
 
-/// Whether every resource's plugin is among these.
+/// Returns true if every resource's plugin is among these.
 pub(crate) fn complete(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> bool {
     let known = |resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource);
     sandbox.resources.iter().all(known)

@@ -16,7 +16,7 @@ fn folder() -> std::path::PathBuf {
     root().join("target/dynamodb-local")
 }
 
-/// Whether it is there, in the version that the tests were written against.
+/// Returns true if it is there, in the version that the tests were written against.
 pub(crate) fn present() -> bool {
     fs::read_to_string(folder().join("complete")).is_ok_and(|version| version == VERSION)
 }

@@ -68,7 +68,7 @@ pub(crate) fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
     run(&mut last)
 }
 
-/// Whether a program can be started and exits with 0; what it prints is not shown.
+/// Returns true if a program can be started and exits with 0; what it prints is not shown.
 pub(crate) fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }

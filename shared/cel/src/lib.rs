@@ -124,7 +124,7 @@ pub struct ExpressionIssue {
 }
 
 impl Expression {
-    /// Whether a name is written in it, and is not the value of something that it reads.
+    /// Returns true if a name is written in it, and is not the value of something that it reads.
     pub(crate) fn writes(&self, name: &str) -> bool {
         walk::writes(&self.tree, name)
     }

@@ -75,7 +75,7 @@ impl<'a> SelectionPath<'a> {
         }
     }
 
-    /// Whether one of the first `count` steps may find nothing.
+    /// Returns true if one of the first `count` steps may find nothing.
     pub(crate) fn optional(&self, count: usize) -> bool {
         self.steps.iter().take(count).any(|step| step.access != StepAccess::Required)
     }

@@ -123,7 +123,7 @@ fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// Whether `name` is written in the tree: as a field, or as a text.
+/// Returns true if `name` is written in the tree: as a field, or as a text.
 pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
     let mut open = vec![tree];
     while let Some(expr) = open.pop() {
@@ -422,7 +422,7 @@ impl ExpressionWalker<'_> {
         self.mistake(None, ExpressionIssue { code: "unknown-function", message, help, offset, length: 0 });
     }
 
-    /// Whether this subtraction is a name with a dash in it; reports it if so.
+    /// Returns true if this subtraction is a name with a dash in it; reports it if so.
     fn subtraction(&mut self, call: &CallExpr) -> bool {
         let [left, right] = call.args.as_slice() else { return false };
         if let Expr::Call(inner) = &left.expr

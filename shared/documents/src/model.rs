@@ -75,7 +75,7 @@ pub struct ParamDoc {
     pub default: Option<At<serde_json::Value>>,
     /// A missing value is no error (Signadot).
     pub optional: bool,
-    /// Whether its value never leaves the cluster.
+    /// True if its value never leaves the cluster.
     pub sensitive: bool,
     /// Allowed values; empty: all.
     pub one_of: Vec<serde_json::Value>,
@@ -214,7 +214,7 @@ pub struct InputDoc {
 pub struct OutputDoc {
     pub name: At<String>,
     pub from: OutputFromDoc,
-    /// Whether it stays where it was made.
+    /// True if it stays where it was made.
     pub sensitive: bool,
     pub description: Option<String>,
 }

@@ -65,7 +65,7 @@ pub struct Resource {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublicOutput {
     pub value: Template,
-    /// Whether the value stays in the cluster; it is handed on as a reference.
+    /// True if the value stays in the cluster; it is handed on as a reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// The setup units that it reads.
@@ -177,7 +177,7 @@ impl Action {
         }
     }
 
-    /// Whether a relay sees to it, which keeps its deadline and can end it at any time.
+    /// Returns true if a relay sees to it, which keeps its deadline and can end it at any time.
     pub fn is_relayed(&self) -> bool {
         match self {
             Self::Pod(_) | Self::Object(_) | Self::Removal => true,
@@ -253,7 +253,7 @@ pub struct InputPlan {
     /// An input whose value is missing is unset (Signadot); otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
-    /// Whether its value is sensitive: it is passed on as a reference.
+    /// True if its value is sensitive: it is passed on as a reference.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
 }
@@ -263,7 +263,7 @@ pub struct InputPlan {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OutputPlan {
     pub from: OutputFrom,
-    /// Whether its value stays where it was made.
+    /// True if its value stays where it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// What the document says it is.

@@ -83,7 +83,7 @@ pub fn in_flight(graph: &Graph, view: &RunView) -> Vec<(Unit, Attempt)> {
         .collect()
 }
 
-/// Whether any try of `unit` may ever have been started, by the state of a whole run.
+/// Returns true if any try of `unit` may ever have been started, by the state of a whole run.
 pub fn may_have_started(graph: &Graph, view: &RunView, unit: Unit) -> bool {
     match view.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,

@@ -75,7 +75,7 @@ impl Graph {
         self.dependencies.len()
     }
 
-    /// Whether there is nothing to run.
+    /// Returns true if there is nothing to run.
     pub fn is_empty(&self) -> bool {
         self.dependencies.is_empty()
     }

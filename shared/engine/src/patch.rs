@@ -59,7 +59,7 @@ pub struct Patch {
 }
 
 impl PatchCondition {
-    /// Whether it holds of `head`; `None` is an item that was never written to.
+    /// Returns true if it holds of `head`; `None` is an item that was never written to.
     pub fn holds(self, shard: Shard, head: Option<&HeadState>) -> bool {
         let Some(head) = head else {
             return match self {

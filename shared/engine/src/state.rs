@@ -208,7 +208,7 @@ impl RunView {
             .collect()
     }
 
-    /// Whether every item of the run is known.
+    /// Returns true if every item of the run is known.
     pub fn is_complete(&self) -> bool {
         self.heads.iter().all(Option::is_some)
     }
@@ -235,7 +235,7 @@ impl RunView {
         }
     }
 
-    /// Whether the undo of `unit` has begun to read.
+    /// Returns true if the undo of `unit` has begun to read.
     pub fn is_sealed(&self, unit: Unit) -> bool {
         let (shard, slot) = Shard::of(unit);
         self.head(shard).is_some_and(|head| head.sealed.contains(&slot))
@@ -247,13 +247,13 @@ impl RunView {
         self.head(shard).map_or(0, |head| head.late.iter().filter(|late| late.slot == slot).count())
     }
 
-    /// Whether this success of `unit` is known to have come too late.
+    /// Returns true if this success of `unit` is known to have come too late.
     pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
         let (shard, slot) = Shard::of(unit);
         self.head(shard).is_some_and(|head| head.late.contains(&LateMark { slot, attempt, mark }))
     }
 
-    /// Whether any known unit has failed for good.
+    /// Returns true if any known unit has failed for good.
     pub fn any_failed(&self) -> bool {
         self.heads.iter().flatten().any(|head| !head.failed.is_empty())
     }

@@ -61,7 +61,7 @@ impl FromIterator<Hook> for HookSet {
 }
 
 impl HookSet {
-    /// Whether `hook` has units.
+    /// Returns true if `hook` has units.
     pub fn has(self, hook: Hook) -> bool {
         self.bits & (1 << hook as u8) != 0
     }

@@ -63,7 +63,7 @@ impl AttemptFailure {
         }
     }
 
-    /// Whether `unit` is tried again after this failure of `attempt`.
+    /// Returns true if `unit` is tried again after this failure of `attempt`.
     ///
     /// The number of tries counts from the last time that an operator or a late success reopened the unit.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {

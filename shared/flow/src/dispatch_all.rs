@@ -258,7 +258,7 @@ async fn send_all(
     Err(seen.1)
 }
 
-/// Whether this invocation begins no further send.
+/// Returns true if this invocation begins no further send.
 fn is_spent(env: &Env, until: Timestamp, sends: usize) -> bool {
     sends >= env.settings.max_dispatches || (sends > 0 && env.now() >= until)
 }

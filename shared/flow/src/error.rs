@@ -20,7 +20,7 @@ pub enum FlowError {
 }
 
 impl FlowError {
-    /// Whether the same call may succeed later.
+    /// Returns true if the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(StoreError::Retryable { .. }) | Self::Contended(_))
     }

@@ -102,7 +102,7 @@ fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
 pub struct ConnectedCluster {
     /// The name that documents have for it.
     pub name: String,
-    /// Whether its relay asks for what is to be done, and is not asked.
+    /// True if its relay asks for what is to be done, and is not asked.
     pub polls: bool,
     /// The uid of its namespace `kube-system`, if it is pinned.
     pub uid: Option<String>,

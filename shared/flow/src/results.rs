@@ -467,7 +467,7 @@ async fn next_progress(
     Ok(RunProgress { ready, outcome: known.run_outcome, late: None })
 }
 
-/// Whether a unit is over in a view.
+/// Returns true if a unit is over in a view.
 pub fn is_over(view: &ebb_engine::RunView, unit: Unit) -> bool {
     matches!(view.status(unit), UnitProgress::Done | UnitProgress::Failed)
 }

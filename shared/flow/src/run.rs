@@ -152,7 +152,7 @@ pub struct EarlierRun {
 }
 
 impl EarlierRun {
-    /// Whether any try of `unit` may have been started.
+    /// Returns true if any try of `unit` may have been started.
     pub fn may_have_started(&self, unit: Unit) -> bool {
         self.view.as_ref().is_some_and(|view| ebb_engine::follow::may_have_started(&self.graph, view, unit))
     }

@@ -117,13 +117,13 @@ pub fn switch_off(rule: Option<ProtocolRule>) {
     OFF.set(rule);
 }
 
-/// Whether a rule holds.
+/// Returns true if a rule holds.
 #[cfg(feature = "switches")]
 pub(crate) fn holds(rule: ProtocolRule) -> bool {
     OFF.get() != Some(rule)
 }
 
-/// Whether a rule holds.
+/// Returns true if a rule holds.
 #[cfg(not(feature = "switches"))]
 pub(crate) const fn holds(_: ProtocolRule) -> bool {
     true

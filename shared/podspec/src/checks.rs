@@ -68,7 +68,7 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field].as_str().unwrap_or_default()
 }
 
-/// Whether a field says something: not null, not empty, not zero, not false.
+/// Returns true if a field says something: not null, not empty, not zero, not false.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

@@ -132,7 +132,7 @@ fn reorder(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> V
     all
 }
 
-/// Whether two items are the same one: by their key, or for texts by themselves.
+/// Returns true if two items are the same one: by their key, or for texts by themselves.
 pub(crate) fn same_key(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() { left == right } else { left.get(key).is_some_and(|it| right.get(key) == Some(it)) }
 }

@@ -36,7 +36,7 @@ pub enum PodSecurityLevel {
 }
 
 impl ClusterPolicy {
-    /// Whether a set of kinds has one.
+    /// Returns true if a set of kinds has one.
     pub(crate) fn has_kind(kinds: &BTreeSet<String>, kind: &str, group: &str) -> bool {
         if group.is_empty() {
             return kinds.contains(kind);
@@ -44,7 +44,7 @@ impl ClusterPolicy {
         kinds.contains(&format!("{kind}.{group}")) || kinds.contains(&format!("*.{group}"))
     }
 
-    /// Whether pods in a namespace may run as a service account and have its token.
+    /// Returns true if pods in a namespace may run as a service account and have its token.
     pub(crate) fn allows_account(&self, namespace: &str, account: &str) -> bool {
         self.namespaces.get(namespace).is_some_and(|accounts| accounts.contains(account))
     }

@@ -19,12 +19,12 @@ const OF_MAIN: [&str; 4] = ["args", "command", "image", "restartPolicy"];
 /// What the base decides of the pod, also by leaving it out.
 const OF_POD: [&str; 2] = ["activeDeadlineSeconds", "restartPolicy"];
 
-/// Whether a name is not the author's to give.
+/// Returns true if a name is not the author's to give.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || SIGNADOT.contains(&name)
 }
 
-/// Whether a label or an annotation is ours: `ebb.dev/…`, `x.ebb.dev/…`.
+/// Returns true if a label or an annotation is ours: `ebb.dev/…`, `x.ebb.dev/…`.
 pub(crate) fn is_our_key(key: &str) -> bool {
     key.split_once('/').is_some_and(|(domain, _)| {
         domain.strip_suffix(RESERVED_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))

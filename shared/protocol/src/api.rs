@@ -333,7 +333,7 @@ pub struct UnitDetail {
     /// Its last word on how far it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// Whether a log is kept.
+    /// True if a log is kept.
     #[serde(default)]
     pub log: bool,
     /// How many callbacks reported a further distinct result after 16 of one attempt were kept. The teardown does not

@@ -117,7 +117,7 @@ pub enum ReasonCode {
 }
 
 impl ReasonCode {
-    /// Whether the same try could end otherwise later. Decides where `retry.on` is left out.
+    /// Returns true if the same try could end otherwise later. Decides where `retry.on` is left out.
     pub fn can_pass(self) -> bool {
         match self {
             Self::Exit

@@ -79,6 +79,6 @@ pub struct ObjectSummary {
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
-    /// Whether its labels name the task.
+    /// True if its labels name the task.
     pub labelled: bool,
 }

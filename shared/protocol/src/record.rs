@@ -76,7 +76,7 @@ pub struct AttemptResult {
     /// When the next try may start: of a unit that failed, or of an undo that has more results to undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// Whether the tail of its log is in the bucket.
+    /// True if the tail of its log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
     /// True if its request got no answer of the backend. The request may still arrive or be acted on.
@@ -116,7 +116,7 @@ pub enum OutputStorage {
 }
 
 impl OutputStorage {
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         *self == Self::Nothing
     }

@@ -255,7 +255,7 @@ pub struct ReadyRules {
 pub struct ObjectOutput {
     pub name: String,
     pub from: ObjectOutputFrom,
-    /// Whether the value stays in the cluster: the result has a reference to a Secret.
+    /// True if the value stays in the cluster: the result has a reference to a Secret.
     #[serde(default)]
     pub sensitive: bool,
 }
@@ -383,7 +383,7 @@ pub struct ScriptOutput {
     pub name: String,
     /// The absolute path of the file.
     pub path: String,
-    /// Whether the value stays in the cluster.
+    /// True if the value stays in the cluster.
     #[serde(default)]
     pub sensitive: bool,
 }

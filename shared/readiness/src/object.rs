@@ -40,7 +40,7 @@ impl<'a> ObjectView<'a> {
         self.number(path).unwrap_or(0)
     }
 
-    /// Whether `true` stands at a path.
+    /// Returns true if `true` stands at a path.
     pub(crate) fn says(self, path: &str) -> bool {
         self.at(path).and_then(Value::as_bool).unwrap_or(false)
     }
@@ -101,12 +101,12 @@ impl<'a> ObjectView<'a> {
 }
 
 impl StatusCondition<'_> {
-    /// Whether it has a status. `kubectl wait` does not look at the case either.
+    /// Returns true if it has a status. `kubectl wait` does not look at the case either.
     pub(crate) fn is(&self, status: &str) -> bool {
         self.status.eq_ignore_ascii_case(status)
     }
 
-    /// Whether it is about an older generation than the object's. One that does not say is believed.
+    /// Returns true if it is about an older generation than the object's. One that does not say is believed.
     pub(crate) fn is_stale(&self, object: ObjectView<'_>) -> bool {
         matches!((self.observed, object.generation()), (Some(seen), Some(now)) if seen != now)
     }

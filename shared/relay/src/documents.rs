@@ -21,7 +21,7 @@ const MAX_DOCUMENT: usize = 1 << 20;
 /// Names that begin so are ours.
 const OURS: &str = ebb_podspec::RESERVED_PREFIX;
 
-/// Whether an instance may have what is in a Secret: nobody else's scripts, inputs and outputs.
+/// Returns true if an instance may have what is in a Secret: nobody else's scripts, inputs and outputs.
 pub(crate) fn is_readable(secret: &Value, instance: &str) -> bool {
     let label = |key: &str| secret["metadata"]["labels"][key].as_str();
     let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));

@@ -150,7 +150,7 @@ fn blocked(pod: &Pod) -> Option<StartBlocker> {
     })
 }
 
-/// Whether a start failed for somebody who waited for it no longer, as Go says that.
+/// Returns true if a start failed for somebody who waited for it no longer, as Go says that.
 pub(crate) fn interrupted(message: &str) -> bool {
     ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))
 }

@@ -29,7 +29,7 @@ impl TaskRecord {
         self.phase.is_over() && self.spec.as_ref().is_none_or(|spec| spec.applied.is_empty())
     }
 
-    /// Whether something of it may run in a container now.
+    /// Returns true if something of it may run in a container now.
     pub(crate) fn may_run(&self) -> bool {
         let container = self.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         container && self.phase.is_open() && !self.is_queued()
@@ -48,7 +48,7 @@ pub(crate) enum TaskPhase {
     Terminating {
         grace_ms: u64,
         since_ms: u64,
-        /// Whether it then has the result that is held; otherwise it is a tombstone.
+        /// True if it then has the result that is held; otherwise it is a tombstone.
         has_result: bool,
         /// Where an object may still come to be: whether a request for it is under way nobody knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,12 +78,12 @@ impl TaskPhase {
         }
     }
 
-    /// Whether something of it runs, or may.
+    /// Returns true if something of it runs, or may.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Terminating { .. })
     }
 
-    /// Whether nobody waits for its result.
+    /// Returns true if nobody waits for its result.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Acknowledged | Self::Tombstone { .. })
     }
@@ -104,13 +104,13 @@ pub(crate) struct TaskSpec {
     pub(crate) received_ms: u64,
     pub(crate) not_after_ms: u64,
     pub(crate) deadline_ms: u64,
-    /// Whether it has, or had, a slot. Only tasks with a container need one.
+    /// True if it has, or had, a slot. Only tasks with a container need one.
     #[serde(default)]
     pub(crate) has_slot: bool,
     /// Names of the sensitive outputs that its entrypoint may report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
-    /// Whether the stored result was reported by the entrypoint and waits for the container's end.
+    /// True if the stored result was reported by the entrypoint and waits for the container's end.
     #[serde(default)]
     pub(crate) reported: bool,
     /// What was seen of a pod that is about to end, should nobody see it again.
@@ -154,7 +154,7 @@ impl TaskSpec {
 pub(crate) struct AppliedObject {
     pub(crate) object_ref: ObjectRef,
     pub(crate) uid: String,
-    /// Whether it is a Secret with a document.
+    /// True if it is a Secret with a document.
     #[serde(default)]
     pub(crate) document: bool,
 }
@@ -201,7 +201,7 @@ impl ObjectRef {
         }
     }
 
-    /// Whether it is a Job.
+    /// Returns true if it is a Job.
     pub(crate) fn is_job(&self) -> bool {
         self.kind == "Job" && self.api_version.starts_with("batch/")
     }

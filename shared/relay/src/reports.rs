@@ -78,7 +78,7 @@ impl Relay {
     }
 }
 
-/// Whether a token is that of a task. Digests are of equal length and give no hint at where they differ.
+/// Returns true if a token is that of a task. Digests are of equal length and give no hint at where they differ.
 fn token_matches(token: &str, spec: &TaskSpec) -> bool {
     Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes())
 }

@@ -44,7 +44,7 @@ pub(crate) struct VersionedRecord {
     result_parts: usize,
     /// Secrets that hold the documents of a task that waits for its slot.
     pub(crate) document_parts: usize,
-    /// Whether this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
+    /// True if this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
     /// Secret.
     pub(crate) confirmed: bool,
     uid: String,

@@ -82,7 +82,7 @@ impl TaskRegistry {
         self.known().confirmed.insert(name.clone(), version.to_owned());
     }
 
-    /// Whether that holds of this version. One that somebody else has written says nothing of his requests.
+    /// Returns true if that holds of this version. One that somebody else has written says nothing of his requests.
     pub(crate) fn is_confirmed(&self, name: &TaskId, version: &str) -> bool {
         self.known().confirmed.get(name).is_some_and(|sure| sure == version)
     }

@@ -252,7 +252,7 @@ impl Reconciler {
     }
 }
 
-/// Whether a pod should have been gone for long: its node does not answer.
+/// Returns true if a pod should have been gone for long: its node does not answer.
 pub(crate) fn is_stuck(pod: &Pod) -> bool {
     let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
     should_be_gone.is_some_and(|time| pod::millis(Some(time)).saturating_add(STUCK_MS) <= now_ms())

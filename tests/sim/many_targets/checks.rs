@@ -57,7 +57,7 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
-/// Whether the undo of a part was overridden.
+/// Returns true if the undo of a part was overridden.
 fn is_let_go(simulation: &Simulation, part: &SimUnit) -> bool {
     let state = simulation.ledger.state();
     let table = simulation.table.state();
@@ -141,7 +141,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
-/// Whether every unit of a run is done.
+/// Returns true if every unit of a run is done.
 fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {
     let table = simulation.table.state();
     let Some(heads) = table.heads.get(run) else { return false };

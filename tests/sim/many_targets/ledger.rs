@@ -36,7 +36,7 @@ pub(super) struct AttemptEntry {
     pub(super) began: u64,
     pub(super) over: bool,
     pub(super) reads: Vec<String>,
-    /// Whether its end is told however late: by a relay, by a callback.
+    /// True if its end is told however late: by a relay, by a callback.
     pub(super) reports: bool,
     /// When its sender was left without the answer, or got one of a gateway: it believes that the attempt failed.
     pub(super) given_up: Option<u64>,
@@ -248,7 +248,7 @@ impl SimLedger {
         }
     }
 
-    /// Whether `key` fails until it is mended. The first one to ask decides by `breaks`.
+    /// Returns true if `key` fails until it is mended. The first one to ask decides by `breaks`.
     pub(super) fn is_broken(&self, key: &str, breaks: impl FnOnce() -> bool) -> bool {
         let known = self.state().broken.get(key).copied();
         known.unwrap_or_else(|| {

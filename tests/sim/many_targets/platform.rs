@@ -31,7 +31,7 @@ pub(super) struct SimInstance {
     pub(super) document: String,
     /// Another document of the same target.
     pub(super) changed: String,
-    /// Whether its time to live ends it.
+    /// True if its time to live ends it.
     pub(super) expires: bool,
 }
 

@@ -47,7 +47,7 @@ pub(super) struct SimUnit {
 }
 
 impl SimUnit {
-    /// Whether it is of the setup.
+    /// Returns true if it is of the setup.
     pub(super) fn sets_up(&self) -> bool {
         matches!(self.hook, Hook::PreStart | Hook::PostStart)
     }

@@ -471,7 +471,7 @@ fn is_at_rest(ledger: &SimLedger, table: &SimTable, without: Option<&str>) -> bo
     table.state().targets.values().all(is_over) && is_quiet_without(ledger, table, without)
 }
 
-/// Whether nothing runs, and the platform knows what it has to.
+/// Returns true if nothing runs, and the platform knows what it has to.
 fn is_quiet(ledger: &SimLedger, table: &SimTable) -> bool {
     is_quiet_without(ledger, table, None)
 }

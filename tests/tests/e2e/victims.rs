@@ -78,7 +78,7 @@ impl KillTarget {
     }
 }
 
-/// Whether a process runs this program, wherever it is in the process's own root.
+/// Returns true if a process runs this program, wherever it is in the process's own root.
 fn is(process: &Path, program: &str) -> bool {
     fs::read_link(process.join("exe")).is_ok_and(|exe| exe.file_name().is_some_and(|name| name == program))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{CannedReply, LifecycleHarness, find, plugin};
 
-/// Whether a process of this machine was started with `word` among its arguments.
+/// Returns true if a process of this machine was started with `word` among its arguments.
 fn runs(word: &str) -> bool {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let mut lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());

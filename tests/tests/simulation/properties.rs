@@ -24,7 +24,7 @@ fn name(unit: usize) -> String {
     format!("u{unit}")
 }
 
-/// Whether `unit` can start: everything that it waits for, and all that its hook waits for, succeeds.
+/// Returns true if `unit` can start: everything that it waits for, and all that its hook waits for, succeeds.
 fn runs(scenario: &Scenario, unit: usize) -> bool {
     let own = &scenario.units[unit];
     let before = |other: &usize| comes_good(scenario, *other);
@@ -35,7 +35,7 @@ fn runs(scenario: &Scenario, unit: usize) -> bool {
     pre_is_good && scenario.waits_for(unit).iter().all(before)
 }
 
-/// Whether `unit` is done in the end.
+/// Returns true if `unit` is done in the end.
 fn comes_good(scenario: &Scenario, unit: usize) -> bool {
     runs(scenario, unit) && (scenario.is_skipped(unit) || scenario.succeeds(unit))
 }

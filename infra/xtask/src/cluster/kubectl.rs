@@ -47,12 +47,12 @@ fn answer(mut kubectl: Command, input: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Whether the API server takes requests.
+/// Returns true if the API server takes requests.
 pub(crate) fn serves() -> bool {
     works(&mut kubectl(&["get", "--raw=/readyz", "--request-timeout=5s"]))
 }
 
-/// Whether the node takes pods: it is Ready, and what kept pods away until then is gone.
+/// Returns true if the node takes pods: it is Ready, and what kept pods away until then is gone.
 pub(crate) fn ready() -> bool {
     let node = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}{.spec.taints}"#;
     asked(&["get", "node", NODE, "--output", node, "--request-timeout=5s"]).is_ok_and(|it| it == "True")

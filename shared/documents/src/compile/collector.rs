@@ -300,7 +300,7 @@ impl DiagnosticCollector {
     }
 }
 
-/// Whether a text in the tree computes something, be it from constants.
+/// Returns true if a text in the tree computes something, be it from constants.
 fn has_expression(tree: &TemplateTree) -> bool {
     match tree {
         TemplateTree::Scalar(_) | TemplateTree::Text(TemplateText::Literal(_)) => false,

@@ -28,7 +28,7 @@ const DATA: &str = "data";
 /// does not know.
 const READY: &str = "ready";
 
-/// Whether a resource needs no published plugin.
+/// Returns true if a resource needs no published plugin.
 pub fn is_built_in(resource: &ResourceDoc) -> bool {
     resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
 }

@@ -7,7 +7,7 @@ use crate::plan::{Action, HookName, HookPlan, Plan, RetryPolicy, UnitPlan, UnitR
 /// What is behind the name of the unit whose objects are removed. No author's name has a full stop.
 const SUFFIX: &str = ".removal";
 
-/// Whether a unit's objects stay until a removal.
+/// Returns true if a unit's objects stay until a removal.
 pub(super) fn is_kept(hook: HookName, action: &Action) -> bool {
     hook <= HookName::PostStart && matches!(action, Action::Object(_))
 }

@@ -68,7 +68,7 @@ pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<Uni
     without_cycles(units, wanted)
 }
 
-/// Whether it is ours to say that `x` waits for `y`.
+/// Returns true if it is ours to say that `x` waits for `y`.
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
     // Who still reads an object is not made to wait until it is gone.
     let needs = || y.undoes.iter().any(|at| x.touches.contains(at));

@@ -89,7 +89,7 @@ pub(crate) enum NameSyntax {
     Environment,
 }
 
-/// Whether a name has its shape: a letter first, no `-` or `_` last.
+/// Returns true if a name has its shape: a letter first, no `-` or `_` last.
 pub(crate) fn is_name(name: &str, shape: NameSyntax) -> bool {
     let inner = |c: char| match shape {
         NameSyntax::Signadot => c.is_ascii_alphanumeric() || c == '-',

@@ -49,7 +49,7 @@ pub struct Span {
 pub struct SpanId {
     pub trace: u128,
     pub span: u64,
-    /// Whether the id came in with a request.
+    /// True if the id came in with a request.
     pub is_remote: bool,
 }
 

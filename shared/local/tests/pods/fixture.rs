@@ -167,7 +167,7 @@ pub(crate) fn output<'a>(result: &'a Callback, name: &str) -> &'a str {
     result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{result:?}"))
 }
 
-/// Whether a process lives, zombies left out.
+/// Returns true if a process lives, zombies left out.
 pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"))
         .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))

@@ -368,7 +368,7 @@ impl DynamoTable {
     }
 }
 
-/// Whether the write with this mark made the item.
+/// Returns true if the write with this mark made the item.
 fn is_by(image: Option<&Item>, mark: &str) -> bool {
     let by = image.and_then(|item| item.get(BY));
     by.and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)

@@ -56,7 +56,7 @@ fn change() -> impl Strategy<Value = PatchChange> {
     ]
 }
 
-/// Whether one write can express the changes: a set is either added to or taken from.
+/// Returns true if one write can express the changes: a set is either added to or taken from.
 fn expressible(changes: &[PatchChange]) -> bool {
     let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
     let adds = changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));

@@ -112,7 +112,7 @@ async fn work(State(taken): State<Arc<CountsReceiverState>>, headers: HeaderMap,
     }
 }
 
-/// Whether the callback was taken.
+/// Returns true if the callback was taken.
 async fn call_back(taken: &CountsReceiverState, headers: &HeaderMap, outputs: Value) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(url), Some(token)) = (text(CALLBACK_URL), text(CALLBACK_TOKEN)) else { return false };

@@ -62,7 +62,7 @@ impl RunShape {
         }
     }
 
-    /// Whether some unit waits for several others.
+    /// Returns true if some unit waits for several others.
     pub(crate) fn joins(self) -> bool {
         matches!(self, Self::FanIn | Self::Diamond)
     }
