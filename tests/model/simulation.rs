@@ -8,10 +8,10 @@ use std::time::Duration;
 use ebb_documents::compile::{self, BoundPlugin};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
-use ebb_flow::callback::CallbackOutcome;
-use ebb_flow::dispatch_all::drive;
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::ports::QueueMessage;
+use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::run::dispatch_all::drive;
 use ebb_flow::sweep::{self, SweepCondition};
 use ebb_flow::{
     DeploymentSettings, Env, FlowError, InstanceCache, callback, lifecycle,
@@ -378,7 +378,7 @@ impl ModelSimulation {
                 sweep::sweep_run(&env, &run, SweepCondition::Due).await.map(|()| InvocationEnd::Answered)
             }),
             ModelInvocation::Retry => self.spawn(invocation, async move {
-                ebb_flow::api::retry::retry(&env, KIND, NAME).await.map(|_| InvocationEnd::Answered)
+                ebb_flow::operator::retry::retry(&env, KIND, NAME).await.map(|_| InvocationEnd::Answered)
             }),
             ModelInvocation::SweepTarget => self.spawn(invocation, async move {
                 sweep::sweep_target(&env, KIND, NAME).await.map(|()| InvocationEnd::Answered)

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_flow::api::overrides;
-use ebb_flow::callback::CallbackOutcome;
+use ebb_flow::operator::overrides;
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::{Env, FlowError, lifecycle};
+use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::target::lifecycle;
+use ebb_flow::{Env, FlowError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
@@ -134,7 +135,8 @@ impl SimFunctions {
     /// # Errors
     /// [`InvocationFailure`]: come again.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke("complete", |env, _| async move { ebb_flow::callback::complete(&env, &token, &body).await }).await
+        self.invoke("complete", |env, _| async move { ebb_flow::run::callback::complete(&env, &token, &body).await })
+            .await
     }
 
     /// An operator's `retry` of the target.
@@ -143,10 +145,9 @@ impl SimFunctions {
     /// [`InvocationFailure`]: come again.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke(
-            "retry",
-            move |env, _| async move { ebb_flow::api::retry::retry(&env, &kind, &name).await.map(drop) },
-        )
+        self.invoke("retry", move |env, _| async move {
+            ebb_flow::operator::retry::retry(&env, &kind, &name).await.map(drop)
+        })
         .await
     }
 
@@ -187,7 +188,7 @@ impl SimFunctions {
         self.invoke("why", move |env, _| async move {
             let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
             let loaded = env.plan_of(&target).await?;
-            let exists = ebb_flow::api::possible_resources::possible_resources(&env, &target, &loaded).await?;
+            let exists = ebb_flow::run::possible_resources::possible_resources(&env, &target, &loaded).await?;
             Ok(exists.into_iter().map(|existing| existing.unit).collect())
         })
         .await

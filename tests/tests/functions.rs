@@ -53,7 +53,7 @@ fn log_file() -> PathBuf {
 }
 
 fn log() {
-    let filter = "info,ebb_flow=trace,ebb_store=trace,ebb_local=trace,ebb_egress=trace,ebb_protocol=trace";
+    let filter = "info,ebb_api=trace,ebb_flow=trace,ebb_relay_client=trace,ebb_store=trace,ebb_local=trace,ebb_egress=trace,ebb_protocol=trace";
     let file = std::fs::File::create(log_file()).unwrap();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(file).init();
 }

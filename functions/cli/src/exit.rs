@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
+use ebb_api::HttpProblem;
 use ebb_documents::diagnostic::{DiagnosticStyle, Diagnostics};
-use ebb_flow::http::HttpProblem;
 use ebb_protocol::api::{DocumentError, ProblemDetails};
 use serde::Serialize;
 

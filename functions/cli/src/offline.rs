@@ -133,7 +133,7 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
 
 /// The preview of a plan, as the server would give it.
 pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, CliError> {
-    ebb_flow::api::plans::show(target, plan)
+    ebb_api::queries::plans::show(target, plan)
         .map_err(|error| CliError::broken("the plan cannot be shown").with_causes(&error))
 }
 

@@ -82,7 +82,7 @@ fn the_book_has_every_command() {
 
 #[test]
 fn the_book_has_every_route() {
-    let document = serde_json::to_value(ebb_flow::http::openapi()).unwrap();
+    let document = serde_json::to_value(ebb_api::openapi()).unwrap();
     let mut text = String::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {

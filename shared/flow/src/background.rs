@@ -8,10 +8,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::Request;
-use axum::http::Method;
-use axum::response::Response;
 use ebb_engine::{RunEvent, accept};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -19,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::follow_up::FollowUp;
+use crate::run::follow_up::FollowUp;
 
 /// How long an answer waits for the work that follows from its request. Most receivers answer sooner, and then the answer
 /// costs no write.
@@ -55,37 +51,12 @@ impl BackgroundTasks {
     }
 }
 
-/// Returns whether a request changes something, so that it is processed to its end. A poll of a relay only reads.
-pub(crate) fn is_change(request: &Request) -> bool {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    !reads && !request.uri().path().ends_with("/poll")
-}
-
-/// The work that is still under way when an answer is ready. It travels in the extensions of the answer.
-#[derive(Clone)]
-pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
-
-impl RemainingWork {
-    fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(Some(work.boxed()))))
-    }
-
-    /// Takes the remainder out of an answer.
-    pub(crate) fn take(answer: &mut Response) -> Option<BoxFuture<'static, ()>> {
-        let remainder = answer.extensions_mut().remove::<Self>()?;
-        remainder.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
 /// Does what follows from an accepted request. Returns what is still under way when the answer has waited long enough. If
 /// the run cannot be made due, the answer waits for all of it.
 ///
 /// # Errors
 /// The store's, if the work ends within that time.
-pub(crate) async fn run_follow_up(
-    env: &Arc<Env>,
-    follow_up: FollowUp,
-) -> Result<Option<Extension<RemainingWork>>, FlowError> {
+pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> Result<Option<BoxFuture<'static, ()>>, FlowError> {
     let run = follow_up.run().cloned();
     let (own, work_env) = (Arc::clone(env), Arc::clone(env));
     let hasten = async move {
@@ -98,11 +69,12 @@ pub(crate) async fn run_follow_up(
     };
     let rest = wait(async move { follow_up.finish(&work_env).await }, hasten).await?;
     Ok(rest.map(|rest| {
-        Extension(RemainingWork::of(async move {
+        async move {
             if let Err(error) = rest.await {
                 tracing::warn!(%error, "the run is looked at when it is due");
             }
-        }))
+        }
+        .boxed()
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use ebb_store::StoreError;
 
-/// Why a function did not do its work. What the caller did wrong is an answer ([`crate::http::HttpProblem`]), not this.
+/// Why a function did not do its work. What the caller did wrong is an answer ([`ebb_api::HttpProblem`]), not this.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     /// The table or the bucket gave no answer.

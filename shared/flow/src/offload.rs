@@ -10,7 +10,7 @@ use crate::error::FlowError;
 ///
 /// # Errors
 /// [`FlowError::Broken`] if the work panics.
-pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
+pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
     if Handle::try_current().is_err() {
         return Ok(work());
     }

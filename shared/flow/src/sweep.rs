@@ -6,7 +6,10 @@
 
 mod attempts;
 mod failures;
+pub mod orphans;
+pub mod outages;
 mod permits;
+pub mod retention;
 mod runs;
 mod targets;
 
@@ -20,10 +23,10 @@ use ebb_store::{DueItem, HealthMark};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
-use crate::dispatch_all::drive_slice;
 use crate::env::{Env, SweepStore};
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
+use crate::run::dispatch_all::drive_slice;
 use crate::telemetry;
 use permits::SweepPermits;
 

@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime};
 use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use crate::dispatch::AttemptRef;
 use crate::ports::Clock as _;
-use crate::run::Run;
+use crate::run::dispatch::AttemptRef;
+use crate::run::head::Run;
 use crate::system::SystemClock;
 use metrics::MetricCounters;
 use trace::InvocationTrace;
@@ -110,7 +110,7 @@ pub(crate) enum AttemptDisposition {
 
 /// A lifecycle webhook has come that is authentic. `parents` are W3C trace contexts that came with it; the first one
 /// that is well formed is continued.
-pub(crate) fn webhook_received<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
+pub fn webhook_received<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
     trace(|trace| trace.event(kind, name, parents));
 }
 

@@ -141,7 +141,10 @@ mod tests {
     fn a_line_says_what_it_is_about() {
         let kept = LogOutput::default();
         let writer = kept.clone();
-        let subscriber = lines(EnvFilter::new("warn,ebb_flow=info,ebb_lambda=info"), move || writer.clone());
+        let subscriber =
+            lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || {
+                writer.clone()
+            });
         let work = async {
             tracing::info!("before");
             let span = tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);

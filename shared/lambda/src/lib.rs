@@ -18,12 +18,11 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use ebb_api::{ApiRole, ApiTokens, HttpProblem, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Millis;
 use ebb_flow::background::BackgroundTasks;
-use ebb_flow::cluster::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_flow::env::{DeploymentSettings, Env, InstanceCache};
-use ebb_flow::http::{ApiRole, ApiTokens, HttpProblem, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::Telemetry;
 use ebb_otlp::OtlpExporter;
@@ -32,6 +31,7 @@ use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
+use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::{DynamoTable, S3Bucket, Store};
 use tower::ServiceExt as _;
 
@@ -175,7 +175,7 @@ impl FunctionContext {
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
         let server = ServerState { env, store, tokens: self.tokens.clone(), poll_endpoint: self.poll_endpoint.clone() };
-        Arc::clone(&self.telemetry).instrument_router(routes(server), background, lambda::invocation_origin)
+        ebb_api::instrument_router(self.telemetry.clone(), routes(server), background, lambda::invocation_origin)
     }
 }
 
@@ -290,7 +290,7 @@ mod tests {
     /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
     #[tokio::test]
     async fn a_function_without_its_variables_answers() {
-        let router = router(ebb_flow::http::api, &Arc::default());
+        let router = router(ebb_api::api, &Arc::default());
         for _ in 0..2 {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Router;
+use ebb_api::ServerState;
 use ebb_flow::background::BackgroundTasks;
-use ebb_flow::http::ServerState;
 use lambda_http::lambda_runtime::Runtime;
 use lambda_http::lambda_runtime::layers::TracingLayer;
 use lambda_http::{Adapter, Error};

@@ -58,8 +58,9 @@ impl FunctionContext {
         // At the same time: a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
-        let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::orphans::scan(env, store)));
-        let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::retention::remove_expired(env, store, env.now())));
+        let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env, store)));
+        let retention =
+            timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::retention::remove_expired(env, store, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
@@ -72,7 +73,7 @@ impl FunctionContext {
             Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
         }
         // Also if the sweep failed: users see the cluster that units wait for.
-        if let Err(error) = ebb_flow::outages::record_outages(env, store).await {
+        if let Err(error) = ebb_flow::sweep::outages::record_outages(env, store).await {
             tracing::warn!(%error, "the outages of clusters are not recorded");
         }
         let SweepSummary { processed: looked, failed, unfinished: given_up, lag_ms: late_ms } = swept?;

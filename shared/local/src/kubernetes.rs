@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ebb_flow::cluster::{ClusterConfig, ClusterRegistry, PodUser, RelayTransport};
 use ebb_protocol::sign::WebhookSecret;
+use ebb_relay_client::{ClusterConfig, ClusterRegistry, PodUser, RelayTransport};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_api::{ApiRole, ApiTokens, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::background::BackgroundTasks;
-use ebb_flow::cluster::PollEndpoint;
-use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
+use ebb_relay_client::PollEndpoint;
 use ebb_store::{DynamoTable, Meter, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -184,8 +184,9 @@ impl Stack {
         let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens: access, poll_endpoint: post };
         let telemetry = settings.telemetry;
         let background = Arc::new(BackgroundTasks::default());
-        let functions = Arc::clone(&telemetry)
-            .instrument_router(ebb_flow::http::all(server), &background, |_| InvocationOrigin::default());
+        let router = ebb_api::all(server);
+        let functions =
+            ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| InvocationOrigin::default());
         let router = functions.merge(platform::router(Arc::clone(&outcomes)));
 
         let (stop, stopped) = watch::channel(false);
@@ -391,7 +392,7 @@ async fn sweep_forever(
         if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
             tracing::warn!(%error, "the index could not be asked");
         }
-        if let Err(error) = ebb_flow::outages::record_outages(&env, store.as_ref()).await {
+        if let Err(error) = ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await {
             tracing::warn!(%error, "it is not written down which clusters answer");
         }
     }
@@ -422,10 +423,10 @@ async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Recei
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
         }
-        if let Err(error) = ebb_flow::retention::remove_expired(&env, store.as_ref(), env.now()).await {
+        if let Err(error) = ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await {
             tracing::warn!(%error, "lives whose retention is over are removed later");
         }
-        let round = ebb_flow::orphans::scan(&env, store.as_ref());
+        let round = ebb_flow::sweep::orphans::scan(&env, store.as_ref());
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
             done = round => if let Err(error) = done {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_flow::callback::CallbackOutcome;
+use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 

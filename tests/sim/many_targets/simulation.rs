@@ -292,11 +292,11 @@ impl Simulation {
         }
         let (table, name, document) = (Arc::clone(&self.table), name.to_owned(), document.to_owned());
         let compiled = self.runtime.run(async move {
-            ebb_flow::lifecycle::compile_document(
+            ebb_flow::target::lifecycle::compile_document(
                 table.as_ref(),
                 &name,
                 &document,
-                ebb_flow::changes::PinnedVersions::Latest,
+                ebb_flow::target::changes::PinnedVersions::Latest,
             )
             .await
         });

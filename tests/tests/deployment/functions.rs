@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
+use ebb_api::{ApiRole, ApiTokens, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Millis;
 use ebb_flow::background::BackgroundTasks;
-use ebb_flow::cluster::{ClusterRegistry, ClusterRelay, PollEndpoint};
-use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
@@ -18,6 +17,7 @@ use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
+use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::suite::s3_bucket;
 use ebb_store::{DynamoTable, S3Bucket, Store};
 use serde_json::json;
@@ -148,11 +148,11 @@ impl DeployedFunctions {
         for (name, of) in ASKED {
             let (server, _) = parts.make(&recorders[of]);
             let router: Router = match of {
-                "Receive" => ebb_flow::http::receive(server),
-                "Complete" => ebb_flow::http::complete(server),
-                _ => ebb_flow::http::api(server),
+                "Receive" => ebb_api::receive(server),
+                "Complete" => ebb_api::complete(server),
+                _ => ebb_api::api(server),
             };
-            let router = Arc::clone(&telemetry).instrument_router(router, &background, |_| came());
+            let router = ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| came());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
@@ -195,10 +195,10 @@ async fn sweep(
                 ebb_flow::sweep::mark_schedule(&env).await.unwrap();
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(FunctionKind::Sweep, came(), work).await.unwrap();
-                ebb_flow::outages::record_outages(&env, store.as_ref()).await.unwrap();
-                ebb_flow::retention::remove_expired(&env, store.as_ref(), env.now()).await.unwrap();
+                ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await.unwrap();
+                ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
-                tokio::spawn(async move { ebb_flow::orphans::scan(&env, store.as_ref()).await });
+                tokio::spawn(async move { ebb_flow::sweep::orphans::scan(&env, store.as_ref()).await });
             }
         }
     }

@@ -225,7 +225,7 @@ fn every_documented_route_leads_to_its_function() {
             (route["Properties"]["RouteKey"].as_str().unwrap(), function.trim_end_matches(".Arn"))
         })
         .collect();
-    let documented = serde_json::to_value(ebb_flow::http::openapi()).unwrap();
+    let documented = serde_json::to_value(ebb_api::openapi()).unwrap();
     for (path, methods) in documented["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
             let exact = format!("{method} {path}");

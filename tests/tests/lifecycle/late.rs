@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::attempt_end::{AttemptEnd, AttemptSuccess};
-use ebb_flow::dispatch::{AttemptRef, DispatchReason};
-use ebb_flow::inputs::InvocationCache;
-use ebb_flow::records;
-use ebb_flow::reopen::{ReopenCause, reopen_seen};
-use ebb_flow::run::Run;
+use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
+use ebb_flow::run::dispatch::{AttemptRef, DispatchReason};
+use ebb_flow::run::head::Run;
+use ebb_flow::run::inputs::InvocationCache;
+use ebb_flow::run::records;
+use ebb_flow::run::reopen::{ReopenCause, reopen_seen};
 use ebb_protocol::api::{Certainty, TargetState, UnitState};
 use ebb_protocol::record::AttemptResult;
 use serde_json::{Value, json};
@@ -219,7 +219,7 @@ async fn last_try(harness: &LifecycleHarness) -> AttemptRef {
 async fn send_again(harness: &LifecycleHarness, this: AttemptRef) {
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
-    ebb_flow::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result).await.unwrap();
+    ebb_flow::run::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result).await.unwrap();
 }
 
 /// Both tries were given up, and both had succeeded. Their successes come at the same time.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Hook, Millis, TargetPhase, Timestamp, Unit};
-use ebb_flow::reopen::{ReopenCause, reopen};
+use ebb_flow::run::reopen::{ReopenCause, reopen};
 use ebb_flow::{Env, InstanceCache};
 use ebb_protocol::api::TargetState;
 use ebb_protocol::cloudevents::LifecycleType;
@@ -63,7 +63,7 @@ pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
         assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
     }
     let then = now().plus(Millis(1_000));
-    assert_eq!(ebb_flow::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
+    assert_eq!(ebb_flow::sweep::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
     let [setup, teardown] = runs;
     harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
     harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
@@ -137,7 +137,7 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     let before = stored(&harness, "a").await;
     let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
     let then = now().plus(Millis(1_000));
-    assert_eq!(ebb_flow::retention::remove_expired(stack.env(), &failing, then).await.unwrap(), 0);
+    assert_eq!(ebb_flow::sweep::retention::remove_expired(stack.env(), &failing, then).await.unwrap(), 0);
     assert_eq!(failing.hits(), 1);
     let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
@@ -190,7 +190,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
     for hours in [1, 2, 4] {
         let removed = usize::from(hours == 1);
         assert_eq!(
-            ebb_flow::retention::remove_expired(harness.stack().env(), store.as_ref(), due).await.unwrap(),
+            ebb_flow::sweep::retention::remove_expired(harness.stack().env(), store.as_ref(), due).await.unwrap(),
             removed
         );
         let wait = hours * 3_600_000;
@@ -211,7 +211,7 @@ pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
     }
     let failing = FailingStore::new(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
-    let removed = ebb_flow::retention::remove_expired(harness.stack().env(), &failing, then).await.unwrap();
+    let removed = ebb_flow::sweep::retention::remove_expired(harness.stack().env(), &failing, then).await.unwrap();
     assert_eq!((failing.hits(), removed), (1, 1));
     assert_eq!(stored(&harness, "next").await, 0);
     assert!(stored(&harness, "hangs").await > 0);

@@ -64,7 +64,7 @@ pub(crate) async fn stored(harness: &LifecycleHarness, name: &str) -> usize {
 pub(crate) async fn round_at(harness: &LifecycleHarness, after: Duration) -> usize {
     let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
     let stack = harness.stack();
-    ebb_flow::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
+    ebb_flow::sweep::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
 }
 
 pub(crate) async fn lives_are_removed_after_their_retention() {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::http::Method;
-use ebb_flow::api::checks;
-use ebb_flow::cluster::PollEndpoint;
-use ebb_flow::http::{ApiRole, ApiTokens, ServerState};
+use ebb_api::queries::checks;
+use ebb_api::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::system::SystemClock;
 use ebb_local::embedded;
 use ebb_protocol::api::{CheckList, TargetState};
 use ebb_protocol::limits;
+use ebb_relay_client::PollEndpoint;
 use ebb_store::{DynamoTable, Store};
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ pub(crate) async fn roles() {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, ebb_flow::http::api(server)).await.unwrap() });
+    tokio::spawn(async move { axum::serve(listener, ebb_api::api(server)).await.unwrap() });
     for route in routes(&run) {
         let (method, path, _) = &route;
         let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));

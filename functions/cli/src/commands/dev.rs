@@ -75,8 +75,9 @@ impl DevArgs {
 
 /// One line per fact on standard error; `RUST_LOG` chooses which.
 fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("warn,ebb=info,ebb_local=info,ebb_flow=info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new("warn,ebb=info,ebb_api=info,ebb_flow=info,ebb_local=info,ebb_relay_client=info")
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -104,13 +104,13 @@ impl ProgramSize {
 /// Builds the function that does nothing, as SAM builds the others.
 fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     let mut build = PythonTools::Sam.program("cargo-lambda");
-    build.args(["lambda", "build", "--release", "--bin", "empty"]).current_dir(root().join("tests/empty"));
+    build.args(["lambda", "build", "--release", "--bin", "noop"]).current_dir(root().join("functions/lambda"));
     if architecture == LambdaArchitecture::Arm64 {
         build.arg("--arm64");
     }
     run(build.env("CARGO_TARGET_DIR", folder()))?;
     fs::create_dir_all(place().join("empty"))?;
-    let program = folder().join("lambda/empty/bootstrap");
+    let program = folder().join("lambda/noop/bootstrap");
     fs::copy(program, empty()).context("the function that does nothing")?;
     Ok(())
 }

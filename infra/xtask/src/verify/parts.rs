@@ -99,7 +99,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "api",
         covers: "the OpenAPI document by a validator, each operation by schemathesis, events by the SDKs of Standard Webhooks and CloudEvents",
         needs: "Python with venv; tools from PyPI",
-        paths: &["shared/flow/src/http", "shared/protocol", "functions/cli/src", "infra/api"],
+        paths: &["shared/api", "shared/protocol", "functions/cli/src", "infra/api"],
         run: |this| {
             python::PythonTools::Api.install()?;
             run(cargo().args(["build", "-p", "ebb"]))?;
@@ -164,7 +164,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             "shared/readiness",
             "shared/script",
             "shared/protocol",
-            "shared/flow/src/cluster",
+            "shared/relay_client",
             "shared/local",
             "functions/cli/src",
             "functions/relay",
@@ -192,15 +192,12 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "root, Python with venv and Go; iproute2, Java and Maven, by apt; tools from PyPI",
         paths: &[
             "template.yaml",
-            "functions/api",
-            "functions/complete",
-            "functions/receive",
-            "functions/sweep",
+            "functions/lambda",
             "infra/aws",
+            "shared/api",
             "shared/flow",
             "shared/lambda",
             "shared/otlp",
-            "functions/build.rs",
             "tests/src/bin/aws_e2e",
             "tests/tests/deployment",
             "tests/tests/traces",

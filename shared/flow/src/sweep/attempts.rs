@@ -12,21 +12,21 @@ use futures::StreamExt as _;
 
 use super::SweepCondition;
 use super::permits::START_WINDOW_MS;
-use crate::attempt_end::AttemptEnd;
 use crate::breaker::{self, GuardedRelay};
-use crate::callback;
-use crate::cancel;
-use crate::dispatch::{self, AttemptRef};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::inputs::InvocationCache;
-use crate::lease;
 use crate::ports::{RelayClient as _, RelayError};
-use crate::results;
-use crate::run::Run;
+use crate::run::attempt_end::AttemptEnd;
+use crate::run::callback;
+use crate::run::cancel;
+use crate::run::dispatch::{self, AttemptRef};
+use crate::run::head::Run;
+use crate::run::inputs::InvocationCache;
+use crate::run::lease;
+use crate::run::results;
+use crate::run::undo;
 use crate::switch::{self, ProtocolRule};
 use crate::telemetry;
-use crate::undo;
 
 /// Relays that are asked at a time to end tries of one run.
 const MAX_ENDS: usize = 16;

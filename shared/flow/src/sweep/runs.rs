@@ -12,16 +12,16 @@ use super::attempts::{RunSweep, end_expired};
 use super::permits::{ClusterAdmission, SweepPermit};
 use super::{MAX_MESSAGE_DELAY, SweepCondition};
 use crate::breaker;
-use crate::cancel;
-use crate::dispatch::{self, AttemptRef};
-use crate::dispatch_all::{Continuation, SweepContext, drive, drive_for_sweep};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::inputs::InvocationCache;
 use crate::ports::QueueMessage;
-use crate::records;
-use crate::results;
-use crate::run::{self, Run};
+use crate::run::cancel;
+use crate::run::dispatch::{self, AttemptRef};
+use crate::run::dispatch_all::{Continuation, SweepContext, drive, drive_for_sweep};
+use crate::run::head::{self, Run};
+use crate::run::inputs::InvocationCache;
+use crate::run::records;
+use crate::run::results;
 use crate::switch::{self, ProtocolRule};
 
 /// How often a run is looked at again at once because it changed meanwhile.
@@ -120,7 +120,7 @@ async fn sweep_once<'a>(
         return Ok(SweepOutcome::Done);
     }
     let run = Run::of(env, id, facts).await?;
-    let view = RunView::whole(run.graph(), run::heads(heads));
+    let view = RunView::whole(run.graph(), head::heads(heads));
     let open = in_flight(run.graph(), &view);
     let clusters = clusters(env, &run, &open);
     if place.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
@@ -140,7 +140,7 @@ async fn sweep_once<'a>(
         return Ok(SweepOutcome::Done);
     }
     let memory = InvocationCache::default();
-    let epoch = run::epoch(&view);
+    let epoch = head::epoch(&view);
     if open.is_empty() {
         drive(env, Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache: memory })
             .await?;
@@ -231,7 +231,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> 
         return Ok(());
     }
     let records = records::read_open(env, &run, &[unit]).await?;
-    let epoch = run::epoch(&view);
+    let epoch = head::epoch(&view);
     let memory = InvocationCache::default();
     let this = AttemptRef { unit, attempt, epoch };
     let mut look = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));

@@ -8,14 +8,14 @@ use ebb_store::{DueItem, TargetHead, TargetTransition};
 
 use super::SweepPermit;
 use crate::breaker::{self, GuardedRelay};
-use crate::cancel;
-use crate::dispatch_all::drive;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::lifecycle;
-use crate::notify;
-use crate::secrets;
-use crate::transition;
+use crate::run::cancel;
+use crate::run::dispatch_all::drive;
+use crate::target::lifecycle;
+use crate::target::notify;
+use crate::target::secrets;
+use crate::target::transition;
 
 /// Looks at one target: sends its notification, ends its time to live, completes its stop.
 ///

@@ -3,19 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
-use axum::response::IntoResponse as _;
 use ebb_engine::Timestamp;
-use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::sinks::{MetricSink, SpanSink};
 use super::trace::InvocationTrace;
 use super::{INVOCATION, InvocationTelemetry};
-use crate::background::{BackgroundTasks, RemainingWork, is_change};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
@@ -36,15 +29,6 @@ impl FunctionKind {
             Self::Complete => "complete",
             Self::Sweep => "sweep",
             Self::Api => "api",
-        }
-    }
-
-    /// The function that a request to all of them is for.
-    fn of(path: &str) -> Self {
-        match path {
-            "/v1/events" => Self::Receive,
-            "/v1/callbacks" => Self::Complete,
-            _ => Self::Api,
         }
     }
 }
@@ -113,42 +97,6 @@ impl Telemetry {
                 sink.take(spans).await;
             }
         }
-    }
-
-    /// Makes an invocation of each request to `router`. `came` says how a request has come. An invocation that changes
-    /// something is a task of `background`: it goes on when the client goes away, and after its answer.
-    pub fn instrument_router(
-        self: Arc<Self>,
-        router: Router,
-        background: &Arc<BackgroundTasks>,
-        came: fn(&Request) -> InvocationOrigin,
-    ) -> Router {
-        let background = Arc::clone(background);
-        router.layer(from_fn(move |request: Request, next: Next| {
-            let (telemetry, background) = (Arc::clone(&self), Arc::clone(&background));
-            async move {
-                let (function, came) = (FunctionKind::of(request.uri().path()), came(&request));
-                let changes = is_change(&request);
-                let (answer, answered) = oneshot::channel();
-                let work = async move {
-                    let mut response = next.run(request).await;
-                    let remainder = RemainingWork::take(&mut response);
-                    // The client may be gone.
-                    answer.send(response).ok();
-                    if let Some(remainder) = remainder {
-                        remainder.await;
-                    }
-                };
-                let invocation = async move { telemetry.invoke(function, came, work).await };
-                if changes {
-                    background.spawn(invocation)
-                } else {
-                    invocation.await
-                }
-                // A task that panicked has no answer.
-                answered.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
-            }
-        }))
     }
 }
 

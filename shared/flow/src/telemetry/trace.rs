@@ -7,8 +7,8 @@ use super::invocation::FunctionKind;
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
-use crate::dispatch::AttemptRef;
-use crate::run::Run;
+use crate::run::dispatch::AttemptRef;
+use crate::run::head::Run;
 
 /// What is known of an invocation's own span, and the spans that it has ended.
 pub(super) struct InvocationTrace {

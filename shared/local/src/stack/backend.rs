@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ebb_egress::{HttpCall, HttpClient, Policy};
-use ebb_flow::cluster::{ClusterRegistry, ClusterRelay};
 use ebb_flow::ports::RelayClient;
 use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_relay_client::{ClusterRegistry, ClusterRelay};
 use ebb_store::BatchQueue;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

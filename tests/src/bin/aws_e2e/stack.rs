@@ -147,7 +147,7 @@ impl DeployedStack<'_> {
         let redeploy = "the stack is deployed again while the run is under way";
         let level = |level: &str| {
             format!(
-                "warn,ebb_lambda={level},ebb_flow={level},ebb_store={level},ebb_egress={level},ebb_protocol={level}"
+                "warn,ebb_lambda={level},ebb_flow={level},ebb_api={level},ebb_relay_client={level},ebb_store={level},ebb_egress={level},ebb_protocol={level}"
             )
         };
         self.redeploy(redeploy, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
+use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{Env, InstanceCache};
 use ebb_lambda::EmfSink;
@@ -139,7 +139,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    let published = ebb_flow::api::plugins::publish(&unmetered, &plugin, clock.now()).await?;
+    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await?;
     published.map_err(|refused| anyhow::anyhow!("the plugin is refused: {refused:?}"))?;
     stored(&meter, &objects);
 
@@ -153,7 +153,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         entries += 1.0;
-        let work = Box::pin(ebb_flow::lifecycle::receive(&receive, store.as_ref(), asked, &event));
+        let work = Box::pin(ebb_flow::target::lifecycle::receive(&receive, store.as_ref(), asked, &event));
         let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await?;
         answer.map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))?;
         let end = clock.now().0 + HOUR;
@@ -176,7 +176,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             }
             for token in tokens {
                 entries += 1.0;
-                let work = Box::pin(ebb_flow::callback::complete(&complete, &token, body.as_bytes()));
+                let work = Box::pin(ebb_flow::run::callback::complete(&complete, &token, body.as_bytes()));
                 let taken = telemetry.invoke(FunctionKind::Complete, came(), work).await?;
                 ensure!(taken == CallbackOutcome::Accepted, "a callback is not taken: {taken:?}");
             }
@@ -200,7 +200,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             dynamo.delete_item().table_name(NAME).set_key(Some(key.into())).send().await?;
         }
     }
-    let removed = ebb_flow::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
+    let removed = ebb_flow::sweep::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
     ensure!(removed == 1, "{removed} instances are removed after their retention");
     amounts.extend(stored(&meter, &objects));
     Ok(amounts)

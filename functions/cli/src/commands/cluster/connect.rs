@@ -159,7 +159,7 @@ fn image(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ebb_flow::cluster::{ClusterRegistry, RelayTransport};
+    use ebb_relay_client::{ClusterRegistry, RelayTransport};
 
     use super::*;
 

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ebb_api::{ApiTokens, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Hook, Millis, TargetPhase};
-use ebb_flow::cluster::PollEndpoint;
-use ebb_flow::http::{ApiTokens, ServerState};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{Env, InstanceCache};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
@@ -19,6 +18,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::engine::RunPhase;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_relay_client::PollEndpoint;
 use ebb_store::{DynamoTable, Meter, ReadRun as _, ReadTarget as _, Store, TableUsage};
 use ebb_tests::fakes::{self, NoCluster, QueueTraffic};
 use tokio::net::TcpListener;
@@ -71,7 +71,7 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let receiver = CountsReceiver::start(case).await?;
     let harness = CountsHarness::start(receiver.outcomes()).await?;
     let plugin = shapes::plugin(case, &receiver.work());
-    let published = ebb_flow::api::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
+    let published = ebb_api::queries::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
     if let Err(refused) = published {
         bail!("the plugin is refused: {refused:?}");
     }
@@ -86,7 +86,8 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         routing_key: None,
     };
     let asked = async {
-        let answer = ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
+        let answer =
+            ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
         match Box::pin(answer).await? {
             Ok(_) => Ok(()),
             Err(refused) => bail!("the target is refused: {refused:?}"),
@@ -147,7 +148,7 @@ impl CountsHarness {
             tokens: Arc::new(ApiTokens::default()),
             poll_endpoint: post,
         };
-        let router = ebb_flow::http::complete(server);
+        let router = ebb_api::complete(server);
         let tasks = vec![
             tokio::spawn(async move {
                 // It ends with the case.
@@ -169,7 +170,7 @@ impl CountsHarness {
         loop {
             let target = self.unmetered.read_target(KIND, NAME).await?.context("the target is gone")?;
             if target.phase == TargetPhase::Failed {
-                bail!("the target has failed: {:?}", ebb_flow::notify::first_cause(&self.env, &target).await?);
+                bail!("the target has failed: {:?}", ebb_flow::target::notify::first_cause(&self.env, &target).await?);
             }
             let root = self.unmetered.read_root(&run).await?.context("the run is gone")?;
             // The run is closed once the platform has taken the notification.

@@ -106,24 +106,24 @@ async fn invoke(case: LargeCase, harness: &LargeHarness, resources: usize) -> an
     match case {
         LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
-            ebb_flow::notify::notify(env, &target).await?;
+            ebb_flow::target::notify::notify(env, &target).await?;
             let told = store.read_target(KIND, LARGE).await?.context("the target")?;
             anyhow::ensure!(told.notification.is_none(), "the platform was not told: {:?}", told.notification);
         }
         LargeCase::Get => {
-            let target = ebb_flow::api::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
+            let target = ebb_api::queries::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
             let answer = serde_json::to_vec(&target)?;
             let bytes = ebb_protocol::limits::lambda_event_size(&answer);
             anyhow::ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the answer has {bytes} bytes in an event");
         }
         LargeCase::List => {
-            let page = ebb_flow::api::targets::list(store, TargetList::Active, None, None).await?;
+            let page = ebb_api::queries::targets::list(store, TargetList::Active, None, None).await?;
             let page = page.map_err(|invalid| anyhow::anyhow!("{invalid}"))?;
             anyhow::ensure!(!page.targets.is_empty(), "no target is listed");
         }
         LargeCase::Create => {
             let event = sandbox("created", HELD, resources);
-            let answer = ebb_flow::lifecycle::receive(env, store, LifecycleType::Created, &event);
+            let answer = ebb_flow::target::lifecycle::receive(env, store, LifecycleType::Created, &event);
             if let Err(refused) = Box::pin(answer).await? {
                 bail!("the target is refused: {refused:?}");
             }

@@ -40,7 +40,8 @@ pub(crate) struct TableSizes {
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
     let mut harness = LargeHarness::open(folder).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
-        let published = ebb_flow::api::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
+        let published =
+            ebb_api::queries::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
         published.map_err(|refused| anyhow::anyhow!("{name} is refused: {refused:?}"))?;
     }
     targets(&harness, TargetPhase::Gone, sizes.gone).await?;
@@ -94,7 +95,8 @@ pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> LifecycleDa
 /// Runs the large run through the functions.
 async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
-    let answer = ebb_flow::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
+    let answer =
+        ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
     if let Err(refused) = Box::pin(answer).await? {
         bail!("the target is refused: {refused:?}");
     }

@@ -1,0 +1,7 @@
+//! `api` on Lambda.
+
+#[tokio::main]
+async fn main() -> Result<(), lambda_http::Error> {
+    ebb_lambda::log();
+    ebb_lambda::serve(ebb_api::api).await
+}

@@ -1,0 +1,7 @@
+//! `complete` on Lambda.
+
+#[tokio::main]
+async fn main() -> Result<(), lambda_http::Error> {
+    ebb_lambda::log();
+    ebb_lambda::serve(ebb_api::complete).await
+}

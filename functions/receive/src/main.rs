@@ -1,7 +1,0 @@
-//! `receive` on Lambda.
-
-#[tokio::main]
-async fn main() -> Result<(), lambda_http::Error> {
-    ebb_lambda::log();
-    ebb_lambda::serve(ebb_flow::http::receive).await
-}

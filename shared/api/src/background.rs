@@ -1,0 +1,90 @@
+//! Invocations of a router: each request is one, and its work outlives the response.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
+use ebb_flow::background::{self, BackgroundTasks};
+use ebb_flow::env::Env;
+use ebb_flow::error::FlowError;
+use ebb_flow::run::follow_up::FollowUp;
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+/// The work that is still in progress when a response is ready. It travels in the extensions of the response.
+#[derive(Clone)]
+pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+impl RemainingWork {
+    fn take(response: &mut Response) -> Option<BoxFuture<'static, ()>> {
+        let remaining = response.extensions_mut().remove::<Self>()?;
+        remaining.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Runs what follows from an accepted request, as [`background::run_follow_up`] does. Returns the rest as an extension of
+/// the response.
+pub(crate) async fn run_follow_up(
+    env: &Arc<Env>,
+    follow_up: FollowUp,
+) -> Result<Option<Extension<RemainingWork>>, FlowError> {
+    let rest = background::run_follow_up(env, follow_up).await?;
+    Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
+}
+
+/// Returns true if a request changes something, so that it is processed to its end. A poll of a relay only reads.
+fn is_change(request: &Request) -> bool {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    !reads && !request.uri().path().ends_with("/poll")
+}
+
+/// Returns the function that serves a path on AWS.
+fn function(path: &str) -> FunctionKind {
+    match path {
+        "/v1/events" => FunctionKind::Receive,
+        "/v1/callbacks" => FunctionKind::Complete,
+        _ => FunctionKind::Api,
+    }
+}
+
+/// Runs each request to `router` as an invocation. `origin` returns the origin of a request.
+///
+/// An invocation that changes something is a task of `tasks`. It continues when the client closes the connection, and after
+/// the response.
+pub fn instrument_router(
+    telemetry: Arc<Telemetry>,
+    router: Router,
+    tasks: &Arc<BackgroundTasks>,
+    origin: fn(&Request) -> InvocationOrigin,
+) -> Router {
+    let tasks = Arc::clone(tasks);
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let (telemetry, tasks) = (Arc::clone(&telemetry), Arc::clone(&tasks));
+        async move {
+            let (function, origin) = (function(request.uri().path()), origin(&request));
+            let changes = is_change(&request);
+            let (sender, receiver) = oneshot::channel();
+            let work = async move {
+                let mut response = next.run(request).await;
+                let rest = RemainingWork::take(&mut response);
+                // The client may be gone.
+                sender.send(response).ok();
+                if let Some(rest) = rest {
+                    rest.await;
+                }
+            };
+            let invocation = async move { telemetry.invoke(function, origin, work).await };
+            if changes {
+                tasks.spawn(invocation);
+            } else {
+                invocation.await;
+            }
+            // A task that panicked sends no response.
+            receiver.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        }
+    }))
+}

@@ -1,0 +1,157 @@
+//! The OpenAPI document: what each handler says of itself, completed by what holds for all of them.
+
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
+
+/// The media type of errors.
+const PROBLEM: &str = "application/problem+json";
+/// The security scheme of tokens of the api.
+const API: &str = "apiToken";
+/// The security scheme of tokens that units get.
+const CALLBACK: &str = "callbackToken";
+/// Paths that are open, or whose requests are signed.
+const NO_TOKEN: [&str; 4] = ["/v1/events", "/v1/clusters/{name}/poll", "/v1/openapi.json", "/healthz"];
+/// The path whose token is that of a unit.
+const CALLBACKS: &str = "/v1/callbacks";
+
+/// Adds security schemes, the answers that every operation may give, their descriptions and the media type of errors.
+pub(super) fn complete(document: &mut OpenApi) {
+    let components = document.components.get_or_insert_with(Components::new);
+    for (name, description) in [
+        (API, "A token of `EBB_API_TOKENS`; its role decides what it may do."),
+        (CALLBACK, "The token that the unit was sent with."),
+    ] {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
+        components.add_security_scheme(name, SecurityScheme::Http(scheme));
+    }
+    for (path, item) in &mut document.paths.paths {
+        let operations = [&mut item.get, &mut item.post, &mut item.delete];
+        for operation in operations.into_iter().flatten() {
+            complete_operation(path, operation);
+        }
+    }
+}
+
+fn complete_operation(path: &str, operation: &mut Operation) {
+    let scheme = match path {
+        CALLBACKS => Some(CALLBACK),
+        path if NO_TOKEN.contains(&path) => None,
+        _ => Some(API),
+    };
+    let mut statuses = Vec::new();
+    if let Some(scheme) = scheme {
+        operation.security = Some(vec![SecurityRequirement::new(scheme, Vec::<String>::new())]);
+        statuses.extend([401, 403]);
+    }
+    if operation.parameters.is_some() || operation.request_body.is_some() {
+        statuses.push(400);
+    }
+    if path.contains('{') {
+        statuses.push(404);
+    }
+    if operation.request_body.is_some() {
+        statuses.push(413);
+    }
+    if !matches!(path, "/v1/openapi.json" | "/healthz") {
+        statuses.extend([500, 503]);
+    }
+    for status in statuses {
+        let response = RefOr::T(problem(status));
+        operation.responses.responses.entry(status.to_string()).or_insert(response);
+    }
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        let status = status.parse().unwrap_or_default();
+        if response.description.is_empty() {
+            described(status).clone_into(&mut response.description);
+        }
+        if status >= 400 && !response.content.contains_key(PROBLEM) {
+            response.content = problem(status).content;
+        }
+    }
+}
+
+fn problem(status: u16) -> Response {
+    let mut response = Response::new(described(status));
+    let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
+    response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
+    response
+}
+
+fn described(status: u16) -> &'static str {
+    match status {
+        200 => "Done.",
+        201 => "Created.",
+        202 => "Accepted.",
+        204 => "The request succeeded. The response has no body.",
+        400 => "The request is malformed.",
+        401 => "The token is missing or unknown.",
+        403 => "The token's role does not allow this.",
+        404 => "Not found.",
+        409 => "The state does not allow this.",
+        413 => "The body is too large.",
+        415 => "The media type is not supported.",
+        422 => "The request is understood and cannot be carried out.",
+        503 => "The state cannot be read or written now. Send the same request again.",
+        _ => "The server cannot carry out the request; its log has the reason.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    #[test]
+    fn each_operation_is_complete() {
+        let document = serde_json::to_value(crate::openapi()).unwrap();
+        let mut ids = BTreeSet::new();
+        let mut seen = 0;
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{id} of {method} {path} is not the only one");
+                for (status, response) in operation["responses"].as_object().unwrap() {
+                    seen += 1;
+                    let at = format!("{method} {path}: {status}");
+                    assert!(response["description"].as_str().is_some_and(|text| !text.is_empty()), "{at}");
+                    if status.as_str() >= "400" {
+                        let types: Vec<&String> = response["content"].as_object().unwrap().keys().collect();
+                        assert_eq!(types, ["application/problem+json"], "{at}");
+                    }
+                }
+            }
+        }
+        assert!(seen > 100, "{seen}");
+    }
+
+    #[test]
+    fn descriptions_name_nothing_of_the_code() {
+        let text = crate::openapi().to_json().unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        for word in ["crate::", "Self::", "[`", "super::"] {
+            assert!(
+                !text.contains(word),
+                "{word}: {:?}",
+                text.find(word).map(|at| &text[at.saturating_sub(80)..at + 40])
+            );
+        }
+        assert!(document["components"]["schemas"]["ProblemDetails"].is_object());
+    }
+
+    #[test]
+    fn every_parameter_of_a_path_is_described() {
+        let document = serde_json::to_value(crate::openapi()).unwrap();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for name in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+                for operation in operations.as_object().unwrap().values() {
+                    let parameters = operation["parameters"].as_array().into_iter().flatten();
+                    let found = parameters.filter(|one| one["in"] == "path" && one["name"] == name).count();
+                    assert_eq!(found, 1, "{name} of {path}");
+                }
+            }
+        }
+    }
+}

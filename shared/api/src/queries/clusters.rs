@@ -1,0 +1,64 @@
+//! The clusters for people: all relays are asked for their information at the same time.
+
+use std::collections::BTreeMap;
+
+use ebb_protocol::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
+use ebb_protocol::time::rfc3339;
+use ebb_store::RelayOutages;
+
+use ebb_flow::env::Env;
+use ebb_flow::error::FlowError;
+use ebb_flow::ports::{ConnectedCluster, RelayError};
+
+/// Lists the connected clusters. A cluster whose relay does not answer in time has an error.
+///
+/// # Errors
+/// The store's.
+pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, FlowError> {
+    let asked = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
+    let mut clusters = futures::future::join_all(asked).await;
+    clusters.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut outages = match clusters.is_empty() {
+        true => BTreeMap::new(),
+        false => store.read_outages().await?,
+    };
+    for cluster in &mut clusters {
+        cluster.outage = outages.remove(&cluster.name).map(|outage| RelayOutage {
+            cluster: cluster.name.clone(),
+            since: rfc3339(outage.since),
+            reason: outage.reason,
+            units: Vec::new(),
+        });
+    }
+    Ok(ClusterList { clusters })
+}
+
+pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
+    let ConnectedCluster { name, polls, uid } = cluster;
+    let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
+    match env.relay.about(&name).await {
+        Ok((about, reported)) => ClusterInfo {
+            name,
+            transport,
+            uid: Some(ebb_protocol::limits::message(&reported)),
+            version: Some(ebb_protocol::limits::message(&about.version)),
+            up_seconds: Some(about.up_ms / 1000),
+            tasks: Some(about.tasks),
+            error: None,
+            outage: None,
+        },
+        Err(error) => ClusterInfo {
+            name,
+            transport,
+            uid,
+            version: None,
+            up_seconds: None,
+            tasks: None,
+            error: Some(match error {
+                RelayError::Refused(reason) => reason,
+                error @ (RelayError::Unreachable(_) | RelayError::Busy(_)) => error.to_string(),
+            }),
+            outage: None,
+        },
+    }
+}

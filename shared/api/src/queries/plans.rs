@@ -1,0 +1,120 @@
+//! Plans that are shown and not carried out.
+
+use ebb_documents::compile::{EdgeReason, edges};
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::plan::{Plan, UnitRef};
+use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts};
+use ebb_engine::Unit;
+use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
+use serde_json::{Value, json};
+
+use crate::HttpProblem;
+use ebb_flow::env::{ApiStore, CompiledPlan};
+use ebb_flow::error::FlowError;
+use ebb_flow::offload::offload;
+use ebb_flow::target::changes::PinnedVersions;
+use ebb_flow::target::lifecycle::compile_document;
+
+/// Compiles a document with the published plugins and shows the plan.
+///
+/// # Errors
+/// The store's.
+pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
+    let text = document.to_owned();
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
+    let name = match loaded {
+        Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
+        Ok(Document::RouteGroup(group)) => group.name.value,
+        Ok(Document::Plugin(plugin)) => plugin.name.value,
+        Err(errors) => return Ok(Err(errors)),
+    };
+    match compile_document(store, &name, document, PinnedVersions::Latest).await? {
+        Ok((plan, warnings)) => {
+            let warnings = warnings.iter().map(HttpProblem::document_error).collect();
+            let shown = offload(move || show(&name, plan)).await??;
+            Ok(Ok(PlanPreview { warnings, ..shown }))
+        }
+        Err(errors) => Ok(Err(errors)),
+    }
+}
+
+/// Shows a compiled plan for a target of `name`: order, edges, and what each unit would be given as far as it is known.
+///
+/// # Errors
+/// [`FlowError::Broken`] for a plan that was not compiled by us.
+pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
+    let digest = plan.digest();
+    let loaded = CompiledPlan::of(plan, &digest)?;
+    let plan = &loaded.plan;
+    let facts = TargetFacts {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: "<uid>".to_owned(),
+        namespace: plan.target.namespace.clone(),
+        key: "<key>".to_owned(),
+        generation: 1,
+        cluster: plan.target.cluster.clone(),
+        labels: plan.target.labels.clone(),
+    };
+    let edges = edges(plan);
+    let mut hooks = Vec::new();
+    for hook in &plan.hooks {
+        let Some((_, graph)) = loaded.hook_plan(hook.hook.into()) else { continue };
+        let mut units = Vec::new();
+        for Unit(position) in graph.order() {
+            let Some(unit) = hook.units.get(position as usize) else { continue };
+            let at = UnitRef { hook: hook.hook, unit: position };
+            let rendered = match render::preview(plan, &loaded.compiled, at, &facts, &KnownOutputs::new()) {
+                Ok(rendered) => shown(rendered),
+                Err(error) => json!({ "error": error.to_string() }),
+            };
+            let after = edges.iter().filter(|edge| edge.to == unit.key).map(|edge| EdgePreview {
+                key: edge.from.clone(),
+                reason: match &edge.reason {
+                    EdgeReason::Reads(output) => format!("reads {output}"),
+                    EdgeReason::After => "after".to_owned(),
+                    EdgeReason::TeardownOrder => "teardown order".to_owned(),
+                },
+            });
+            units.push(UnitPreview {
+                key: unit.key.clone(),
+                kind: unit.action.kind().to_owned(),
+                cluster: unit.cluster.clone(),
+                after: after.collect(),
+                rendered,
+            });
+        }
+        hooks.push(HookPreview { hook: hook.hook.name().to_owned(), units });
+    }
+    Ok(PlanPreview { digest, hooks, warnings: Vec::new() })
+}
+
+fn shown(rendered: RenderedUnit) -> Value {
+    match rendered {
+        RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "its `when` is false" }),
+        RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
+            json!({ "skipped": format!("it reads output `{output}` of `{unit}`, which is skipped") })
+        }
+        RenderedUnit::Pod { inputs } => {
+            let list = inputs.into_iter().map(|input| {
+                let value = match input.value {
+                    InputValue::Text(text) => Value::String(text),
+                    InputValue::Bytes(bytes) => json!(format!("<{} bytes>", bytes.len())),
+                    InputValue::Secret(_) => json!("<sensitive>"),
+                    InputValue::Absent => Value::Null,
+                };
+                json!({ "name": input.name, "env": input.env, "path": input.path, "value": value })
+            });
+            json!({ "inputs": list.collect::<Vec<_>>() })
+        }
+        RenderedUnit::Webhook(request) => json!({
+            "method": request.method, "url": request.url, "headers": request.headers, "body": request.body,
+        }),
+        RenderedUnit::Object { mut manifests } => match manifests.len() {
+            1 => json!({ "manifest": manifests.remove(0) }),
+            _ => json!({ "manifest": manifests }),
+        },
+        RenderedUnit::Removal => json!({ "removes": "the objects of what it undoes" }),
+    }
+}

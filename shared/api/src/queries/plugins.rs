@@ -1,0 +1,160 @@
+//! Plugins: published, listed, withdrawn.
+
+use ebb_documents::compile;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::{Dialect, PluginDoc};
+use ebb_engine::Timestamp;
+use ebb_protocol::api::{PluginDetail, PluginInfo};
+use ebb_protocol::time::rfc3339;
+use ebb_store::{PluginItem, ReadPlugins};
+
+use ebb_flow::env::ApiStore;
+use ebb_flow::error::FlowError;
+use ebb_flow::offload::offload;
+
+/// A version that is published.
+#[derive(Debug)]
+pub enum PublishOutcome {
+    Created(PluginInfo),
+    /// The same document was published before.
+    Unchanged(PluginInfo),
+}
+
+/// Why a plugin was not published.
+#[derive(Debug)]
+pub enum PublishRejection {
+    /// The version exists with another document.
+    Exists(String),
+    Document(Diagnostics),
+}
+
+/// All published versions, by name, the highest version first.
+///
+/// # Errors
+/// The store's.
+pub async fn list(store: &dyn ApiStore) -> Result<Vec<PluginInfo>, FlowError> {
+    Ok(sorted(ReadPlugins::list_plugins(store).await?))
+}
+
+/// All versions of a plugin that are not withdrawn, the highest first.
+///
+/// # Errors
+/// The store's.
+pub async fn versions(store: &dyn ApiStore, name: &str) -> Result<Vec<PluginInfo>, FlowError> {
+    let mut listed = store.list_versions(name).await?;
+    listed.retain(|item| item.withdrawn.is_none());
+    Ok(sorted(listed))
+}
+
+fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginInfo> {
+    let version = |item: &PluginItem| item.version.parse::<semver::Version>().ok();
+    items.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version(b).cmp(&version(a))));
+    items.iter().map(about).collect()
+}
+
+fn about(item: &PluginItem) -> PluginInfo {
+    PluginInfo {
+        name: item.name.clone(),
+        version: item.version.clone(),
+        dialect: item.dialect.clone(),
+        digest: item.digest.clone(),
+        created: rfc3339(item.created),
+    }
+}
+
+/// Publishes the plugin of a document. A document without a version is version `0.0.0`. The same document again changes
+/// nothing.
+///
+/// # Errors
+/// The store's.
+pub async fn publish(
+    store: &dyn ApiStore,
+    document: &str,
+    now: Timestamp,
+) -> Result<Result<PublishOutcome, PublishRejection>, FlowError> {
+    let text = document.to_owned();
+    let plugin = match offload(move || one_plugin(&text)).await? {
+        Ok(plugin) => plugin,
+        Err(errors) => return Ok(Err(PublishRejection::Document(errors))),
+    };
+    let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
+    let dialect = match plugin.dialect {
+        Dialect::Signadot => "signadot",
+        Dialect::Ebb => "ebb",
+    };
+    let item = PluginItem {
+        name: plugin.name.value.clone(),
+        version: version.to_string(),
+        dialect: dialect.to_owned(),
+        digest: load::digest(&plugin),
+        document: plugin.expanded,
+        created: now,
+        withdrawn: None,
+    };
+    if store.put_plugin(&item).await? {
+        return Ok(Ok(PublishOutcome::Created(about(&item))));
+    }
+    let known = store.get_plugin(&item.name, &item.version).await?;
+    let is_withdrawn = known.as_ref().is_some_and(|known| known.withdrawn.is_some());
+    if let Some(known) = known.filter(|known| known.digest == item.digest) {
+        return Ok(Ok(PublishOutcome::Unchanged(about(&known))));
+    }
+    let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
+    let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
+    Ok(Err(PublishRejection::Exists(text)))
+}
+
+/// The only plugin of a document, checked.
+fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
+    let mut list = load::plugins("document", document, &NoFiles, &DocumentVars::none())?;
+    let plugin = match (list.pop(), list.last()) {
+        (Some(plugin), None) => plugin,
+        (Some(plugin), Some(_)) => {
+            let text = "publish one plugin at a time";
+            return Err(Diagnostic::error("several-documents", &plugin.source, None, text).into());
+        }
+        (None, _) => {
+            let source = ebb_documents::model::SourceText::new("document", document);
+            return Err(Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into());
+        }
+    };
+    compile::check_plugin(&plugin)?;
+    Ok(plugin)
+}
+
+/// The version that a text means: itself, or for `latest` the highest one.
+async fn exact(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
+    if version != "latest" {
+        let canonical = version.parse::<semver::Version>().map(|version| version.to_string());
+        return Ok(Some(canonical.unwrap_or_else(|_| version.to_owned())));
+    }
+    let listed = store.list_versions(name).await?;
+    let listed = listed.iter().filter(|item| item.withdrawn.is_none());
+    let versions: Vec<semver::Version> = listed.filter_map(|item| item.version.parse().ok()).collect();
+    Ok(compile::resolve_version(None, &versions).map(ToString::to_string))
+}
+
+/// A version with its document, also a withdrawn one.
+///
+/// # Errors
+/// The store's.
+pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<PluginDetail>, FlowError> {
+    let Some(version) = exact(store, name, version).await? else { return Ok(None) };
+    let item = store.get_plugin(name, &version).await?;
+    Ok(item.map(|item| PluginDetail {
+        info: about(&item),
+        withdrawn: item.withdrawn.map(rfc3339),
+        document: item.document,
+    }))
+}
+
+/// Withdraws a version: new targets cannot use it. Living ones have what they need in their frozen plans. False: there is
+/// no such version.
+///
+/// # Errors
+/// The store's.
+pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> Result<bool, FlowError> {
+    let Some(version) = exact(store, name, version).await? else { return Ok(false) };
+    Ok(store.withdraw_plugin(name, &version, now).await?)
+}

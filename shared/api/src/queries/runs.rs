@@ -1,0 +1,251 @@
+//! Runs and their units as people see them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
+use ebb_protocol::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
+use ebb_protocol::id::{RunId, hook_name};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::time::rfc3339;
+
+use ebb_flow::env::Env;
+use ebb_flow::error::FlowError;
+use ebb_flow::run::callback::started_at;
+use ebb_flow::run::head::{self, Run};
+use ebb_flow::run::records;
+
+/// A run with its units; `None`: it never began.
+///
+/// # Errors
+/// The store's.
+pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    let view = run.read_view(env).await?;
+    let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
+    let in_flight: Vec<Unit> = open.iter().copied().collect();
+    let outlines = env.store.read_outlines(id).await?;
+    let mut records: BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>> = BTreeMap::new();
+    for ((unit, attempt), record) in records::with_accepted(env, &run, &in_flight, outlines).await? {
+        records.entry(unit).or_default().push((attempt, record));
+    }
+    let state = state(&view);
+    let nothing = Vec::new();
+    let seen = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
+    let units = run.graph().units().map(|unit| {
+        let tries = records.get(&unit).unwrap_or(&nothing);
+        let place = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
+        seen.unit(unit, tries, place)
+    });
+    Ok(Some(RunDetail {
+        id: id.to_string(),
+        hook: hook_name(id.hook()).to_owned(),
+        state,
+        started: rfc3339(run.facts.started),
+        units: units.collect(),
+        next_token: None,
+    }))
+}
+
+/// Cuts a run to the units after the unit `after` that fit in `bytes` of an event of Lambda, at least one. Returns the
+/// bytes that are left. `None`: the run has no unit `after`.
+pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<usize> {
+    if let Some(after) = after {
+        let position = run.units.iter().position(|unit| unit.key == after)?;
+        run.units.drain(..=position);
+    }
+    let mut left = bytes;
+    let mut fits = 0;
+    for unit in &run.units {
+        let size = limits::lambda_event_size_of(unit);
+        if size > left && fits > 0 {
+            break;
+        }
+        left = left.saturating_sub(size);
+        fits += 1;
+    }
+    if fits < run.units.len() {
+        run.units.truncate(fits);
+        run.next_token = run.units.last().map(|unit| unit.key.clone());
+    }
+    Some(left)
+}
+
+fn state(view: &RunView) -> RunState {
+    let Some(root) = view.root() else { return RunState::Running };
+    match root.phase {
+        RunPhase::Running => RunState::Running,
+        RunPhase::Cancelling => RunState::Cancelling,
+        RunPhase::Closed if root.stopped.is_some() => RunState::Cancelled,
+        RunPhase::Closed if ebb_engine::follow::outcome(view) == RunOutcome::Failed => RunState::Failed,
+        RunPhase::Closed => RunState::Succeeded,
+    }
+}
+
+/// Whether a unit may be running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnitActivity {
+    Open,
+    Closed,
+}
+
+struct RunSnapshot<'a> {
+    run: &'a Run,
+    view: &'a RunView,
+    state: RunState,
+    now: Timestamp,
+    blocked: BTreeSet<Unit>,
+}
+
+impl RunSnapshot<'_> {
+    fn unit(&self, unit: Unit, tries: &[(Attempt, AttemptRecord)], place: UnitActivity) -> UnitDetail {
+        let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
+        let attempt = head::attempt(self.view, unit);
+        let at = |wanted: Attempt| tries.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
+        let record = at(attempt);
+        let before = attempt.0.checked_sub(1).and_then(|before| at(Attempt(before)));
+        let failed_before = before.and_then(|record| record.result.as_ref());
+        let result = record.and_then(|record| record.result.as_ref());
+        let wait = failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
+        let again = record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&again| again > self.now);
+        let state = match (self.view.status(unit), place) {
+            (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
+                UnitState::Skipped
+            }
+            (UnitProgress::Done, _) => UnitState::Succeeded,
+            (UnitProgress::Failed, _) => UnitState::Failed,
+            (_, UnitActivity::Open) if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) => {
+                UnitState::Cancelled
+            }
+            (_, UnitActivity::Open) if self.is_over() => UnitState::Cancelled,
+            (_, UnitActivity::Open) if wait.is_some() => UnitState::Retrying,
+            (_, UnitActivity::Open) => UnitState::Running,
+            (_, UnitActivity::Closed) if self.is_over() || self.blocked.contains(&unit) => UnitState::Blocked,
+            (_, UnitActivity::Closed) => UnitState::Waiting,
+        };
+        let reason = result.or(failed_before).and_then(|result| result.reason.clone());
+        let started = record.and_then(started_at);
+        let ended = result.map(|result| Timestamp(result.at));
+        let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
+        let may_run = state == UnitState::Running || cancelled;
+        let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();
+        let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
+        UnitDetail {
+            key: plan.key.clone(),
+            kind: plan.action.kind().to_owned(),
+            state,
+            attempt: attempt.0,
+            max_attempts: plan.retry.attempts.max(1),
+            attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
+            after: after.collect(),
+            reason: reason.filter(|_| state != UnitState::Succeeded),
+            started: started.map(rfc3339),
+            ended: ended.map(rfc3339),
+            duration_ms: result.and_then(|result| result.duration_ms),
+            next: wait.or(again).map(rfc3339),
+            deadline: deadline.map(rfc3339),
+            progress: record.and_then(|record| record.progress.clone()),
+            log: result.or(failed_before).is_some_and(|result| result.log),
+            excess_results: (excess > 0).then_some(excess),
+            refused_callbacks: refused(tries),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(self.state, RunState::Running)
+    }
+}
+
+/// The refused callbacks of all attempts of a unit.
+fn refused(tries: &[(Attempt, AttemptRecord)]) -> Option<RefusedCallbacks> {
+    let all: Vec<_> = tries.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
+    let reason = all.last()?.reason.clone();
+    Some(RefusedCallbacks { count: all.iter().map(|refused| refused.count).sum(), reason })
+}
+
+/// The units that wait, directly or not, for one that has failed for good.
+fn blocked(run: &Run, view: &RunView) -> BTreeSet<Unit> {
+    let mut blocked = BTreeSet::new();
+    if view.any_failed() {
+        for unit in run.graph().order() {
+            let fails = |at: &Unit| view.status(*at) == UnitProgress::Failed || blocked.contains(at);
+            if run.graph().dependencies(unit).iter().any(fails) {
+                blocked.insert(unit);
+            }
+        }
+    }
+    blocked
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::callback::{FailureReason, ReasonCode};
+
+    use super::*;
+
+    /// A run of units that have failed with the longest reasons, of characters that take two bytes in an event.
+    fn failed(count: usize) -> RunDetail {
+        let message = "\"".repeat(limits::MESSAGE);
+        let unit = |number: usize| UnitDetail {
+            key: format!("resource/unit-{number}"),
+            kind: "webhook".to_owned(),
+            state: UnitState::Failed,
+            attempt: 1,
+            max_attempts: 1,
+            attempt_in_series: 1,
+            after: Vec::new(),
+            reason: Some(FailureReason { code: ReasonCode::Failed, message: message.clone() }),
+            started: None,
+            ended: None,
+            duration_ms: None,
+            next: None,
+            deadline: None,
+            progress: None,
+            log: false,
+            excess_results: None,
+            refused_callbacks: None,
+        };
+        RunDetail {
+            id: "k3-1-pre-start".to_owned(),
+            hook: "preStart".to_owned(),
+            state: RunState::Failed,
+            started: rfc3339(Timestamp(0)),
+            units: (0..count).map(unit).collect(),
+            next_token: None,
+        }
+    }
+
+    #[test]
+    fn pages_fit_in_an_answer_and_hold_every_unit_once() {
+        const UNITS: usize = 10_000;
+        let whole = failed(UNITS);
+        assert!(limits::lambda_event_size_of(&whole) > limits::LAMBDA_EVENT, "one answer cannot have it");
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let mut run = whole.clone();
+            page(&mut run, after.as_deref(), limits::API_RESPONSE).unwrap();
+            assert!(limits::lambda_event_size_of(&run) <= limits::LAMBDA_EVENT);
+            pages += 1;
+            seen.extend(run.units.into_iter().map(|unit| unit.key));
+            match run.next_token {
+                Some(token) => after = Some(token),
+                None => break,
+            }
+        }
+        let all: Vec<String> = whole.units.iter().map(|unit| unit.key.clone()).collect();
+        assert!(pages > 1 && seen == all, "{pages} pages with {} units", seen.len());
+    }
+
+    #[test]
+    fn a_page_has_a_unit_and_begins_after_one_that_is_there() {
+        let mut run = failed(3);
+        assert_eq!(page(&mut run, None, 1), Some(0));
+        assert_eq!((run.units.len(), run.next_token.as_deref()), (1, Some("resource/unit-0")));
+        let mut run = failed(3);
+        assert!(page(&mut run, Some("resource/unit-1"), limits::API_RESPONSE).is_some());
+        assert_eq!((run.units.len(), run.next_token), (1, None));
+        assert_eq!(page(&mut failed(3), Some("resource/none"), limits::API_RESPONSE), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! Targets as people see them.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{self, FieldError};
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
+
+use crate::queries::{runs, waits};
+use ebb_flow::env::{ApiStore, Env};
+use ebb_flow::error::FlowError;
+use ebb_flow::sweep::outages;
+use ebb_flow::target::changes;
+use ebb_flow::target::notify;
+
+const PAGE: usize = 100;
+
+/// Returns a page of targets, or the field that is malformed. `token` is the `nextToken` of the previous page.
+///
+/// # Errors
+/// The store's.
+pub async fn list(
+    store: &dyn ApiStore,
+    list: TargetList,
+    kind: Option<&str>,
+    token: Option<&str>,
+) -> Result<Result<TargetPage, FieldError>, FlowError> {
+    let after = match token.map(cursor).transpose() {
+        Ok(after) => after,
+        Err(invalid) => return Ok(Err(invalid)),
+    };
+    if let Some(Err(invalid)) = kind.map(lifecycle::kind) {
+        return Ok(Err(invalid));
+    }
+    // Pages go by kind and name: one of a kind follows all of the kinds before it.
+    let after = match (kind, after) {
+        (Some(kind), Some((of, _))) if of > kind => {
+            return Ok(Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None }));
+        }
+        (Some(kind), Some((of, _))) if of < kind => None,
+        (_, after) => after,
+    };
+    let ListPage { targets: found, damaged, next } = store.list_page(list, kind, after, PAGE).await?;
+    for reason in &damaged {
+        tracing::error!(reason, "a target cannot be read");
+    }
+    let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
+    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token }))
+}
+
+/// Reads the kind and the name that a page ends with.
+fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
+    let (kind, name) = text.split_once('/').unwrap_or((text, ""));
+    // No target is named so, and others follow.
+    let is_folder = matches!(name, "." | "..");
+    match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
+        Ok(()) => Ok((kind, name)),
+        Err(_) => Err(FieldError {
+            field: "nextToken",
+            problem: "is not the `nextToken` of a page: expected KIND/NAME".to_owned(),
+        }),
+    }
+}
+
+/// What a list shows of a target.
+pub fn about(target: &TargetHead) -> TargetInfo {
+    let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    TargetInfo {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        generation: target.generation,
+        phase: phase(target.phase),
+        since: rfc3339(target.since),
+        created: rfc3339(target.created),
+        expires: target.expires.map(rfc3339),
+        stop_cause: stops.then_some(target.stop_cause),
+        overridden: target.is_overridden,
+        plugins: target.plugins.clone(),
+        waits_for: waits::reason(target),
+    }
+}
+
+/// A phase on the wire.
+pub fn phase(phase: TargetPhase) -> TargetState {
+    match phase {
+        TargetPhase::Starting => TargetState::Starting,
+        TargetPhase::Ready => TargetState::Ready,
+        TargetPhase::Failed => TargetState::Failed,
+        TargetPhase::Stopping => TargetState::Stopping,
+        TargetPhase::Stuck => TargetState::Stuck,
+        TargetPhase::Gone => TargetState::Gone,
+    }
+}
+
+/// A target with everything that is known of it.
+///
+/// # Errors
+/// The store's.
+pub async fn get(
+    env: &Env,
+    store: &dyn RelayOutages,
+    kind: &str,
+    name: &str,
+) -> Result<Option<TargetDetail>, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let loaded = match env.plan_of(&target).await {
+        Err(error @ FlowError::Damaged { .. }) => return Ok(Some(damaged(&target, &error))),
+        loaded => loaded?,
+    };
+    let mut runs = Vec::new();
+    for run in runs_of(&target) {
+        if loaded.hook_plan(run.hook()).is_some() {
+            runs.extend(runs::get(env, &run).await?);
+        }
+    }
+    // While it starts there is nothing to hand on yet, and people ask often.
+    let mut given = match target.phase {
+        TargetPhase::Starting => notify::TargetOutputs::default(),
+        _ => notify::target_outputs(env, &target, &loaded).await?,
+    };
+    let outputs = limits::lambda_event_size_of(&given.outputs) + limits::lambda_event_size_of(&given.env);
+    if outputs > limits::API_RESPONSE_OUTPUTS {
+        let problem = format!(
+            "outputs and env take {outputs} bytes, and an answer has room for {}; the event `ready` has them",
+            limits::API_RESPONSE_OUTPUTS
+        );
+        given = notify::TargetOutputs { problem: Some(problem), ..notify::TargetOutputs::default() };
+    }
+    let resources = loaded.plan.resources.iter().map(|(name, resource)| {
+        let outputs = given.outputs.remove(name).unwrap_or_default();
+        let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
+        (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
+    });
+    let resources: BTreeMap<String, ResourceDetail> = resources.collect();
+    let pending = notify::pending_notification(env, &target)
+        .await?
+        .map(|pending| pending.notification.notification.name().to_owned());
+    let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
+    let mut left = limits::API_RESPONSE;
+    for used in [
+        limits::lambda_event_size_of(&resources),
+        limits::lambda_event_size_of(&given.env),
+        limits::lambda_event_size_of(&outage),
+    ] {
+        left = left.saturating_sub(used);
+    }
+    for run in &mut runs {
+        left = runs::page(run, None, left).unwrap_or(left);
+    }
+    Ok(Some(TargetDetail {
+        info: about(&target),
+        labels: loaded.plan.target.labels.clone(),
+        resources,
+        env: given.env,
+        outputs_error: given.problem,
+        runs,
+        pending_notification: pending,
+        delivery: waits::delivery(&target),
+        waiting_uid: target.waiting.map(|waiting| waiting.uid),
+        outage,
+    }))
+}
+
+/// Returns the known parts of a target whose plan is lost.
+fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
+    let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
+    TargetDetail {
+        info,
+        labels: BTreeMap::new(),
+        resources: BTreeMap::new(),
+        env: BTreeMap::new(),
+        outputs_error: None,
+        runs: Vec::new(),
+        pending_notification: None,
+        delivery: waits::delivery(target),
+        waiting_uid: target.waiting.as_ref().map(|waiting| waiting.uid.clone()),
+        outage: None,
+    }
+}
+
+/// The runs that a target's present life may have, in the order of a life.
+pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    Hook::ALL.iter().map(|&hook| RunId::new(&life, target.generation, hook)).collect()
+}

@@ -1,0 +1,351 @@
+//! Why a target is not where it should be.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::UnitRef;
+use ebb_documents::render::{self, InputValue, RenderedUnit};
+use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::api::{
+    FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
+};
+use ebb_protocol::id::hook_name;
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+use ebb_store::{RelayOutages, TargetHead};
+
+use crate::queries::{logs, runs, targets, waits};
+use ebb_flow::env::Env;
+use ebb_flow::error::FlowError;
+use ebb_flow::run::cause::{self, FirstCause};
+use ebb_flow::run::head::Run;
+use ebb_flow::run::inputs::{self, InvocationCache};
+use ebb_flow::run::possible_resources::{Override, RemainingResources, remaining_resources};
+use ebb_flow::sweep::outages;
+
+/// Lines of the log that are shown.
+const LINES: usize = 20;
+const FAILURES: usize = 20;
+/// Failed units for which a command is given.
+const FORCE_COMPLETES: usize = 3;
+/// Characters of an input that are shown.
+const SHOWN: usize = 200;
+
+/// Why a target is not where it should be; `None`: there is no such target.
+///
+/// # Errors
+/// The store's.
+pub async fn why(
+    env: &Env,
+    store: &dyn RelayOutages,
+    kind: &str,
+    name: &str,
+) -> Result<Option<TargetDiagnosis>, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
+    let loaded = match env.plan_of(&target).await {
+        Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
+        loaded => loaded?,
+    };
+    let mut failures = Vec::new();
+    let mut cause = None;
+    let mut last: Option<RunDetail> = None;
+    let mut notes = Vec::new();
+    let mut latest = None;
+    for id in targets::runs_of(&target) {
+        if loaded.hook_plan(id.hook()).is_none() {
+            continue;
+        }
+        let Some(run) = Run::load(env, &id).await? else { continue };
+        let detail = runs::get(env, &id).await?;
+        let units = detail.iter().flat_map(|run| &run.units);
+        notes.extend(units.flat_map(|unit| [excess(unit), refused(unit)]).flatten());
+        if !concerns(&target, id.hook()) {
+            continue;
+        }
+        last = detail;
+        let found = cause::current(env, &run).await?;
+        if let Some(first) = found.first() {
+            cause = Some(explain(env, &run, first.clone()).await?);
+            failures = found.iter().take(FAILURES).filter_map(|found| failed_unit(&run, found)).collect();
+        }
+        latest = Some(run);
+    }
+    let RemainingResources { exists, overrides, lost } = remaining_resources(env, &target, &loaded).await?;
+    notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
+    notes.extend(lost);
+    let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
+    let pending = match (&latest, &last, &outage) {
+        (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
+        _ => None,
+    };
+    let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
+    let mut summary = summary(&target, waits, &failures, (&exists, &overrides), outage.as_ref());
+    if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
+        summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
+    }
+    if let Some(waits) = undelivered(&target) {
+        summary = format!("{summary}; {waits}");
+    }
+    let next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
+    let phase = targets::phase(target.phase);
+    Ok(Some(TargetDiagnosis {
+        target: format!("{kind}/{name}"),
+        phase,
+        summary,
+        cause,
+        failed: failures,
+        remaining: exists,
+        notes,
+        next_steps,
+    }))
+}
+
+/// Returns the answer for a target whose plan is lost.
+fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
+    TargetDiagnosis {
+        target: format!("{}/{}", target.kind, target.name),
+        phase: targets::phase(target.phase),
+        summary: format!("{what}; what exists of the target is not known until it is restored"),
+        cause: None,
+        failed: Vec::new(),
+        remaining: Vec::new(),
+        notes: Vec::new(),
+        next_steps: vec![fix.to_owned()],
+    }
+}
+
+/// Returns the addition to the summary for an undelivered notification, or for an instance that waits for the name.
+fn undelivered(target: &TargetHead) -> Option<String> {
+    let delivery = waits::delivery(target);
+    if delivery.is_none() && target.waiting.is_none() {
+        return None;
+    }
+    let next = delivery.and_then(|delivery| delivery.next);
+    let next = next.map(|next| format!("; sent again at {next}")).unwrap_or_default();
+    waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
+}
+
+/// Returns whether the run of `hook` matters for where the target stands now.
+fn concerns(target: &TargetHead, hook: Hook) -> bool {
+    match (target.phase, target.hook) {
+        (TargetPhase::Failed, last) => last == Some(hook),
+        (TargetPhase::Starting, _) => hook == Hook::PreStart,
+        (TargetPhase::Ready, _) => hook == Hook::PostStart,
+        // The setup is being cancelled, and the teardown has not begun.
+        (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == hook,
+        (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
+            matches!(hook, Hook::PreStop | Hook::PostStop)
+        }
+    }
+}
+
+fn failed_unit(run: &Run, found: &FirstCause) -> Option<FailedUnit> {
+    let unit = run.unit(found.unit)?.key.clone();
+    Some(FailedUnit { unit, attempt: found.attempt.0, reason: found.reason.clone() })
+}
+
+/// Names a unit that reported more distinct results than are kept.
+fn excess(unit: &UnitDetail) -> Option<String> {
+    let UnitDetail { key, excess_results: Some(excess), .. } = unit else { return None };
+    Some(format!(
+        "{key} reported more than {} distinct results of one attempt; {excess} further callbacks were refused, and what \
+         they name is not undone: check its receiver",
+        limits::DISTINCT_RESULTS
+    ))
+}
+
+/// Names a unit whose callbacks were refused: its receiver has reported something, and the unit waits for it.
+fn refused(unit: &UnitDetail) -> Option<String> {
+    let UnitDetail { key, refused_callbacks: Some(refused), .. } = unit else { return None };
+    let callbacks = if refused.count == 1 { "a callback of it was" } else { "callbacks of it were" };
+    Some(format!("{key}: {} {callbacks} refused, the last one because {}", refused.count, refused.reason))
+}
+
+async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, FlowError> {
+    let unit = run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
+    let memory = InvocationCache::default();
+    let known = inputs::read_inputs(env, run, unit, &memory).await?;
+    let at = UnitRef { hook: run.hook().into(), unit: found.unit.0 };
+    let facts = run.target_facts();
+    let mut shown = BTreeMap::new();
+    if let Ok(RenderedUnit::Pod { inputs }) =
+        render::preview(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known)
+    {
+        for input in inputs {
+            let value = match input.value {
+                InputValue::Text(text) => limits::excerpt(&text, SHOWN),
+                InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
+                InputValue::Secret(_) => "<sensitive>".to_owned(),
+                InputValue::Absent => "<unset>".to_owned(),
+            };
+            shown.insert(input.name, value);
+        }
+    }
+    let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
+    let log = log.map(|(_, log)| log).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let log = lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect();
+    Ok(RootCause {
+        run: run.id.to_string(),
+        unit: unit.key.clone(),
+        attempt: found.attempt.0,
+        reason: found.reason,
+        file: unit.source.file.clone(),
+        line: unit.source.line,
+        column: unit.source.column,
+        inputs: shown,
+        log,
+        evidence: found.evidence.map(|evidence| *evidence),
+    })
+}
+
+fn summary(
+    target: &TargetHead,
+    waits: Option<String>,
+    failures: &[FailedUnit],
+    (exists, overrides): (&[RemainingEffect], &[Override]),
+    outage: Option<&RelayOutage>,
+) -> String {
+    let since = rfc3339(target.since);
+    let failed = |first: &FailedUnit| {
+        let more = match failures.len() - 1 {
+            0 => String::new(),
+            1 => format!("; {} also failed", failures[1].unit),
+            more => format!("; {more} other units also failed"),
+        };
+        format!("unit {} failed at attempt {}: {}{more}", first.unit, first.attempt, first.reason.message)
+    };
+    match target.phase {
+        TargetPhase::Ready => format!("ready since {since}"),
+        TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides)),
+        TargetPhase::Failed | TargetPhase::Stuck => {
+            failures.first().map_or_else(|| format!("failed since {since}"), failed)
+        }
+        TargetPhase::Starting | TargetPhase::Stopping => match (outage, waits) {
+            (Some(RelayOutage { cluster, since, reason, units }), _) => {
+                let units = units.join(", ");
+                format!("cluster {cluster} gives no answer since {since} ({reason}); waiting units: {units}")
+            }
+            (None, Some(text)) => text,
+            (None, None) => format!("{} since {since}", hook_of(target)),
+        },
+    }
+}
+
+/// Returns how the life of a gone target ended.
+fn end(target: &TargetHead, exists: &[RemainingEffect], overrides: &[Override]) -> String {
+    // A life whose stored data was removed has no plan either, but it had a run.
+    if target.plan.is_empty() && target.hook.is_none() {
+        return "it was deleted before it was created".to_owned();
+    }
+    let Some(first) = overrides.first() else {
+        return match exists.is_empty() {
+            true => "nothing of it is left".to_owned(),
+            false => "some of it may be left".to_owned(),
+        };
+    };
+    let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
+    let left = if exists.is_empty() { "nothing of it is left" } else { "some of it may be left" };
+    format!("{left}; {}: {}", units.join(", "), first.reason)
+}
+
+fn hook_of(target: &TargetHead) -> &'static str {
+    target.hook.map_or("starting", hook_name)
+}
+
+/// The first unit of a run that runs or is tried again.
+fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
+    run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
+}
+
+/// What a run waits for: the first unit that runs or is tried again, with since and until when.
+fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
+    if run.state == RunState::Cancelling {
+        return cancelled(run);
+    }
+    let unit = first_waiting(run)?;
+    let what = match unit.state {
+        UnitState::Retrying => {
+            let why = unit.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or("it failed");
+            format!("is tried again at {} ({why})", unit.next.as_deref().unwrap_or("once"))
+        }
+        _ => match (&unit.started, &unit.deadline) {
+            (Some(started), Some(deadline)) => format!("runs since {started}, at most until {deadline}"),
+            _ => match &unit.next {
+                Some(next) => format!("waits until {next}"),
+                None => "runs".to_owned(),
+            },
+        },
+    };
+    let what = match &unit.progress {
+        Some(progress) => format!("{what} (progress: {})", progress.replace('\n', " ")),
+        None => what,
+    };
+    let more = run.units.iter().filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying)).count();
+    let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
+    let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
+    let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
+    Some(format!("{}: unit {} {what}, {attempts}{more}{pending}", run.hook, unit.key))
+}
+
+/// Returns the reason why a cancelled run waits: units that may still be working, and until when.
+fn cancelled(run: &RunDetail) -> Option<String> {
+    let open = run.units.iter().filter(|unit| unit.state == UnitState::Cancelled && unit.ended.is_none());
+    let open: Vec<&UnitDetail> = open.collect();
+    let keys: Vec<&str> = open.iter().map(|unit| unit.key.as_str()).collect();
+    let worker = if open.first()?.kind == "webhook" { "its receiver" } else { "it" };
+    let until = open.iter().filter_map(|unit| unit.deadline.as_deref()).max();
+    let until = until.map(|deadline| format!("; at most until {deadline}")).unwrap_or_default();
+    Some(format!("waits for {}: cancelled, but {worker} may still be working{until}", keys.join(", ")))
+}
+
+/// Only scripts have a log.
+fn log_of(name: &str, cause: &RootCause) -> Option<String> {
+    (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
+}
+
+fn advice(
+    target: &TargetHead,
+    cause: Option<&RootCause>,
+    failures: &[FailedUnit],
+    exists: &[RemainingEffect],
+    outage: Option<&RelayOutage>,
+) -> Vec<String> {
+    let name = &target.name;
+    let mut next = Vec::new();
+    if waits::delivery(target).is_some() {
+        next.push("check whether the platform answers: the notification is sent again by itself".to_owned());
+    }
+    match target.phase {
+        TargetPhase::Failed => {
+            next.extend(cause.and_then(|cause| log_of(name, cause)));
+            next.push(format!("if the cause is outside of the documents: remove it, then `ebb retry {name}`"));
+            let what = if exists.is_empty() { "it" } else { "it with what exists" };
+            next.push(format!(
+                "if the plugin or file must change: delete {what} first (`ebb sandbox delete {name}`), then apply again"
+            ));
+        }
+        TargetPhase::Stuck => {
+            next.push(format!("remove the cause, then: ebb retry {name}"));
+            next.extend(cause.and_then(|cause| log_of(name, cause)));
+            next.extend(failures.iter().take(FORCE_COMPLETES).map(|failed| {
+                format!("continue without it: ebb unit force-complete {name} {} --reason WHY", failed.unit)
+            }));
+            next.push(format!("give up what remains: ebb sandbox delete {name} --force --reason WHY"));
+        }
+        TargetPhase::Starting | TargetPhase::Stopping => {
+            if let Some(RelayOutage { cluster, .. }) = outage {
+                next.push("see whether its relay answers: ebb cluster list".to_owned());
+                next.push(
+                    "start the relay, or restore the connection to it: the waiting units then continue".to_owned(),
+                );
+                next.push(format!(
+                    "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb sandbox delete {name} --force --reason WHY"
+                ));
+            }
+            next.push(format!("watch it: ebb sandbox get {name}"));
+        }
+        TargetPhase::Ready | TargetPhase::Gone => {}
+    }
+    next
+}

@@ -1,0 +1,23 @@
+//! `/v1/checks`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb_protocol::api::{CheckList, ProblemDetails};
+
+use super::auth::ApiPermission;
+use crate::queries::checks;
+use crate::{HttpProblem, ServerState};
+
+/// Checks table, indexes, bucket, queue and relays, and returns a result for each. Takes up to 10 s.
+#[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
+    (status = 200, body = CheckList, description = "Whatever does not work."),
+    (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<CheckList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
+}

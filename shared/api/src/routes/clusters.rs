@@ -1,0 +1,68 @@
+//! `/v1/clusters`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use ebb_protocol::api::{ClusterList, ProblemDetails};
+use ebb_protocol::pull::{POLL_BODY, PollResponse};
+use ebb_protocol::sign;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::bodies::{BodyBudget, check_length};
+use crate::queries::clusters;
+use crate::{HttpProblem, ServerState};
+use ebb_relay_client::PollRejection;
+
+/// Lists the connected clusters, with the information that their relays report.
+#[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
+    (status = 200, body = ClusterList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 503, body = ProblemDetails, description = "Try again."),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<ClusterList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
+}
+
+/// Receives responses of a relay with transport pull, and returns its next batches. Waits up to 20 s. Signed with Standard
+/// Webhooks and the cluster's secret.
+#[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
+    (status = 200, description = "What waits for the relay, sealed with the cluster's secret."),
+    (status = 400, body = ProblemDetails, description = "No poll."),
+    (status = 401, body = ProblemDetails, description = "Unsigned, wrongly signed, too old, or of a cluster that is not connected."),
+    (status = 409, body = ProblemDetails, description = "The relay of another cluster, or one that is asked itself."),
+    (status = 413, body = ProblemDetails, description = "Larger than 5.5 MiB."),
+    (status = 503, body = ProblemDetails, description = "Try again."),
+))]
+pub(crate) async fn poll(
+    State(server): State<ServerState>,
+    Extension(bodies): Extension<Arc<BodyBudget>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<PollResponse>, HttpProblem> {
+    // The head is judged before there is memory for a body.
+    check_length(&headers, POLL_BODY)?;
+    sign::check_headers(&headers, server.env.now())
+        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string()))?;
+    let body = bodies.read(&headers, body, POLL_BODY).await?;
+    let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
+    // A poll may wait for long. Its sender is known, so it must not use the memory for unproven bodies meanwhile.
+    let body = body.into_proven();
+    server.poll_endpoint.poll(cluster, &body).await.map(Json).map_err(rejection_response)
+}
+
+fn rejection_response(error: PollRejection) -> HttpProblem {
+    match error {
+        PollRejection::Unauthenticated(why) => HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", why),
+        PollRejection::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-poll", why),
+        PollRejection::Conflict(code, why) => HttpProblem::new(StatusCode::CONFLICT, code, why),
+        PollRejection::Store(error) => error.into(),
+    }
+}

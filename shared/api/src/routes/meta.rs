@@ -1,0 +1,27 @@
+//! The routes that are about the server itself.
+
+use axum::Json;
+use axum::http::{Method, StatusCode, Uri};
+
+use crate::HttpProblem;
+
+/// Returns the OpenAPI document.
+#[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]
+pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
+    Json(crate::openapi())
+}
+
+/// Returns 200 while the server runs.
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", responses((status = 200, body = String)))]
+pub(crate) async fn health() -> &'static str {
+    "ok"
+}
+
+pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
+    HttpProblem::not_found(format!("there is nothing at {}; GET /v1/openapi.json says what there is", uri.path()))
+}
+
+pub(crate) async fn not_allowed(method: Method, uri: Uri) -> HttpProblem {
+    let detail = format!("{} does not take {method}", uri.path());
+    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
+}

@@ -1,0 +1,40 @@
+//! `/v1/orphans`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList, ProblemDetails};
+
+use super::auth::ApiPermission;
+use crate::{HttpProblem, ServerState};
+use ebb_flow::sweep::orphans;
+
+/// Lists objects that remain in clusters of instances that have ended, or that are unknown.
+#[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
+    (status = 200, body = OrphanList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 503, body = ProblemDetails, description = "Try again."),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<OrphanList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    Ok(Json(orphans::list(&server.env).await?))
+}
+
+/// Deletes the owned ones of these orphans, with the other objects of the same tasks.
+#[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
+    (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 503, body = ProblemDetails, description = "Try again."),
+))]
+pub(crate) async fn delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let asked: DeleteOrphans = super::read_json(body).await?;
+    Ok(Json(orphans::delete(&server.env, &asked.uids).await?))
+}

@@ -1,0 +1,30 @@
+//! `/v1/plans`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use ebb_protocol::api::{PlanPreview, PreviewPlan, ProblemDetails};
+
+use super::auth::ApiPermission;
+use crate::queries::plans;
+use crate::{HttpProblem, ServerState};
+
+/// Compiles a document with the published plugins and shows its plan. Nothing is stored or started.
+#[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
+    (status = 200, body = PlanPreview), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 422, body = ProblemDetails, description = "The document has errors."),
+))]
+pub(crate) async fn preview(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<PlanPreview>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    let request: PreviewPlan = super::read_json(body).await?;
+    match plans::preview(server.store.as_ref(), &request.document).await? {
+        Ok(preview) => Ok(Json(preview)),
+        Err(errors) => Err(HttpProblem::document(&errors)),
+    }
+}

@@ -1,0 +1,129 @@
+//! `/v1/plugins`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use ebb_protocol::api::{PluginDetail, PluginInfo, ProblemDetails, PublishPlugin, SigningSecrets};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
+use crate::{HttpProblem, ServerState};
+
+/// Published versions.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct PluginList {
+    /// By name, the highest version first.
+    pub plugins: Vec<PluginInfo>,
+}
+
+/// Lists all versions of all plugins that are not withdrawn.
+#[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
+    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+) -> Result<Json<PluginList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
+}
+
+/// Publishes a version. A version is immutable. The same document changes nothing, or publishes a withdrawn version
+/// again.
+#[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
+    (status = 200, body = PluginInfo, description = "The same document was published before."),
+    (status = 201, body = PluginInfo), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "The version exists, or was withdrawn, with another document."),
+    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 422, body = ProblemDetails, description = "The document has errors."),
+))]
+pub(crate) async fn publish(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let request: PublishPlugin = super::read_json(body).await?;
+    let now = server.env.now();
+    match plugins::publish(server.store.as_ref(), &request.document, now).await? {
+        Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
+        Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
+        Err(PublishRejection::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "already-exists", detail)),
+        Err(PublishRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
+    }
+}
+
+/// Lists the versions of a plugin that are not withdrawn, the highest first.
+#[utoipa::path(get, path = "/v1/plugins/{name}", operation_id = "listPluginVersions", tag = "plugins", responses(
+    (status = 200, body = PluginList), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn versions(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Json<PluginList>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    let plugins = plugins::versions(server.store.as_ref(), &name).await?;
+    if plugins.is_empty() {
+        return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
+    }
+    Ok(Json(PluginList { plugins }))
+}
+
+/// Returns the secrets that sign the requests of a plugin's webhook units, also for a plugin whose versions are
+/// withdrawn: existing targets continue to use them. Roles: author, operator.
+#[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
+    (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn signing_secrets(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    if server.store.list_versions(&name).await?.is_empty() {
+        return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
+    }
+    let keys = server.env.settings.unit_keys.for_plugin(&name);
+    let secrets = keys.reveal().iter().map(|secret| secret.to_string()).collect();
+    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+    Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
+}
+
+/// Returns a version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
+#[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
+    (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn get(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<Json<PluginDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
+    let found = plugins::get(server.store.as_ref(), &name, &version).await?;
+    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
+}
+
+/// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest one.
+#[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
+    (status = 204), (status = 401, body = ProblemDetails),
+    (status = 404, body = ProblemDetails, description = "It is not published."),
+))]
+pub(crate) async fn delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<StatusCode, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::WritePlugins)?;
+    let now = server.env.now();
+    match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published"))),
+    }
+}

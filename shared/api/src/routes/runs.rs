@@ -1,0 +1,93 @@
+//! `/v1/runs`.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use ebb_protocol::api::{ProblemDetails, RunDetail};
+use ebb_protocol::id::RunId;
+use ebb_protocol::limits;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::queries::{logs, runs};
+use crate::{HttpProblem, ServerState};
+
+/// The header that says of which try a log is.
+const ATTEMPT: &str = "ebb-attempt";
+
+fn parse(run: &str) -> Result<RunId, HttpProblem> {
+    run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-run-id", error.to_string())
+    })
+}
+
+/// The units of a run to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct UnitsQuery {
+    /// The `nextToken` of the previous page.
+    next_token: Option<String>,
+}
+
+/// Returns a run and a page of its units.
+#[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
+    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    UnitsQuery,
+), responses(
+    (status = 200, body = RunDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn get(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(run): Path<String>,
+    query: Result<Query<UnitsQuery>, QueryRejection>,
+) -> Result<Json<RunDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    let Query(query) = query?;
+    let found = runs::get(&server.env, &parse(&run)?).await?;
+    let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
+    let token = query.next_token.as_deref();
+    runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
+        let text = format!("run {run} has no unit {:?}; give the `nextToken` of a page", token.unwrap_or_default());
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
+    })?;
+    Ok(Json(found))
+}
+
+/// Which log.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LogQuery {
+    /// `resource/unit`.
+    unit: String,
+    /// The try, from 1; the last one if left out.
+    #[param(minimum = 1, maximum = 4_294_967_295_u32)]
+    attempt: Option<u32>,
+}
+
+/// Returns the tail of a unit's log, while the unit runs and after its end.
+#[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
+    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    LogQuery,
+), responses(
+    (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The try."))),
+    (status = 400, body = ProblemDetails),
+    (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn logs(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path(run): Path<String>,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<([(&'static str, String); 1], String), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    let Query(query) = query?;
+    let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
+    let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));
+    found.ok_or_else(|| HttpProblem::not_found(format!("there is no log of {} in run {run}", query.unit)))
+}

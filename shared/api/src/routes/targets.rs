@@ -1,0 +1,159 @@
+//! `/v1/targets`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use ebb_protocol::api::{
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RetryResponse, TargetDetail,
+    TargetDiagnosis, TargetPage,
+};
+use ebb_store::TargetList;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Path;
+use super::auth::ApiPermission;
+use crate::queries::{targets, why};
+use crate::{HttpProblem, ServerState};
+use ebb_flow::operator::{overrides, retry};
+
+/// The targets to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListQuery {
+    /// Only those of this kind.
+    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    kind: Option<String>,
+    /// The `nextToken` of the previous page.
+    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
+    next_token: Option<String>,
+    /// Lists targets that are gone instead, for as long as they are remembered.
+    #[serde(default)]
+    gone: bool,
+}
+
+/// Lists targets by kind and name: living and waiting ones, or with `gone` the others.
+#[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
+    (status = 200, body = TargetPage), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+))]
+pub(crate) async fn list(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<TargetPage>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    let Query(query) = query?;
+    let list = if query.gone { TargetList::Gone } else { TargetList::Active };
+    let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
+    let page = targets::list(server.store.as_ref(), list, kind, token).await?;
+    page.map(Json).map_err(|wrong| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", wrong.to_string()))
+}
+
+fn unknown(kind: &str, name: &str) -> HttpProblem {
+    HttpProblem::not_found(format!("there is no {kind} {name:?}"))
+}
+
+/// Returns a target with its resources, outputs, runs and units.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}", operation_id = "getTarget", tag = "targets", responses(
+    (status = 200, body = TargetDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn get(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<Json<TargetDetail>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    let found = targets::get(&server.env, server.store.as_ref(), &kind, &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+}
+
+/// Explains the state of a target: the cause, the remaining resources and the next steps.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/why", operation_id = "explainTarget", tag = "targets", responses(
+    (status = 200, body = TargetDiagnosis), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
+))]
+pub(crate) async fn why(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<Json<TargetDiagnosis>, HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::ReadTargets)?;
+    let found = why::why(&server.env, server.store.as_ref(), &kind, &name).await?;
+    found.map(Json).ok_or_else(|| unknown(&kind, &name))
+}
+
+/// Retries the failed units of a failed or stuck target.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
+    (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "Nothing has failed."),
+))]
+pub(crate) async fn retry(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    match retry::retry(&server.env, &kind, &name).await? {
+        retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
+        retry::RetryOutcome::NotFound => Err(unknown(&kind, &name)),
+        retry::RetryOutcome::NothingFailed(detail) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
+        }
+    }
+}
+
+fn override_response(
+    outcome: overrides::OverrideOutcome,
+    kind: &str,
+    name: &str,
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+    match outcome {
+        overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
+        overrides::OverrideOutcome::NotFound => Err(unknown(kind, name)),
+        overrides::OverrideOutcome::NotStuck(detail) => {
+            Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
+        }
+        overrides::OverrideOutcome::Incomplete(detail) => {
+            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
+        }
+    }
+}
+
+/// Marks one failed unit of a stuck target's teardown as complete; the teardown continues. The resources that the unit
+/// removes may still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
+    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "No such unit has failed."),
+    (status = 422, body = ProblemDetails, description = "There is no reason."),
+))]
+pub(crate) async fn force_complete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+    body: Body,
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let asked: ForceCompleteUnit = super::read_json(body).await?;
+    override_response(overrides::force_complete(&server.env, &kind, &name, &asked).await?, &kind, &name)
+}
+
+/// Force-deletes a stuck target: it is gone, although resources of it may still exist.
+#[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
+    (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
+    (status = 403, body = ProblemDetails),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "It is not stuck."),
+    (status = 422, body = ProblemDetails, description = "There is no reason."),
+))]
+pub(crate) async fn force_delete(
+    State(server): State<ServerState>,
+    headers: HeaderMap,
+    Path((kind, name)): Path<(String, String)>,
+    body: Body,
+) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+    server.tokens.check(&headers, ApiPermission::Operate)?;
+    let asked: ForceDeleteTarget = super::read_json(body).await?;
+    override_response(overrides::force_delete(&server.env, &kind, &name, &asked).await?, &kind, &name)
+}

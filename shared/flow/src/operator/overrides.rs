@@ -1,0 +1,276 @@
+//! Overrides by an operator: force-complete of one failed unit of a teardown, and force delete of a target.
+//!
+//! The resources that an overridden unit removes may still exist. The override is recorded as the result of an attempt of
+//! its own, and the resources stay in the list of what may exist.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::follow::in_flight;
+use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_store::TargetHead;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::dispatch_all::{Continuation, drive};
+use crate::run::head::{self, Run};
+use crate::run::inputs::InvocationCache;
+use crate::run::lease;
+use crate::run::reopen;
+
+const MAX_REASON: usize = 500;
+/// Longest name of an operator, in characters.
+const MAX_OPERATOR: usize = 100;
+
+/// The outcome of an override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverrideOutcome {
+    Overridden(OverrideResponse),
+    /// There is no such target.
+    NotFound,
+    /// It cannot be overridden; why.
+    NotStuck(String),
+    /// The request lacks something; what.
+    Incomplete(String),
+}
+
+/// Marks a unit as complete that has failed for good in the teardown of a stuck target. The teardown continues.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn force_complete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    asked: &ForceCompleteUnit,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
+    let choose = |key: &str| if key == asked.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
+    let answer = override_matching(env, kind, name, &reason, Some(&asked.unit), choose).await?;
+    log_request("force-complete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
+}
+
+/// Marks all units as complete that are not done in the hook whose teardown has given up. The target is gone then, or
+/// continues with the hook after it.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub async fn force_delete(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    asked: &ForceDeleteTarget,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
+    let answer = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
+    log_request("force-delete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
+    Ok(answer)
+}
+
+/// Logs what an operator asked for, and what became of it.
+fn log_request(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, answer: &OverrideOutcome) {
+    match answer {
+        OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
+            tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
+        }
+        OverrideOutcome::NotFound => {
+            tracing::info!(kind, name, by, reason, "{request}: refused, the target is unknown")
+        }
+        OverrideOutcome::NotStuck(refusal) | OverrideOutcome::Incomplete(refusal) => {
+            tracing::info!(kind, name, by, reason, refusal, "{request}: refused");
+        }
+    }
+}
+
+fn incomplete() -> OverrideOutcome {
+    OverrideOutcome::Incomplete(format!(
+        "`reason` has to say why, in 1 to {MAX_REASON} characters; `by` has at most {MAX_OPERATOR} characters"
+    ))
+}
+
+fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
+    let (why, by) = (why.trim(), by.map(str::trim).filter(|by| !by.is_empty()));
+    if why.is_empty() || why.chars().count() > MAX_REASON || by.is_some_and(|by| by.chars().count() > MAX_OPERATOR) {
+        return None;
+    }
+    let message = match by {
+        Some(by) => format!("overridden by {by}: {why}"),
+        None => format!("overridden by an operator: {why}"),
+    };
+    Some(FailureReason { code: ReasonCode::Overridden, message: limits::message(&message) })
+}
+
+/// The state in which a unit is overridden.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OverrideScope {
+    Nothing,
+    Failed,
+    /// When it is not done.
+    Open,
+}
+
+async fn override_matching(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    reason: &FailureReason,
+    named: Option<&str>,
+    choose: impl Fn(&str) -> OverrideScope,
+) -> Result<OverrideOutcome, FlowError> {
+    let Some(target) = env.store.read_target(kind, name).await? else { return Ok(OverrideOutcome::NotFound) };
+    let stops = [Hook::PreStop, Hook::PostStop];
+    let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
+    let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
+    let Some(hook) = target.hook.filter(|hook| torn_down && stops.contains(hook)) else {
+        return Ok(not_stuck());
+    };
+    let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
+    let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
+    let view = run.read_view(env).await?;
+    // One that died half-way left the target stopping with a closed run, in which units may be open.
+    let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    if target.phase != TargetPhase::Stuck && !closed {
+        return Ok(not_stuck());
+    }
+    let mut units = BTreeMap::new();
+    for unit in run.graph().units() {
+        let Some(plan) = run.unit(unit) else { continue };
+        let is_open = match choose(&plan.key) {
+            OverrideScope::Nothing => false,
+            OverrideScope::Failed => {
+                view.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &view, unit))
+            }
+            OverrideScope::Open => view.status(unit) != UnitProgress::Done,
+        };
+        if is_open {
+            units.insert(unit, plan.key.clone());
+        }
+    }
+    // An instance whose force delete was interrupted has no open unit left: its end is processed again.
+    if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
+        return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
+    }
+    let list: Vec<Unit> = units.keys().copied().collect();
+    if !reopen::override_units(env, &run, &view, &list, reason).await? {
+        return Ok(not_stuck());
+    }
+    // What waited for them is sent from here: nobody else knows that nothing of it is under way.
+    let view = run.read_view(env).await?;
+    let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
+    if !ready.is_empty() {
+        let epoch = head::epoch(&view);
+        drive(env, Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() }).await?;
+    }
+    Ok(OverrideOutcome::Overridden(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
+}
+
+/// Returns why no unit of a target that is not stuck can be overridden, and what to do.
+fn not_stuck(target: &TargetHead) -> String {
+    let why = match target.phase {
+        TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
+            "its teardown has not begun: delete it without --force first"
+        }
+        TargetPhase::Stopping | TargetPhase::Stuck => {
+            "units of its teardown may be running: wait until they have succeeded or failed"
+        }
+        TargetPhase::Gone => "it is gone",
+    };
+    format!("{}/{} is not stuck: {why}", target.kind, target.name)
+}
+
+/// Returns why no unit of a run can be overridden; names the units that can.
+fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str>) -> String {
+    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
+    let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();
+    let failed = if failed.is_empty() { "none".to_owned() } else { failed.join(", ") };
+    match named {
+        Some(named) => format!("`{named}` is not a failed unit of run {}; failed: {failed}", run.id),
+        None => format!("run {} has no unit that is not done", run.id),
+    }
+}
+
+fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
+    in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
+}
+
+/// Returns the reason with which a unit was overridden, by its records in the order of attempts. `None` if its last result
+/// is not an override, or if the attempt that was in progress has succeeded since.
+pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
+    let mut ended = records.iter().rev().filter(|record| record.result.is_some());
+    let last = ended.next()?;
+    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
+    let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
+    let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
+    (!has_succeeded).then_some(reason)
+}
+
+/// True if a unit was overridden while its receiver may have been working on it: the last request got no response.
+pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
+    let results = records.iter().rev().filter_map(|record| record.result.as_ref());
+    results.skip(1).take(1).any(|result| result.unanswered)
+}
+
+fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
+    record.result.as_ref().map(|result| result.outcome)
+}
+
+/// True if a success arrived after the attempt had another result.
+fn succeeded_later(record: &AttemptRecord) -> bool {
+    record.further_results.iter().any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::record::{AttemptResult, OutputStorage};
+
+    use super::*;
+
+    fn result(verdict: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
+        AttemptResult {
+            outcome: verdict,
+            at: 1,
+            duration_ms: None,
+            outputs: OutputStorage::Nothing,
+            reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
+            evidence: None,
+            next: None,
+            log: false,
+            unanswered: code == Some(ReasonCode::Timeout),
+            digest: String::new(),
+        }
+    }
+
+    fn record(first: AttemptResult, others: &[AttemptResult]) -> AttemptRecord {
+        AttemptRecord { result: Some(first), further_results: others.to_vec(), ..AttemptRecord::default() }
+    }
+
+    #[test]
+    fn a_late_success_of_the_last_attempt_ends_an_override() {
+        let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
+        let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
+        let done = || result(AttemptOutcome::Succeeded, None);
+        let more = || AttemptResult { next: Some(2), ..done() };
+        let rows: [(&[AttemptRecord], bool); 8] = [
+            (&[record(failed(), &[])], false),
+            (&[record(overridden(), &[])], true),
+            (&[record(failed(), &[]), record(overridden(), &[])], true),
+            (&[record(failed(), &[done()]), record(overridden(), &[])], false),
+            (&[record(overridden(), &[done()])], false),
+            (&[record(failed(), &[more()]), record(overridden(), &[])], true),
+            // It was done, and a late success of the unit that it undoes reopened it.
+            (&[record(done(), &[done()]), record(overridden(), &[])], true),
+            (&[record(overridden(), &[]), record(done(), &[])], false),
+        ];
+        for (records, expected) in rows {
+            assert_eq!(override_reason(records).is_some(), expected, "{records:?}");
+        }
+        assert!(is_open(&[record(failed(), &[]), record(overridden(), &[])]));
+        assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
+    }
+}

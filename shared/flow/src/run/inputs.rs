@@ -1,0 +1,223 @@
+//! What a unit reads: outputs of its own run and of earlier ones, from memory or the table.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
+use ebb_documents::render::{KnownOutputs, ProducerState};
+use ebb_engine::{Attempt, Hook, Unit};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::value::Outputs;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::head::{EarlierRun, Run};
+use crate::run::records;
+
+/// What one invocation has learnt of a run. Outputs of done units and states of earlier runs do not change.
+#[derive(Default)]
+pub struct InvocationCache {
+    produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
+    earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
+    sealed: Mutex<BTreeSet<UnitRef>>,
+    undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
+}
+
+impl InvocationCache {
+    /// Keeps what a unit of `run` has just made, without outputs that no unit of `run` reads.
+    pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
+        let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
+        if let ProducerState::Outputs(outputs) = &mut produced
+            && !outputs.is_empty()
+        {
+            let read: ReadOutputs = reads(run).filter(|read| read.at == at).collect();
+            read.retain(at, outputs);
+        }
+        self.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced);
+    }
+
+    fn get_produced(&self, at: UnitRef) -> Option<ProducerState> {
+        self.produced.lock().unwrap_or_else(PoisonError::into_inner).get(&at).cloned()
+    }
+
+    /// Marks units as sealed by this invocation; gives those that were not.
+    pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
+        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        units.into_iter().filter(|&at| sealed.insert(at)).collect()
+    }
+
+    /// Keeps the records of a unit's tries that were read after its seal.
+    pub fn put_undone(&self, at: UnitRef, tries: Vec<AttemptRecord>) {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, tries);
+    }
+
+    /// Takes the records of a unit's tries, if they were kept. A later try of the undo reads them again.
+    pub fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).remove(&at)
+    }
+
+    /// The state of an earlier run of the same life, read once per invocation.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> Result<Arc<EarlierRun>, FlowError> {
+        let mut known = self.earlier.lock().await;
+        if let Some(earlier) = known.get(&hook) {
+            return Ok(Arc::clone(earlier));
+        }
+        let id = run.id.sibling(hook);
+        let graph = run.loaded.hook_plan(hook).map(|(_, graph)| graph.clone());
+        let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such hook")))?;
+        let heads = env.store.read_run(&id).await?;
+        let view = (!heads.is_empty())
+            .then(|| ebb_engine::RunView::whole(&graph, heads.into_iter().map(|head| (head.shard, head.head))));
+        let earlier = Arc::new(EarlierRun { id, graph, view });
+        known.insert(hook, Arc::clone(&earlier));
+        Ok(earlier)
+    }
+}
+
+/// What `unit` reads, as far as it is known. What is undone by it is left to [`crate::run::undo`].
+///
+/// # Errors
+/// The store's.
+pub async fn read_inputs(
+    env: &Env,
+    run: &Run,
+    unit: &UnitPlan,
+    memory: &InvocationCache,
+) -> Result<KnownOutputs, FlowError> {
+    read(env, run, sources(unit).collect(), memory).await
+}
+
+/// Returns the units that `unit` reads, without those that it undoes.
+fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
+    unit.reads.iter().map(|read| read.at).filter(|at| !unit.undoes.contains(at))
+}
+
+/// Reads what any of `units` reads, all at once: those that are sent side by side would each read the same.
+///
+/// # Errors
+/// The store's.
+pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache) -> Result<(), FlowError> {
+    let plans = units.iter().filter_map(|&unit| run.unit(unit));
+    let wanted = plans.flat_map(sources).collect();
+    read(env, run, wanted, memory).await.map(drop)
+}
+
+async fn read(
+    env: &Env,
+    run: &Run,
+    wanted: BTreeSet<UnitRef>,
+    memory: &InvocationCache,
+) -> Result<KnownOutputs, FlowError> {
+    let mut known = KnownOutputs::new();
+    let mut missing: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
+    for at in wanted {
+        match memory.get_produced(at) {
+            Some(produced) => {
+                known.insert(at, produced);
+            }
+            None => missing.entry(at.hook.into()).or_default().push(Unit(at.unit)),
+        }
+    }
+    for (hook, units) in missing {
+        let found = if hook == run.hook() {
+            let records = env.store.read_records(&run.id, &units).await?;
+            current(env, run, hook, &units, &records).await?
+        } else {
+            let earlier = memory.earlier_run(env, run, hook).await?;
+            let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
+            let records = match wanted.is_empty() {
+                true => Vec::new(),
+                false => env.store.read_records(&earlier.id, &wanted).await?,
+            };
+            let mut found = current(env, run, hook, &wanted, &records).await?;
+            for &unit in &units {
+                found.entry(unit).or_insert(ProducerState::Absent);
+            }
+            found
+        };
+        for (unit, produced) in found {
+            let at = UnitRef { hook: hook.into(), unit: unit.0 };
+            if produced != ProducerState::Absent {
+                memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
+            }
+            known.insert(at, produced);
+        }
+    }
+    Ok(known)
+}
+
+/// Returns what done units of `hook` made, without outputs that no unit of `run` reads. The success of the highest try
+/// is the one that counts, because a unit that is done gets no further try. A done unit without a record has no outputs.
+async fn current(
+    env: &Env,
+    run: &Run,
+    hook: Hook,
+    units: &[Unit],
+    found: &[(Unit, Attempt, AttemptRecord)],
+) -> Result<BTreeMap<Unit, ProducerState>, FlowError> {
+    let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
+    for (unit, attempt, record) in found {
+        let Some(result) = &record.result else { continue };
+        let is_done = matches!(result.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped);
+        if is_done && counts.get(unit).is_none_or(|(last, _)| last <= attempt) {
+            counts.insert(*unit, (*attempt, result));
+        }
+    }
+    let mut produced: BTreeMap<Unit, ProducerState> = BTreeMap::new();
+    let mut made = Vec::new();
+    for &unit in units {
+        match counts.get(&unit) {
+            Some((_, result)) if result.outcome == AttemptOutcome::Skipped => {
+                produced.insert(unit, ProducerState::Skipped);
+            }
+            Some((_, result)) => made.push((unit, result.outputs.clone())),
+            None => {
+                produced.insert(unit, ProducerState::Outputs(BTreeMap::new()));
+            }
+        }
+    }
+    let read: ReadOutputs = reads(run).collect();
+    let keep = |unit: &Unit, mut outputs: Outputs| {
+        read.retain(UnitRef { hook: hook.into(), unit: unit.0 }, &mut outputs);
+        records::produced(outputs)
+    };
+    produced.extend(records::read_all_outputs(env, made, keep).await?);
+    Ok(produced)
+}
+
+/// The outputs that some units read, by their producers.
+pub(crate) struct ReadOutputs<'a>(HashSet<(UnitRef, &'a str)>);
+
+impl<'a> FromIterator<&'a OutputRead> for ReadOutputs<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a OutputRead>>(reads: I) -> Self {
+        Self(reads.into_iter().map(|read| (read.at, read.output.as_str())).collect())
+    }
+}
+
+impl ReadOutputs<'_> {
+    /// Removes the outputs of the unit `at` that are not read.
+    pub(crate) fn retain<V>(&self, at: UnitRef, outputs: &mut BTreeMap<String, V>) {
+        outputs.retain(|name, _| self.0.contains(&(at, name.as_str())));
+    }
+}
+
+/// Returns what the units of `run` read.
+fn reads(run: &Run) -> impl Iterator<Item = &OutputRead> {
+    run.hook_plan().units.iter().flat_map(|unit| &unit.reads)
+}
+
+/// Returns all distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
+/// comes later does not change the places of the others.
+pub fn successes(tries: &[&AttemptRecord]) -> Vec<OutputStorage> {
+    let mut results: Vec<&AttemptResult> =
+        tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results)).collect();
+    results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
+    // The digest of a success is that of its outputs.
+    let mut digests = HashSet::new();
+    let successes = results.into_iter().filter(|result| result.outcome == AttemptOutcome::Succeeded);
+    let distinct = successes.filter(|result| digests.insert(&result.digest));
+    distinct.map(|result| result.outputs.clone()).collect()
+}

@@ -1,0 +1,268 @@
+//! Results into records, records into values.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::Action;
+use ebb_documents::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
+use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id;
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
+use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_store::{LOGS, OUTPUTS, PutOutcome};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::attempt_end::AttemptEnd;
+use crate::run::head::Run;
+
+/// Reads from the bucket that one caller has under way at most.
+const READS: usize = 32;
+
+/// Reads the records of `units` that may be in flight. Acceptances that were noted together are in them.
+///
+/// # Errors
+/// The store's.
+pub async fn read_open(
+    env: &Env,
+    run: &Run,
+    units: &[Unit],
+) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
+    let records = env.store.read_records(&run.id, units).await?;
+    with_accepted(env, run, units, records).await
+}
+
+/// Adds the acceptances of `units` that were noted together to their records.
+///
+/// # Errors
+/// The store's.
+pub async fn with_accepted(
+    env: &Env,
+    run: &Run,
+    units: &[Unit],
+    records: Vec<(Unit, Attempt, AttemptRecord)>,
+) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
+    let mut records: BTreeMap<_, _> =
+        records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
+    let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
+    let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
+    if webhooks.is_empty() {
+        return Ok(records);
+    }
+    for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
+        let record = records.entry((unit, attempt)).or_default();
+        record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
+        // As a note in the record does: an acceptance ends what was put off until then.
+        record.next_dispatch = record.next_dispatch.filter(|&again| again > at.0);
+    }
+    Ok(records)
+}
+
+/// Writes the record of `ended`, unless the try has another result. `next` is when the next try may start, with a failure
+/// that is tried again. Large outputs are in the bucket before the record is written. The tail of the log is written at the
+/// same time as the record: a reader that finds none there asks the relay, which keeps a result until it was taken.
+///
+/// # Errors
+/// The store's. The record may be there then, and the same result may be given again.
+pub async fn put(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    ended: &AttemptEnd,
+    next: Option<Timestamp>,
+) -> Result<(AttemptResult, PutOutcome), FlowError> {
+    let (result, log) = build_result(env, run, unit, attempt, ended, next).await?;
+    let record = env.store.put_result(&run.id, unit, attempt, &result);
+    let tail = async {
+        match log {
+            Some(log) => env.store.put_object(&log_key(run, unit, attempt), log.as_bytes().to_vec()).await,
+            None => Ok(()),
+        }
+    };
+    let (put, tail) = futures::join!(record, tail);
+    let put = put?;
+    tail?;
+    Ok((result, put))
+}
+
+/// Makes the record of `ended`; large outputs go to the bucket. Gives the tail of its log too, if it has printed anything.
+///
+/// # Errors
+/// The store's.
+pub async fn build_result<'a>(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    ended: &'a AttemptEnd,
+    next: Option<Timestamp>,
+) -> Result<(AttemptResult, Option<&'a str>), FlowError> {
+    let evidence = match ended {
+        AttemptEnd::Failed(failure) => failure.evidence.clone(),
+        AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
+    };
+    let (verdict, outputs, reason, duration_ms, log) = match ended {
+        AttemptEnd::Succeeded(success) => {
+            (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.duration_ms, success.log.as_deref())
+        }
+        AttemptEnd::Skipped(why) => {
+            (AttemptOutcome::Skipped, None, Some(clean_reason(ReasonCode::Skipped, why)), None, None)
+        }
+        AttemptEnd::Cancelled(why) => {
+            (AttemptOutcome::Cancelled, None, Some(clean_reason(ReasonCode::Cancelled, why)), None, None)
+        }
+        AttemptEnd::Failed(failure) => {
+            (AttemptOutcome::Failed, None, Some(failure.reason.clone()), failure.duration_ms, failure.log.as_deref())
+        }
+    };
+    let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
+    let kept = match outputs {
+        Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
+        _ => (OutputStorage::Nothing, String::new()),
+    };
+    let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
+    let at = env.now().0;
+    let next = next.map(|at| at.0);
+    let unanswered = matches!(ended, AttemptEnd::Failed(failure) if failure.is_unanswered());
+    let has_log = log.is_some();
+    let outputs = kept.0;
+    let result = AttemptResult {
+        outcome: verdict,
+        at,
+        duration_ms,
+        outputs,
+        reason,
+        evidence,
+        next,
+        log: has_log,
+        unanswered,
+        digest,
+    };
+    Ok((result, log))
+}
+
+fn clean_reason(code: ReasonCode, why: &str) -> FailureReason {
+    FailureReason { code, message: limits::message(why) }
+}
+
+async fn store_outputs(
+    env: &Env,
+    run: &Run,
+    unit: Unit,
+    attempt: Attempt,
+    outputs: &Outputs,
+) -> Result<(OutputStorage, String), FlowError> {
+    let json = serde_json::to_string(outputs)
+        .map_err(|error| FlowError::Broken(format!("outputs cannot be written as JSON: {error}")))?;
+    if json.len() <= limits::OUTPUTS_INLINE {
+        return Ok((OutputStorage::Inline(outputs.clone()), json));
+    }
+    // The key holds the digest: two different results of one try do not overwrite each other.
+    let digest = id::short_digest(&[&json], 26);
+    let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
+    env.store.mark_outputs(&run.id).await?;
+    env.store.put_object(&key, json.clone().into_bytes()).await?;
+    Ok((OutputStorage::Bucket(key), json))
+}
+
+/// Where the tail of a try's log is.
+pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
+    format!("{LOGS}/{}/{}/{}.log", run.id, unit.0, attempt.0)
+}
+
+/// The last bytes of `text`, from a character boundary on.
+pub fn tail(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+}
+
+/// Returns outputs that were kept.
+///
+/// # Errors
+/// The store's; [`FlowError::Broken`] when the bucket lost them.
+pub async fn read_outputs(env: &Env, kept: &OutputStorage) -> Result<Outputs, FlowError> {
+    read_some_outputs(env, kept, |outputs| outputs).await
+}
+
+/// Reads the outputs of many results, 32 at once, and returns `keep` of each, in no order.
+///
+/// # Errors
+/// The store's; [`FlowError::Broken`] when the bucket lost some.
+pub async fn read_all_outputs<K: Send + Sync, T: Send>(
+    env: &Env,
+    results: impl IntoIterator<Item = (K, OutputStorage)>,
+    keep: impl Fn(&K, Outputs) -> T + Send + Sync,
+) -> Result<Vec<(K, T)>, FlowError> {
+    let keep = &keep;
+    let read = |(of, kept): (K, OutputStorage)| {
+        async move {
+            let made = read_some_outputs(env, &kept, |outputs| keep(&of, outputs)).await?;
+            Ok((of, made))
+        }
+        .boxed()
+    };
+    let reads: Vec<_> = results.into_iter().map(read).collect();
+    futures::stream::iter(reads).buffer_unordered(READS).try_collect().await
+}
+
+/// Reads outputs and returns `keep` of them. Outputs in the bucket wait until the instance has room for their bytes,
+/// and hold it until `keep` returns.
+async fn read_some_outputs<T>(
+    env: &Env,
+    kept: &OutputStorage,
+    keep: impl FnOnce(Outputs) -> T,
+) -> Result<T, FlowError> {
+    let key = match kept {
+        OutputStorage::Nothing => return Ok(keep(Outputs::new())),
+        OutputStorage::Inline(outputs) => return Ok(keep(outputs.clone())),
+        OutputStorage::Bucket(key) => key,
+    };
+    let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
+    let object = env.store.open_object(key).await?;
+    let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
+    let _room = env.cache.reserve_output_bytes(object.bytes.unwrap_or(limits::OUTPUTS)).await;
+    let bytes = object.read().await?;
+    let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+    drop(bytes);
+    Ok(keep(outputs))
+}
+
+/// Outputs for rendering.
+pub fn produced(outputs: Outputs) -> ProducerState {
+    ProducerState::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
+}
+
+/// A value for rendering.
+pub fn to_rendered(value: UnitValue) -> Rendered {
+    match value {
+        UnitValue::Json(json) => Rendered::Json(json),
+        UnitValue::Bytes(bytes) => Rendered::Bytes(bytes),
+        UnitValue::Secret(secret) => Rendered::Secret(SecretKeyRef {
+            cluster: secret.cluster,
+            namespace: secret.namespace,
+            name: secret.name,
+            key: secret.key,
+        }),
+    }
+}
+
+/// A value from rendering.
+pub fn from_rendered(value: Rendered) -> UnitValue {
+    match value {
+        Rendered::Json(json) => UnitValue::Json(json),
+        Rendered::Bytes(bytes) => UnitValue::Bytes(bytes),
+        Rendered::Secret(secret) => UnitValue::Secret(from_secret(secret)),
+    }
+}
+
+/// A reference from rendering.
+pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
+    ebb_protocol::value::SecretRef {
+        cluster: secret.cluster,
+        namespace: secret.namespace,
+        name: secret.name,
+        key: secret.key,
+    }
+}

@@ -1,0 +1,635 @@
+//! `receive`: lifecycle webhooks become the lives of targets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ebb_documents::compile::{self, BoundPlugin, resolve_version};
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, RouteGroupDoc, SandboxDoc};
+use ebb_documents::plan::Plan;
+use ebb_engine::target::{CreateDecision, DeleteDecision, create as decide_create, delete as decide_delete};
+use ebb_engine::{HookSet, Millis, TargetPhase};
+use ebb_protocol::api::DocumentChange;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
+use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError, TargetHead, TargetTransition};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use tracing::Instrument as _;
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::FlowError;
+use crate::offload::offload;
+use crate::operator::retry;
+use crate::run::cancel;
+use crate::run::follow_up::FollowUp;
+use crate::sweep::retention;
+use crate::target::changes::{self, PinnedVersions};
+use crate::target::notify;
+use crate::target::transition::{self, NotificationSender};
+
+/// Why a lifecycle webhook is not taken.
+#[derive(Debug)]
+pub enum LifecycleRejection {
+    /// The life is over, or another one waits for the name already: 409.
+    Conflict(&'static str, String),
+    /// The update asks for something else than the living target has: 409.
+    Changed(Vec<DocumentChange>),
+    /// The document cannot be used: 422 with its errors.
+    Document(Diagnostics),
+    /// Something that it needs is not given: 422.
+    Missing(String),
+}
+
+/// What became of a lifecycle webhook.
+pub type LifecycleOutcome = Result<LifecycleResponse, LifecycleRejection>;
+
+/// Takes a verified lifecycle webhook and does what follows from it. The same webhook again gives the same answer and
+/// does nothing new.
+///
+/// # Errors
+/// The store's: the sender has to come again.
+pub async fn receive(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: LifecycleType,
+    event: &LifecycleData,
+) -> Result<LifecycleOutcome, FlowError> {
+    let (answer, follow_up) = begin(env, plugins, asked, event).await?;
+    follow_up.finish(env).await?;
+    Ok(answer)
+}
+
+/// Takes a verified lifecycle webhook. Its state is durable when this returns.
+///
+/// # Errors
+/// The store's: the sender has to come again.
+pub async fn begin(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: LifecycleType,
+    event: &LifecycleData,
+) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+    let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
+    let take = async {
+        match asked {
+            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, asked, event).await,
+            LifecycleType::Deleted => {
+                let follow_up =
+                    begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
+                Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
+            }
+        }
+    };
+    Box::pin(take.instrument(span)).await
+}
+
+fn answer(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
+    LifecycleResponse {
+        target: format!("{}/{}", event.kind, event.name),
+        uid: event.uid.clone(),
+        generation: event.generation,
+        result,
+    }
+}
+
+async fn create(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    asked: LifecycleType,
+    event: &LifecycleData,
+) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+    let only = |answer| Ok((answer, FollowUp::default()));
+    let life = id::instance_key(&event.kind, &event.name, &event.uid);
+    let mut compiled: Option<CompiledDocument> = None;
+    for _ in 0..crate::ATTEMPTS {
+        // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
+        let seen = env.store.read_target(&event.kind, &event.name).await?;
+        let known = seen.as_ref().map(transition::engine_target);
+        let decide = |hooks| decide_create(known.as_ref(), &event.uid, event.generation, hooks);
+        // What asks for nothing new is answered before the document is looked at.
+        match (decide(HookSet::default()), &seen) {
+            (CreateDecision::Changed, Some(target)) => {
+                return only(update(env, plugins, event, target).await?);
+            }
+            (CreateDecision::Repeated, Some(target)) if asked == LifecycleType::Updated => {
+                return only(update(env, plugins, event, target).await?);
+            }
+            (CreateDecision::Repeated, _) => {
+                let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
+                let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
+                return only(Ok(answer(event, result)));
+            }
+            (CreateDecision::Stale, _) => return only(Err(stale(event))),
+            (CreateDecision::QueueFull, _) => {
+                let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
+                return only(Err(LifecycleRejection::Conflict("name-taken", text)));
+            }
+            (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
+        }
+        if env.store.read_tombstone(&event.uid).await?.is_some() {
+            return only(Err(stale(event)));
+        }
+        let plan = match compiled.take() {
+            Some(plan) => plan,
+            None => match compile(plugins, event).await? {
+                Ok(plan) => plan,
+                Err(reason) => return only(Err(reason)),
+            },
+        };
+        let plan = compiled.insert(plan);
+        let decision = decide(plan.loaded.hooks());
+        let undelivered = match &seen {
+            Some(target) => notify::pending_notification(env, target).await?.is_some(),
+            None => false,
+        };
+        match (decision, seen) {
+            (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
+                let target = new_head(env, event, plan, seen.as_ref());
+                let (mut transition, begun) = transition::transition(env, &target, step, &plan.loaded, None);
+                transition.expected_version = seen.as_ref().map(|target| target.version);
+                transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
+                if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
+                    let work = transition::after_transition(
+                        env,
+                        &transition.target,
+                        begun,
+                        &plan.loaded,
+                        NotificationSender::Queue,
+                    )
+                    .await?;
+                    return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
+                }
+            }
+            // The platform has not accepted yet that the former one is gone: this one comes after that.
+            (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
+                let mut after = target.clone();
+                after.version += 1;
+                after.waiting = Some(PendingCreation {
+                    uid: event.uid.clone(),
+                    generation: event.generation,
+                    plan: plan.loaded.digest.clone(),
+                    routing_key: event.routing_key.clone(),
+                    plugins: plan.plugins.clone(),
+                    ttl_ms: plan.loaded.plan.target.ttl_ms,
+                });
+                after.due = transition::next_due(env, &after);
+                let transition = TargetTransition {
+                    target: after,
+                    expected_version: Some(target.version),
+                    run: None,
+                    tombstone: None,
+                };
+                if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
+                    return only(Ok(answer(event, LifecycleResult::Waiting)));
+                }
+            }
+            _ => {}
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)))
+}
+
+/// Answers an update of a life that has begun, or waits for its name. Resources cannot be changed while it lives, so an
+/// update that asks for something else is refused. The failed units of a failed target are tried again.
+async fn update(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &LifecycleData,
+    target: &TargetHead,
+) -> Result<LifecycleOutcome, FlowError> {
+    let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
+    let (plan, generation, routing_key) = match waiting {
+        Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
+        None => (&target.plan, target.generation, &target.routing_key),
+    };
+    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let life = id::instance_key(&event.kind, &event.name, &event.uid);
+    let living = match env.plan(&life, plan).await {
+        Err(error @ FlowError::Damaged { .. }) => {
+            let held = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
+            restore(env, plugins, event, document, (&life, plan, held)).await?.ok_or(error)?
+        }
+        living => living?,
+    };
+    let versions = PinnedVersions::OfPlan(&living.plan);
+    let asked = match compile_document(plugins, &event.name, document, versions).await? {
+        Ok((plan, _)) => plan,
+        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
+    };
+    let mut changes = changes::between(&living.plan, &asked);
+    if event.routing_key.is_some() && event.routing_key != *routing_key {
+        let (old, new) = (routing_key.clone(), event.routing_key.clone());
+        changes.push(DocumentChange { path: "routingKey".to_owned(), old, new });
+    }
+    if !changes.is_empty() {
+        return Ok(Err(LifecycleRejection::Changed(changes)));
+    }
+    let mut result = LifecycleResult::Unchanged;
+    if waiting.is_none() && target.phase == TargetPhase::Failed {
+        let retried = retry::retry(env, &event.kind, &event.name).await?;
+        if matches!(retried, retry::RetryOutcome::Retried(_)) {
+            result = LifecycleResult::Retrying;
+        }
+    }
+    Ok(Ok(LifecycleResponse { generation, ..answer(event, result) }))
+}
+
+/// Stores the plan of a target again that was lost, if `document` is the one that it was compiled of.
+async fn restore(
+    env: &Env,
+    plugins: &dyn ReadPlugins,
+    event: &LifecycleData,
+    document: &str,
+    (life, digest, held): (&str, &str, &[String]),
+) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
+    let versions = PinnedVersions::Listed(held);
+    let Ok((plan, _)) = compile_document(plugins, &event.name, document, versions).await? else {
+        return Ok(None);
+    };
+    if plan.digest() != digest {
+        return Ok(None);
+    }
+    env.store.restore_plan(life, plan.to_json().as_bytes()).await?;
+    tracing::warn!(kind = event.kind, name = event.name, digest, "a lost plan is stored again");
+    let loaded = Arc::new(CompiledPlan::of(plan, digest)?);
+    env.remember_plan(&loaded);
+    Ok(Some(loaded))
+}
+
+fn no_document() -> LifecycleRejection {
+    LifecycleRejection::Missing("data.document is missing: the target's document as text".to_owned())
+}
+
+fn stale(event: &LifecycleData) -> LifecycleRejection {
+    let text = format!("the {} with uid {:?} has ended: a late creation is not taken", event.kind, event.uid);
+    LifecycleRejection::Conflict("stale", text)
+}
+
+fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Option<&TargetHead>) -> TargetHead {
+    let now = env.now();
+    TargetHead {
+        generation: event.generation,
+        plan: plan.loaded.digest.clone(),
+        routing_key: event.routing_key.clone(),
+        plugins: plan.plugins.clone(),
+        expires: plan.loaded.plan.target.ttl_ms.map(|ttl| now.plus(Millis(ttl))),
+        version: seen.map_or(0, |target| target.version),
+        release: seen.map(|target| target.release.clone()).unwrap_or_default(),
+        ..TargetHead::new(&event.kind, &event.name, &event.uid, now)
+    }
+}
+
+/// A compiled plan, and its text.
+struct CompiledDocument {
+    loaded: Arc<CompiledPlan>,
+    json: String,
+    plugins: Vec<String>,
+}
+
+async fn compile(
+    plugins: &dyn ReadPlugins,
+    event: &LifecycleData,
+) -> Result<Result<CompiledDocument, LifecycleRejection>, FlowError> {
+    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let (plan, _) = match compile_document(plugins, &event.name, document, PinnedVersions::Latest).await? {
+        Ok(compiled) => compiled,
+        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
+    };
+    let names = plan.resources.values().map(|resource| resource.plugin.clone());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    let loaded = offload(move || {
+        let (digest, json) = (plan.digest(), plan.to_json());
+        Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
+    });
+    let (loaded, json) = loaded.await??;
+    Ok(Ok(CompiledDocument { loaded, json, plugins: names }))
+}
+
+/// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
+/// the plan and the warnings, or the errors of the document.
+///
+/// # Errors
+/// The store's.
+pub async fn compile_document(
+    plugins: &dyn ReadPlugins,
+    name: &str,
+    document: &str,
+    versions: PinnedVersions<'_>,
+) -> Result<Result<(Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
+    let text = document.to_owned();
+    let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
+    let mut sandbox = match loaded {
+        Ok(Document::Sandbox(sandbox)) => sandbox,
+        Ok(Document::RouteGroup(group)) => match compile::check_route_group(&group) {
+            Ok(()) => target_of(group),
+            Err(errors) => return Ok(Err(errors)),
+        },
+        Ok(Document::Plugin(plugin)) => {
+            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
+            return Ok(Err(Diagnostic::error("not-a-target", &plugin.source, None, text).into()));
+        }
+        Err(errors) => return Ok(Err(errors)),
+    };
+    if sandbox.name.value != name {
+        let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
+        let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
+        return Ok(Err(error.into()));
+    }
+    versions.apply(&mut sandbox);
+    let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
+    if errors.has_errors() {
+        return Ok(Err(errors.sorted()));
+    }
+    let compiled = offload(move || {
+        let bound: BTreeMap<String, BoundPlugin<'_>> = found
+            .iter()
+            .map(|(resource, published)| {
+                let PublishedPlugin { plugin, version, digest } = published.as_ref();
+                (resource.clone(), BoundPlugin { plugin, version, digest })
+            })
+            .collect();
+        compile::plan(&sandbox, &bound)
+    });
+    compiled.await
+}
+
+/// A route group is a target that has no resources of its own.
+fn target_of(group: RouteGroupDoc) -> SandboxDoc {
+    SandboxDoc {
+        source: group.source,
+        dialect: Dialect::Signadot,
+        name: group.name,
+        expanded: group.expanded,
+        cluster: group.cluster,
+        namespace: None,
+        labels: BTreeMap::new(),
+        ttl_ms: group.ttl_ms,
+        resources: Vec::new(),
+        env: Vec::new(),
+        consumers: Vec::new(),
+    }
+}
+
+/// A published version, read and parsed.
+struct PublishedPlugin {
+    plugin: PluginDoc,
+    version: semver::Version,
+    digest: String,
+}
+
+/// The published plugin of each resource.
+type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
+
+/// Requests for plugins that are under way at once.
+const PLUGIN_READS: usize = 16;
+
+/// Finds the published plugin of each resource, or the withdrawn one that a living target `pinned`. Each name is listed
+/// once, and each version read and parsed once, however many resources have it.
+async fn find_plugins(
+    plugins: &dyn ReadPlugins,
+    sandbox: &SandboxDoc,
+    pinned: PinnedVersions<'_>,
+) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
+    let mut errors = Diagnostics::new();
+    let wrong = |resource: &ResourceDoc, code, text: String| {
+        Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
+    };
+    let versions = list_versions(plugins, sandbox).await?;
+    let mut published: Option<Vec<PluginItem>> = None;
+    let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
+    for resource in &sandbox.resources {
+        let name = resource.plugin.value.as_str();
+        let Some(versions) = versions.get(name) else { continue };
+        let PluginVersions { published: usable, withdrawn } = versions;
+        let held = pinned.pinned_versions(&resource.name.value, name);
+        let kept = withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && held.contains(one));
+        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(kept) {
+            wanted.entry((name, version)).or_default().push(resource);
+            continue;
+        }
+        if usable.is_empty() && compile::is_built_in(resource) {
+            continue;
+        }
+        if usable.is_empty() && withdrawn.is_empty() {
+            let all = match published.take() {
+                Some(all) => all,
+                None => plugins.list_plugins().await?,
+            };
+            let names = published.insert(all).iter().map(|item| item.name.as_str());
+            let publish = "publish it: ebb plugin apply -f FILE";
+            let help = match ebb_documents::expr::nearest(name, names) {
+                Some(near) => format!("did you mean `{near}`? If not, {publish}"),
+                None => publish.to_owned(),
+            };
+            let error = wrong(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
+            errors.push(error.help(help));
+        } else {
+            let (code, text) = versions.none_for(resource);
+            errors.push(wrong(resource, code, text).help(versions.help()));
+        }
+    }
+    let reads = wanted.into_iter().map(|((name, version), resources)| {
+        async move {
+            let item = plugins.get_plugin(name, &version.to_string()).await?;
+            Ok::<_, StoreError>((name, version, resources, item))
+        }
+        .boxed()
+    });
+    let reads: Vec<_> = reads.collect();
+    let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
+    let mut found = ResourcePlugins::new();
+    while let Some((name, version, resources, item)) = reads.try_next().await? {
+        let Some(first) = resources.first() else { continue };
+        let stored = format!("{name}@{version}");
+        let Some(item) = item else {
+            errors.push(wrong(first, "unknown-version", format!("plugin {stored} is not in the table")));
+            continue;
+        };
+        let (source, text) = (stored.clone(), item.document);
+        match offload(move || load::plugins(&source, &text, &NoFiles, &DocumentVars::none())).await? {
+            Ok(mut list) if list.len() == 1 => {
+                let version = version.clone();
+                let published = Arc::new(PublishedPlugin { plugin: list.remove(0), version, digest: item.digest });
+                let names = resources.iter().map(|resource| resource.name.value.clone());
+                found.extend(names.map(|name| (name, Arc::clone(&published))));
+            }
+            Ok(_) => errors.push(wrong(first, "broken-plugin", format!("{stored} is not one plugin"))),
+            Err(broken) => errors.extend(broken),
+        }
+    }
+    Ok((found, errors))
+}
+
+/// The versions of a plugin.
+struct PluginVersions {
+    published: Vec<semver::Version>,
+    withdrawn: Vec<semver::Version>,
+}
+
+impl PluginVersions {
+    /// Returns the code and the text of the error that none of them can be used for a resource.
+    fn none_for(&self, resource: &ResourceDoc) -> (&'static str, String) {
+        let name = &resource.plugin.value;
+        match &resource.version {
+            Some(version) if self.withdrawn.contains(version) => {
+                ("withdrawn-version", format!("plugin {name}@{version} was withdrawn"))
+            }
+            Some(version) => ("unknown-version", format!("plugin {name:?} has no version {version}")),
+            None => {
+                let all = version_list(&self.withdrawn);
+                ("withdrawn-version", format!("all versions of plugin {name:?} were withdrawn: {all}"))
+            }
+        }
+    }
+
+    fn help(&self) -> String {
+        match self.published.as_slice() {
+            [] => "publish another version: ebb plugin apply -f FILE".to_owned(),
+            published => format!("published: {}", version_list(published)),
+        }
+    }
+}
+
+fn version_list(versions: &[semver::Version]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the versions of each plugin that a sandbox names.
+async fn list_versions<'a>(
+    plugins: &dyn ReadPlugins,
+    sandbox: &'a SandboxDoc,
+) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
+    let names: BTreeSet<&str> = sandbox.resources.iter().map(|resource| resource.plugin.value.as_str()).collect();
+    let lists = names.into_iter().map(|name| {
+        async move {
+            let listed = plugins.list_versions(name).await?;
+            let (withdrawn, published): (Vec<_>, Vec<_>) = listed.iter().partition(|item| item.withdrawn.is_some());
+            let parsed =
+                |items: Vec<&PluginItem>| items.into_iter().filter_map(|item| item.version.parse().ok()).collect();
+            Ok((name, PluginVersions { published: parsed(published), withdrawn: parsed(withdrawn) }))
+        }
+        .boxed()
+    });
+    let lists: Vec<_> = lists.collect();
+    futures::stream::iter(lists).buffer_unordered(PLUGIN_READS).try_collect().await
+}
+
+/// Ends a life for `cause`. Safe to repeat.
+///
+/// # Errors
+/// The store's: the caller has to come again.
+pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
+    begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
+}
+
+/// Ends a life for `cause`. No unit of its setup starts after this returns; what runs is killed by what follows.
+async fn begin_delete(
+    env: &Env,
+    (kind, name, uid): (&str, &str, &str),
+    cause: TargetStopCause,
+) -> Result<FollowUp, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let seen = env.store.read_target(kind, name).await?;
+        let known = seen.as_ref().map(transition::engine_target);
+        let lives = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
+        let loaded = match seen.as_ref().filter(lives) {
+            Some(target) => Some(env.plan_of(target).await?),
+            None => None,
+        };
+        let hooks = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
+        match (decide_delete(known.as_ref(), uid, hooks), seen, loaded) {
+            (DeleteDecision::PutTombstone, seen, _) => {
+                env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
+                // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
+                if bump_version(env, kind, name, uid, seen).await? {
+                    return Ok(FollowUp::default());
+                }
+            }
+            (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await,
+            (DeleteDecision::Unqueue, Some(target), _) => {
+                let mut after = target.clone();
+                after.version += 1;
+                if let Some(waiting) = after.waiting.take() {
+                    retention::schedule_waiting_removal(env, &target, &waiting).await?;
+                }
+                let tombstone = Some(retention::tombstone(env, uid, env.now()));
+                let transition =
+                    TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone };
+                if env.store.move_target(&transition).await? {
+                    return Ok(FollowUp::default());
+                }
+            }
+            (DeleteDecision::Cancel(step), Some(target), Some(loaded)) => {
+                retention::schedule_removal(env, &target).await?;
+                let (mut transition, _) = transition::transition(env, &target, step, &loaded, None);
+                transition.target.stop_cause = cause;
+                if env.store.move_target(&transition).await? {
+                    return stop_setup_run(env, &transition.target).await;
+                }
+            }
+            (DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
+                retention::schedule_removal(env, &target).await?;
+                let (mut transition, begun) = transition::transition(env, &target, step, &loaded, None);
+                transition.target.stop_cause = cause;
+                if transition::write_transition(env, &transition).await? {
+                    let work = transition::after_transition(
+                        env,
+                        &transition.target,
+                        begun,
+                        &loaded,
+                        NotificationSender::Queue,
+                    )
+                    .await?;
+                    return Ok(FollowUp::drive(work));
+                }
+            }
+            (
+                DeleteDecision::Repeated
+                | DeleteDecision::Unqueue
+                | DeleteDecision::Cancel(_)
+                | DeleteDecision::Begin(_),
+                _,
+                _,
+            ) => {
+                return Err(FlowError::Broken(format!("{kind}/{name}: a decision about nothing")));
+            }
+        }
+    }
+    Err(FlowError::Contended(format!("{kind}/{name}")))
+}
+
+/// Gives the target of a name a new version, and nothing else. One that there is not is written as gone: it was deleted
+/// before it was created. False: it is not as it was seen.
+async fn bump_version(
+    env: &Env,
+    kind: &str,
+    name: &str,
+    uid: &str,
+    seen: Option<TargetHead>,
+) -> Result<bool, FlowError> {
+    let version = seen.as_ref().map(|target| target.version);
+    let gone = || TargetHead { phase: TargetPhase::Gone, ..TargetHead::new(kind, name, uid, env.now()) };
+    let mut target = seen.unwrap_or_else(gone);
+    target.version += 1;
+    let transition = TargetTransition { target, expected_version: version, run: None, tombstone: None };
+    Ok(env.store.move_target(&transition).await?)
+}
+
+/// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
+async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
+    let setup = [ebb_engine::Hook::PreStart, ebb_engine::Hook::PostStart];
+    let Some(hook) = target.hook.filter(|hook| setup.contains(hook)) else {
+        return Ok(FollowUp::default());
+    };
+    if target.phase != TargetPhase::Stopping {
+        return Ok(FollowUp::default());
+    }
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&life, target.generation, hook);
+    cancel::stop_dispatch(env, &run).await?;
+    Ok(FollowUp { cancelled_run: Some(run), ..FollowUp::default() })
+}

@@ -1,0 +1,321 @@
+//! Notifications to the platform: signed CloudEvents, sent until they are accepted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ebb_documents::plan::UnitRef;
+use ebb_documents::render::{self, KnownOutputs};
+use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
+use ebb_engine::target::Notification;
+use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::id::{self, RunId};
+use ebb_protocol::lifecycle::{OutcomeData, OutputValue};
+use ebb_protocol::limits;
+use ebb_protocol::record::{AttemptOutcome, OutputStorage};
+use ebb_protocol::sign::MessageId;
+use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_store::{NotificationState, TargetHead, TargetTransition};
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::FlowError;
+use crate::ports::QueueMessage;
+use crate::run::head::Run;
+use crate::run::records;
+use crate::target::transition;
+
+/// Waits between the first tries: from a second to a minute. A platform that is back within the hour gets what it has
+/// missed within a minute.
+const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
+/// Tries within about the first hour.
+const FREQUENT_ATTEMPTS: u32 = 60;
+/// Waits between later tries: up to ten minutes, for as long as it takes.
+const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+
+/// Records with their outputs that are held at once, each with at most [`limits::OUTPUTS_INLINE`].
+const RECORDS: usize = 1_000;
+
+/// A target is due this long after the hint that has its notification sent again.
+const WAKEUP_MARGIN: Millis = Millis(2_000);
+
+/// Sends the notification that the platform has not accepted yet of a target. One that is refused for now is due again.
+///
+/// # Errors
+/// The store's.
+pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
+    let mut seen = target.clone();
+    for _ in 0..crate::ATTEMPTS {
+        let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
+        // The run was read between two sights of the target. What a late success reopens is given its target back
+        // first: if the target is still the same, nothing of the run was reopened when its root was read.
+        let Some(again) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
+        if again.version == seen.version {
+            return send(env, &again, pending).await;
+        }
+        seen = again;
+    }
+    Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
+}
+
+async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> Result<(), FlowError> {
+    let PendingNotification { notification: state, holder } = pending;
+    let (kind, name) = (target.kind.as_str(), target.name.as_str());
+    let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
+    let data = notification_data(env, target, state.notification).await?;
+    let subject = format!("{kind}/{name}");
+    let life = id::instance_key(kind, name, &target.uid);
+    let word = state.notification.name();
+    // One notification, one id: a receiver that gets it twice recognises it. A target that fails again after a retry has a
+    // new one.
+    let message = format!("{life}-{}-{word}-{}", target.generation, target.since.0);
+    let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
+    let (content_type, body) = ebb_protocol::cloudevents::outcome(
+        message.as_str(),
+        &env.settings.source,
+        transition::event_type(if data.reason.is_some() && state.notification == Notification::Ready {
+            Notification::Failed
+        } else {
+            state.notification
+        }),
+        &subject,
+        target.since,
+        &data,
+    );
+    let keys = &env.settings.platform_keys;
+    let outgoing = Outgoing { url: &url, id: &message, content_type, body: &body };
+    let delivery = deliver(env.platform.as_ref(), keys, outgoing, env.now()).await;
+    let reason = match &delivery {
+        DeliveryOutcome::Refused(reason) | DeliveryOutcome::Retry { reason, .. } => {
+            Some(limits::message(&reason.to_string()))
+        }
+        DeliveryOutcome::Accepted | DeliveryOutcome::Gone => None,
+    };
+    let wait = match delivery {
+        DeliveryOutcome::Accepted => None,
+        DeliveryOutcome::Gone => {
+            tracing::warn!(kind, name, "the platform answered 410: the notification is not sent again");
+            None
+        }
+        DeliveryOutcome::Refused(reason) => {
+            tracing::error!(kind, name, reason, "the platform's URL cannot be used: correct the configuration");
+            Some(SLOW_BACKOFF.max)
+        }
+        DeliveryOutcome::Retry { after, reason } => {
+            tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is sent again");
+            let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
+            let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).0.max(250);
+            let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+            Some(Millis(wait.max(asked.min(SLOW_BACKOFF.max.0))))
+        }
+    };
+    if let (None, Some(holder)) = (wait, &holder) {
+        // As it was seen: what has been reopened meanwhile goes on.
+        transition::close_seen(env, &holder.0, &holder.1).await?;
+        return Ok(());
+    }
+    // From now on the target is due for it: the run that ended is not to wait for a platform that is down.
+    let attempts = state.attempts.saturating_add(1);
+    let mut after = target.clone();
+    after.version += 1;
+    after.notification =
+        wait.map(|_| NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
+    after.due = transition::next_due(env, &after);
+    if let Some(wait) = wait {
+        // The hint comes first; a sweep that finds the target due as well would send it at the same time.
+        let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
+        after.due = Some(
+            transition::next_due(env, &TargetHead { notification: None, ..after.clone() })
+                .map_or(at, |due| due.min(at)),
+        );
+    }
+    let transition =
+        TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
+    if !env.store.move_target(&transition).await? {
+        return Ok(());
+    }
+    if let Some(wait) = wait {
+        let message = QueueMessage::Target(kind.to_owned(), name.to_owned());
+        env.queue.send(message, Duration::from_millis(wait.0)).await;
+    }
+    if let Some((run, root)) = holder {
+        transition::close_seen(env, &run, &root).await?;
+    }
+    Ok(())
+}
+
+/// A notification that the platform has not accepted yet.
+pub struct PendingNotification {
+    pub notification: NotificationState,
+    /// The run that stays open until it is delivered, and its root as it was seen.
+    pub holder: Option<(RunId, HeadState)>,
+}
+
+/// Returns the notification that the platform has not accepted yet of a target.
+///
+/// # Errors
+/// The store's.
+pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Option<PendingNotification>, FlowError> {
+    let Some(state) = target.notification.clone() else { return Ok(None) };
+    let Some(hook) = state.delivered_by else {
+        return Ok(Some(PendingNotification { notification: state, holder: None }));
+    };
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&life, target.generation, hook);
+    let root = env.store.read_root(&run).await?.map(|root| root.head);
+    let root = root.filter(|root| root.phase != RunPhase::Closed);
+    Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
+}
+
+async fn notification_data(env: &Env, target: &TargetHead, what: Notification) -> Result<OutcomeData, FlowError> {
+    let mut data = OutcomeData {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        generation: target.generation,
+        outputs: BTreeMap::new(),
+        env: BTreeMap::new(),
+        unit: None,
+        reason: None,
+        stop_cause: None,
+        overridden: false,
+    };
+    match what {
+        Notification::Gone => {
+            data.stop_cause = Some(target.stop_cause);
+            data.overridden = target.is_overridden;
+        }
+        Notification::Ready => {
+            let loaded = env.plan_of(target).await?;
+            let given = target_outputs(env, target, &loaded).await?;
+            data.outputs = given.outputs;
+            data.env = given.env;
+            // The units are done, and what they made cannot be handed on as the documents say.
+            data.reason = given.problem.map(|message| FailureReason { code: ReasonCode::Render, message });
+        }
+        Notification::Failed | Notification::Stuck => {
+            if let Some((unit, reason)) = first_cause(env, target).await? {
+                data.unit = Some(unit);
+                data.reason = Some(reason);
+            }
+        }
+    }
+    Ok(data)
+}
+
+/// What a target's resources give to the outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TargetOutputs {
+    pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
+    pub env: BTreeMap<String, OutputValue>,
+    /// Why some of it has no value.
+    pub problem: Option<String>,
+}
+
+/// Returns the outputs of a target's resources, as far as they were made. It reads only the units that they refer to.
+///
+/// # Errors
+/// The store's.
+pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<TargetOutputs, FlowError> {
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    let Some(known) = shown_outputs(env, target, loaded, &life).await? else {
+        let problem = format!(
+            "the outputs that the resources show are larger than {} MiB together; show fewer or smaller ones",
+            limits::SHOWN_OUTPUTS >> 20
+        );
+        return Ok(TargetOutputs { problem: Some(problem), ..TargetOutputs::default() });
+    };
+    let facts = render::TargetFacts {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        namespace: loaded.plan.target.namespace.clone(),
+        key: life,
+        generation: target.generation,
+        cluster: loaded.plan.target.cluster.clone(),
+        labels: loaded.plan.target.labels.clone(),
+    };
+    let mut given = TargetOutputs::default();
+    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known) {
+        Ok(values) => {
+            given.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
+        }
+        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+    }
+    match render::env(&loaded.plan, &loaded.compiled, &facts, &known) {
+        Ok(values) => given.env = output_values(values),
+        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+    }
+    Ok(given)
+}
+
+/// The outputs that the target's resources refer to, by unit. `None`: they are larger than
+/// [`limits::SHOWN_OUTPUTS`].
+async fn shown_outputs(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &CompiledPlan,
+    life: &str,
+) -> Result<Option<KnownOutputs>, FlowError> {
+    let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
+    for (at, names) in loaded.plan.visible_outputs() {
+        wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
+    }
+    let mut known = KnownOutputs::new();
+    let mut left = limits::SHOWN_OUTPUTS;
+    for (hook, wanted) in wanted {
+        let run = RunId::new(life, target.generation, hook);
+        let units: Vec<Unit> = wanted.keys().copied().collect();
+        for units in units.chunks(RECORDS) {
+            let records = env.store.read_records(&run, units).await?;
+            // Records come in the order of tries: the success of the highest try counts.
+            let successes: BTreeMap<Unit, OutputStorage> = records
+                .into_iter()
+                .filter_map(|(unit, _, record)| Some((unit, record.result?)))
+                .filter(|(_, result)| result.outcome == AttemptOutcome::Succeeded)
+                .map(|(unit, result)| (unit, result.outputs))
+                .collect();
+            let keep = |unit: &Unit, outputs: Outputs| -> Outputs {
+                let is_wanted = |name: &str| wanted.get(unit).is_some_and(|names| names.contains(name));
+                outputs.into_iter().filter(|(name, _)| is_wanted(name)).collect()
+            };
+            for (unit, outputs) in records::read_all_outputs(env, successes, keep).await? {
+                let bytes = outputs.values().map(UnitValue::size).sum();
+                let Some(rest) = left.checked_sub(bytes) else { return Ok(None) };
+                left = rest;
+                known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(outputs));
+            }
+        }
+    }
+    Ok(Some(known))
+}
+
+fn output_values(values: BTreeMap<String, render::RenderValue>) -> BTreeMap<String, OutputValue> {
+    values.into_iter().map(|(name, value)| (name, output_value(records::from_rendered(value)))).collect()
+}
+
+/// A value as the platform gets it.
+pub fn output_value(value: UnitValue) -> OutputValue {
+    use base64::Engine as _;
+    match value {
+        UnitValue::Json(json) => OutputValue::Value(json),
+        UnitValue::Bytes(bytes) => OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes)),
+        UnitValue::Secret(secret) => OutputValue::Secret(secret),
+    }
+}
+
+/// The unit of the target's last run that failed first, and why.
+///
+/// # Errors
+/// The store's.
+pub async fn first_cause(
+    env: &Env,
+    target: &TargetHead,
+) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
+    let Some(hook) = target.hook else { return Ok(None) };
+    let life = id::instance_key(&target.kind, &target.name, &target.uid);
+    let Some(run) = Run::load(env, &RunId::new(&life, target.generation, hook)).await? else {
+        return Ok(None);
+    };
+    let found = crate::run::cause::first(env, &run).await?;
+    Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
+}

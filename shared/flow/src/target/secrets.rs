@@ -1,0 +1,178 @@
+//! The sensitive outputs of lives that are over: their clusters let go of them.
+//!
+//! Noted in the write that makes the target gone, and done after the platform was told, or when the target is due next:
+//! nobody waits for it. A relay that is out of reach is asked again, for as long as it takes.
+
+use ebb_documents::plan::Plan;
+use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::id;
+use ebb_store::{SecretRelease, TargetHead, TargetTransition};
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::ports::{RelayClient, RelayError};
+use crate::run::head::Run;
+use crate::target::transition;
+
+/// Notes that the life of `target` is over, for each cluster that holds values of it.
+pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
+    let life = instance_key(target);
+    add(target, plan, &life);
+}
+
+fn add(target: &mut TargetHead, plan: &Plan, life: &str) {
+    for cluster in plan.secret_clusters() {
+        let release = SecretRelease { instance: life.to_owned(), cluster: cluster.map(str::to_owned) };
+        if !target.release.contains(&release) {
+            target.release.push(release);
+        }
+    }
+}
+
+/// Notes that clusters may hold values of the life of `run` again, if that life is over. The note is with the target that has
+/// the name now. A life that goes on has its note when it ends.
+///
+/// # Errors
+/// The store's; safe to repeat.
+pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), FlowError> {
+    let (facts, plan) = (&run.facts, &run.loaded.plan);
+    if plan.secret_clusters().is_empty() {
+        return Ok(());
+    }
+    let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
+    let over = id::instance_key(&facts.kind, &facts.name, &facts.uid);
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(()) };
+        if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
+            return Ok(());
+        }
+        let mut target = seen.clone();
+        add(&mut target, plan, &over);
+        if target.release == seen.release {
+            return Ok(());
+        }
+        // The back-off of earlier releases says nothing of this one.
+        let soon = env.now().plus(env.settings.first_sweep_delay);
+        target.due = Some(transition::next_due(env, &target).map_or(soon, |due| due.min(soon)));
+        target.version += 1;
+        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+        if env.store.move_target(&transition).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
+}
+
+/// Has clusters let go of what lives of this name have left that are over. Gives what is to be asked for again.
+pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Vec<SecretRelease> {
+    let own = instance_key(target);
+    let mut left = Vec::new();
+    for one in &target.release {
+        if one.instance == own && target.phase != TargetPhase::Gone {
+            // A late success has brought it back.
+            left.push(one.clone());
+            continue;
+        }
+        match relay.release(one.cluster.as_deref(), &one.instance).await {
+            Ok(()) => {}
+            Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
+                tracing::info!(instance = one.instance, reason, "its sensitive outputs are released later");
+                left.push(one.clone());
+            }
+            // Such as that of a cluster which is not connected any more.
+            Err(RelayError::Refused(reason)) => {
+                tracing::warn!(instance = one.instance, reason, "its sensitive outputs stay in their cluster");
+            }
+        }
+    }
+    left
+}
+
+fn instance_key(target: &TargetHead) -> String {
+    id::instance_key(&target.kind, &target.name, &target.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use ebb_documents::plan::{HookName, HookPlan};
+    use ebb_engine::Timestamp;
+    use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+
+    use super::*;
+
+    /// Answers `release` by the cluster's name, and nothing else.
+    #[derive(Default)]
+    struct FakeRelay(Mutex<Vec<String>>);
+
+    #[async_trait]
+    impl RelayClient for FakeRelay {
+        async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
+            unreachable!()
+        }
+        async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+            unreachable!()
+        }
+        async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+            unreachable!()
+        }
+        async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+            unreachable!()
+        }
+        async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
+            self.0.lock().unwrap().push(life.to_owned());
+            match cluster {
+                Some("down") => Err(RelayError::Unreachable("down".to_owned())),
+                Some("gone") => Err(RelayError::Refused("no relay is connected".to_owned())),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_out_of_reach_is_asked_again() {
+        let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
+        let own = instance_key(&target);
+        let of = |life: &str, cluster: Option<&str>| SecretRelease {
+            instance: life.to_owned(),
+            cluster: cluster.map(str::to_owned),
+        };
+        target.release = vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
+        for (phase, asked, left) in [
+            (TargetPhase::Gone, &["before", "lost", "later", &own][..], vec![of("later", Some("down"))]),
+            (TargetPhase::Stopping, &["before", "lost", "later"], vec![of("later", Some("down")), of(&own, None)]),
+        ] {
+            let relay = FakeRelay::default();
+            target.phase = phase;
+            assert_eq!(release_secrets(&relay, &target).await, left, "{phase:?}");
+            assert_eq!(*relay.0.lock().unwrap(), asked, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn what_clusters_hold_is_noted_once_for_each() {
+        let unit = |work: &str, sensitive: bool| {
+            serde_json::json!({
+                "key": "r/u", "action": work, "timeoutMs": 1,
+                "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
+                "source": {"file": "f", "line": 1, "column": 1},
+                "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},
+            })
+        };
+        for (sensitive, expected) in [(true, 2), (false, 0)] {
+            let mut elsewhere = unit("removal", sensitive);
+            elsewhere["cluster"] = "eu".into();
+            let units = [unit("removal", sensitive), unit("removal", sensitive), elsewhere];
+            let hook = serde_json::json!({ "hook": HookName::PreStart, "units": units });
+            let hook: HookPlan = serde_json::from_value(hook).unwrap();
+            let plan = Plan { hooks: vec![hook], ..Plan::empty() };
+            let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
+            schedule_release(&mut target, &plan);
+            schedule_release(&mut target, &plan);
+            assert_eq!(target.release.len(), expected, "{sensitive}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use std::time::Duration;
+
+use ebb_podspec::{ClusterPolicy, PodSecurityLevel, RESERVED_PREFIX};
+use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
+use ebb_protocol::value::SecretRef;
+use serde_json::json;
+
+use super::*;
+use crate::job::PodUser;
+
+fn pods(user: PodUser) -> PodSettings {
+    PodSettings { entrypoint_image: "ebb.test/entrypoint:1".to_owned(), grace: Duration::from_secs(30), user }
+}
+
+fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
+    ScriptInput { name: name.to_owned(), env: Some(name.to_uppercase()), path: None, value }
+}
+
+fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
+    let secret = |namespace: Option<&str>| {
+        let namespace = namespace.map(str::to_owned);
+        UnitValue::Secret(SecretRef { cluster: None, namespace, name: "db".to_owned(), key: "dsn".to_owned() })
+    };
+    EnsureTask {
+        v: 1,
+        task: TaskId { unit: unit.to_owned(), attempt: 2 },
+        valid_for_ms: 104_000,
+        timeout_ms: 90_500,
+        callback: CallbackEndpoint {
+            url: "https://e/v1/callbacks".to_owned(),
+            token: "t".to_owned(),
+            installation: String::new(),
+        },
+        body: TaskBody::Script(ScriptTask {
+            image: "alpine:3".to_owned(),
+            namespace: Some("units".to_owned()),
+            pod_template: pod_template.map(str::to_owned),
+            text: text.to_owned(),
+            env: vec![("EBB_ATTEMPT".to_owned(), "2".to_owned())],
+            inputs: vec![
+                input("plain", Some(UnitValue::Json("v".into()))),
+                input("dsn", Some(secret(Some("apps")))),
+                input("none", None),
+                input("own", Some(secret(None))),
+            ],
+            outputs: vec![ScriptOutput { name: "o".to_owned(), path: "/out/o".to_owned(), sensitive: true }],
+        }),
+    }
+}
+
+const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
+
+#[test]
+fn a_script_is_a_job_and_a_secret() {
+    let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
+    let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
+    insta::assert_json_snapshot!(made);
+    // The document is what the entrypoint reads, once it is filled in.
+    let mut document = made.body.secrets[0].document.clone();
+    for fill in &made.body.secrets[0].fill {
+        let value = match fill.with {
+            FillWith::Secret(_) => json!({"json": "s3cret"}),
+            FillWith::Report => {
+                json!({"url": "http://10.0.0.1/r", "token": "t", "heartbeatMs": 1, "reportRetryMs": 1})
+            }
+        };
+        *document.pointer_mut(&fill.pointer).unwrap() = value;
+    }
+    let spec: EntrypointSpec = serde_json::from_value(document).unwrap();
+    assert!(spec.relay.is_some());
+    let values: Vec<_> = spec.inputs.iter().map(|input| input.value.as_ref().map(UnitValue::size)).collect();
+    assert_eq!(values, [Some(1), Some(6), None, Some(6)]);
+}
+
+/// What our template asks of a cluster by itself: nothing that the levels of the Pod Security Standards refuse.
+#[test]
+fn the_template_meets_the_levels() {
+    for (user, level, refused) in [
+        (PodUser::NonRoot, PodSecurityLevel::Restricted, &[][..]),
+        (PodUser::Image, PodSecurityLevel::Baseline, &[]),
+        (PodUser::Image, PodSecurityLevel::Restricted, &["spec.containers[main].securityContext.runAsNonRoot"]),
+    ] {
+        let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().body;
+        let template = &made.apply[0]["spec"]["template"];
+        let namespaces = [("units".to_owned(), Default::default())].into();
+        let allowed = ClusterPolicy { pod_security_level: level, namespaces, ..ClusterPolicy::default() };
+        let found = ebb_podspec::template_violations(template, template, "units", &allowed);
+        let found: Vec<&str> = found.iter().map(|refusal| refusal.path.as_str()).collect();
+        assert_eq!(found, refused, "{user:?} {level:?}");
+    }
+}
+
+#[test]
+fn names_are_the_same_for_the_same_try_and_fit() {
+    let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
+    for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
+        let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
+        let (first, second) = (made(), made());
+        let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
+        assert_eq!(first, second);
+        assert_eq!(name, first.secrets[0].name);
+        assert!(name.starts_with(RESERVED_PREFIX) && name.len() <= 63, "{name}");
+        assert_eq!(first.instance, &unit[..16]);
+        assert!(expected.is_none_or(|expected| expected == name), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_says_why() {
+    let large = "x".repeat(MAX_SECRET);
+    for (overlay, text, expected) in [
+        (None, large.as_str(), "bytes together, and the Secret that carries them holds at most 1048576"),
+        (Some("a: ["), "", "pod template: the pod template is no YAML"),
+        (
+            Some("spec: {containers: [{name: main, command: [sh]}]}"),
+            "",
+            "pod template: spec.containers[main].command: `command` is not the pod template's to change",
+        ),
+        (
+            Some("spec: {restartPolicy: Always, volumes: [{name: ebb-in, emptyDir: {}}]}"),
+            "",
+            "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved",
+        ),
+        (Some("spec: {contaners: []}"), "", "spec.contaners: "),
+    ] {
+        let refused = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
+fn objects_are_passed_on() {
+    let work = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
+    let request = EnsureTask { body: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
+    let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
+    assert_eq!((sent.body, sent.task, sent.callback), (work, request.task, request.callback));
+}
