@@ -6,6 +6,7 @@
 mod bench;
 #[path = "deployment/functions.rs"]
 mod functions;
+mod import_cycles;
 mod layout;
 #[path = "deployment/outside.rs"]
 #[allow(dead_code, reason = "traces have more of it")]

@@ -21,7 +21,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use crate::breaker::CircuitBreakers;
 use crate::error::FlowError;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
-use crate::sweep::FailedSweeps;
+use crate::sweep::failures::FailedSweeps;
 
 /// What moving a run on needs of the store; `complete` needs no more.
 pub trait DriveStore:

@@ -17,6 +17,7 @@ pub mod background;
 mod breaker;
 pub mod env;
 pub mod error;
+mod guarded_relay;
 pub mod offload;
 pub mod operator;
 pub mod ports;

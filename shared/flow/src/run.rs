@@ -4,21 +4,31 @@
 //! attempts. [`cancel`] ends a run before it is complete, [`reopen`] continues one that has ended.
 
 mod acceptances;
+pub mod attempt;
 pub mod attempt_end;
 pub mod callback;
+pub mod callback_result;
 pub mod cancel;
 pub mod cause;
 mod describe;
 pub mod dispatch;
 pub mod dispatch_all;
+pub mod dispatch_outcome;
 mod evidence;
 pub mod follow_up;
 pub mod head;
 pub mod inputs;
 pub mod lease;
 mod objects;
+mod override_record;
 pub mod possible_resources;
+pub mod progress;
 pub mod records;
+mod relay_task;
 pub mod reopen;
+mod request_headers;
 pub mod results;
 pub mod undo;
+pub mod wakeup;
+mod webhook;
+mod webhook_response;

@@ -5,7 +5,7 @@
 //! harm, and one that dies in between leaves it due.
 
 mod attempts;
-mod failures;
+pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
 mod permits;
@@ -16,7 +16,6 @@ mod targets;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_store::{DueItem, HealthMark};
@@ -30,8 +29,6 @@ use crate::run::dispatch_all::drive_slice;
 use crate::telemetry;
 use permits::SweepPermits;
 
-pub(crate) use failures::FailedSweeps;
-pub(crate) use permits::START_WINDOW_MS;
 use permits::SweepPermit;
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;
@@ -40,8 +37,6 @@ pub use targets::sweep_target;
 const MAX_DUE: usize = 2_000;
 /// Unfinished looks that are postponed at a time.
 const MAX_POSTPONES: usize = 16;
-/// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
-pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Moves a target through its phases, from the lifecycle webhook that creates an instance to its end.
 
 pub mod changes;
+pub mod due;
 pub mod lifecycle;
 pub mod notify;
 pub mod secrets;

@@ -21,14 +21,15 @@ use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
 use crate::ports::Clock as _;
-use crate::run::dispatch::AttemptRef;
+use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::system::SystemClock;
 use metrics::MetricCounters;
 use trace::InvocationTrace;
 
-pub use invocation::{FunctionKind, InvocationOrigin, Telemetry};
+pub use invocation::{InvocationOrigin, Telemetry};
 pub use metrics::METRIC_NAMES;
+pub use sinks::FunctionKind;
 pub use sinks::{InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 
 tokio::task_local! {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
-use crate::value::SecretRef;
+use crate::value::{SecretRef, UnitValue};
 
 /// `type` of the webhook that asks for a target.
 pub const CREATED: &str = "dev.ebb.target.created.v1";
@@ -103,6 +105,16 @@ pub enum OutputValue {
     Base64(String),
     /// A reference to where the value is.
     Secret(SecretRef),
+}
+
+impl From<UnitValue> for OutputValue {
+    fn from(value: UnitValue) -> Self {
+        match value {
+            UnitValue::Json(json) => Self::Value(json),
+            UnitValue::Bytes(bytes) => Self::Base64(STANDARD.encode(bytes)),
+            UnitValue::Secret(secret) => Self::Secret(secret),
+        }
+    }
 }
 
 /// The answer to a lifecycle webhook, with status 202.

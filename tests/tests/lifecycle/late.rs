@@ -3,17 +3,26 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
-use ebb_flow::run::dispatch::{AttemptRef, DispatchReason};
+use ebb_flow::run::attempt::AttemptRef;
+use ebb_flow::run::attempt_end::AttemptEnd;
+use ebb_flow::run::attempt_end::AttemptSuccess;
+use ebb_flow::run::dispatch_outcome::DispatchReason;
 use ebb_flow::run::head::Run;
 use ebb_flow::run::inputs::InvocationCache;
 use ebb_flow::run::records;
-use ebb_flow::run::reopen::{ReopenCause, reopen_seen};
+use ebb_flow::run::reopen::ReopenCause;
+use ebb_flow::run::reopen::reopen_seen;
 use ebb_protocol::api::{Certainty, TargetState, UnitState};
 use ebb_protocol::record::AttemptResult;
 use serde_json::{Value, json};
 
-use crate::harness::{CannedReply, LifecycleHarness, ReceivedCall, eventually, find, plugin, run_id};
+use crate::harness::CannedReply;
+use crate::harness::LifecycleHarness;
+use crate::harness::ReceivedCall;
+use crate::harness::eventually;
+use crate::harness::find;
+use crate::harness::plugin;
+use crate::harness::run_id;
 
 fn made(id: &str) -> Value {
     json!({"status": "succeeded", "outputs": {"id": id}})

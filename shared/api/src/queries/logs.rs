@@ -8,7 +8,7 @@ use ebb_protocol::relay::TaskState;
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
-use ebb_flow::run::dispatch::task_id;
+use ebb_flow::run::attempt::task_id;
 use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records::log_key;
 

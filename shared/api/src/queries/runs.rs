@@ -12,9 +12,9 @@ use ebb_protocol::time::rfc3339;
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
-use ebb_flow::run::callback::started_at;
 use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records;
+use ebb_flow::run::records::started_at;
 
 /// A run with its units; `None`: it never began.
 ///

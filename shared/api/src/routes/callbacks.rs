@@ -12,7 +12,8 @@ use super::auth::bearer;
 use crate::background::{self, RemainingWork};
 use crate::bodies::check_length;
 use crate::{HttpProblem, ServerState};
-use ebb_flow::run::callback::{self, CallbackOutcome, CallbackSource};
+use ebb_flow::run::callback::{self, CallbackOutcome};
+use ebb_flow::run::callback_result::CallbackSource;
 
 const NOT_VALID: &str = "the token is not valid here";
 

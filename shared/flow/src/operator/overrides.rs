@@ -11,15 +11,16 @@ use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_store::TargetHead;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch_all::{Continuation, drive};
-use crate::run::head::{self, Run};
+use crate::run::dispatch_all::drive;
+use crate::run::head;
+use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
+use crate::run::progress::Continuation;
 use crate::run::reopen;
 
 const MAX_REASON: usize = 500;
@@ -197,80 +198,4 @@ fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str
 
 fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
     in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
-}
-
-/// Returns the reason with which a unit was overridden, by its records in the order of attempts. `None` if its last result
-/// is not an override, or if the attempt that was in progress has succeeded since.
-pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReason> {
-    let mut ended = records.iter().rev().filter(|record| record.result.is_some());
-    let last = ended.next()?;
-    let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
-    let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
-    let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
-    (!has_succeeded).then_some(reason)
-}
-
-/// True if a unit was overridden while its receiver may have been working on it: the last request got no response.
-pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
-    let results = records.iter().rev().filter_map(|record| record.result.as_ref());
-    results.skip(1).take(1).any(|result| result.unanswered)
-}
-
-fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
-    record.result.as_ref().map(|result| result.outcome)
-}
-
-/// True if a success arrived after the attempt had another result.
-fn succeeded_later(record: &AttemptRecord) -> bool {
-    record.further_results.iter().any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
-}
-
-#[cfg(test)]
-mod tests {
-    use ebb_protocol::record::{AttemptResult, OutputStorage};
-
-    use super::*;
-
-    fn result(verdict: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
-        AttemptResult {
-            outcome: verdict,
-            at: 1,
-            duration_ms: None,
-            outputs: OutputStorage::Nothing,
-            reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
-            evidence: None,
-            next: None,
-            log: false,
-            unanswered: code == Some(ReasonCode::Timeout),
-            digest: String::new(),
-        }
-    }
-
-    fn record(first: AttemptResult, others: &[AttemptResult]) -> AttemptRecord {
-        AttemptRecord { result: Some(first), further_results: others.to_vec(), ..AttemptRecord::default() }
-    }
-
-    #[test]
-    fn a_late_success_of_the_last_attempt_ends_an_override() {
-        let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
-        let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
-        let done = || result(AttemptOutcome::Succeeded, None);
-        let more = || AttemptResult { next: Some(2), ..done() };
-        let rows: [(&[AttemptRecord], bool); 8] = [
-            (&[record(failed(), &[])], false),
-            (&[record(overridden(), &[])], true),
-            (&[record(failed(), &[]), record(overridden(), &[])], true),
-            (&[record(failed(), &[done()]), record(overridden(), &[])], false),
-            (&[record(overridden(), &[done()])], false),
-            (&[record(failed(), &[more()]), record(overridden(), &[])], true),
-            // It was done, and a late success of the unit that it undoes reopened it.
-            (&[record(done(), &[done()]), record(overridden(), &[])], true),
-            (&[record(overridden(), &[]), record(done(), &[])], false),
-        ];
-        for (records, expected) in rows {
-            assert_eq!(override_reason(records).is_some(), expected, "{records:?}");
-        }
-        assert!(is_open(&[record(failed(), &[]), record(overridden(), &[])]));
-        assert!(!is_open(&[record(failed(), &[]), record(failed(), &[]), record(done(), &[])][2..]));
-    }
 }

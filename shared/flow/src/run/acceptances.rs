@@ -6,9 +6,11 @@ use ebb_engine::{Attempt, Millis, Shard, Timestamp, Unit};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch::{self, AttemptRef};
+use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup;
+use crate::switch;
+use crate::switch::ProtocolRule;
 
 /// Acceptances that are noted together at most. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;
@@ -46,7 +48,7 @@ impl AcceptanceBatch {
         if let [this] = tries.as_slice()
             && let Some(unit) = run.unit(this.unit)
         {
-            return dispatch::record_acceptance(env, run, *this, unit).await;
+            return wakeup::record_acceptance(env, run, *this, unit).await;
         }
         if !switch::holds(ProtocolRule::RecordAccepted) {
             return Ok(());
@@ -60,7 +62,7 @@ impl AcceptanceBatch {
         }
         for this in tries {
             if let Some(unit) = run.unit(this.unit) {
-                dispatch::send_deadline_wakeup(env, run, this, unit).await;
+                wakeup::send_deadline_wakeup(env, run, this, unit).await;
             }
         }
         Ok(())

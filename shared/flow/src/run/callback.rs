@@ -1,28 +1,34 @@
 //! `complete`: takes what units say of themselves.
 
-use base64::Engine as _;
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
+use ebb_engine::RunPhase;
 use ebb_engine::follow::in_flight;
-use ebb_engine::{RunPhase, Timestamp};
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
-use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
-use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::token::{TokenClaims, TokenError};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::dispatch::{self, AttemptRef};
-use crate::run::dispatch_all::Continuation;
+use crate::run::attempt;
+use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::AttemptEnd;
+use crate::run::callback_result::CallbackSource;
+use crate::run::callback_result::parse_end;
+use crate::run::callback_result::unreadable;
+use crate::run::callback_result::with_checked_outputs;
 use crate::run::follow_up::FollowUp;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::results::{self, LateResult};
+use crate::run::progress::Continuation;
+use crate::run::progress::LateResult;
+use crate::run::results;
+use crate::run::wakeup;
 use crate::sweep::retention;
-use crate::switch::{self, ProtocolRule};
+use crate::switch;
+use crate::switch::ProtocolRule;
 use crate::telemetry;
 
 /// What became of a callback.
@@ -42,23 +48,6 @@ pub enum CallbackOutcome {
     Gone,
     /// It is not a callback; what is wrong.
     Malformed(String),
-}
-
-/// Who a callback is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallbackSource {
-    Relay,
-    /// The server of a webhook unit.
-    Webhook,
-}
-
-impl CallbackSource {
-    fn of(claims: &TokenClaims) -> Self {
-        match claims.kind {
-            TokenKind::Relay => Self::Relay,
-            TokenKind::Webhook => Self::Webhook,
-        }
-    }
 }
 
 /// The claims of a token that was verified.
@@ -106,7 +95,7 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
     };
     let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
-    telemetry::callback_received(&run, this, dispatch::sent_at(&claims, unit));
+    telemetry::callback_received(&run, this, attempt::sent_at(&claims, unit));
     if expired == TokenExpiry::Expired && !switch::holds(ProtocolRule::KeepExpiredSuccess) {
         return only(CallbackOutcome::Expired(CallbackSource::of(&claims)));
     }
@@ -176,7 +165,7 @@ async fn apply_callback(
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
         (_, TokenExpiry::Expired) => return only(CallbackOutcome::Expired(from)),
         (CallbackStatus::Accepted, _) => {
-            dispatch::record_acceptance(env, run, this, unit).await?;
+            wakeup::record_acceptance(env, run, this, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
                 env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
@@ -194,7 +183,7 @@ async fn apply_callback(
                 let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
             };
-            dispatch::repeat_after(env, run, this, seconds).await?;
+            wakeup::repeat_after(env, run, this, seconds).await?;
             return only(CallbackOutcome::Accepted);
         }
     }
@@ -232,79 +221,4 @@ async fn is_open(env: &Env, run: &Run, this: AttemptRef) -> Result<bool, FlowErr
     let view = run.read_view(env).await?;
     let goes_on = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == this.epoch);
     Ok(goes_on && in_flight(run.graph(), &view).contains(&(this.unit, this.attempt)))
-}
-
-/// How a try ended by what its relay has of it; `None` for what says nothing of an end.
-pub fn attempt_end(callback: Callback) -> Option<AttemptEnd> {
-    match callback.status {
-        CallbackStatus::Succeeded | CallbackStatus::Failed => {
-            Some(parse_end(callback, CallbackSource::Relay).unwrap_or_else(|reason| unreadable(&reason)))
-        }
-        CallbackStatus::Accepted | CallbackStatus::Heartbeat | CallbackStatus::Again => None,
-    }
-}
-
-/// A success whose outputs are not what the unit declares is a failure.
-pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> AttemptEnd {
-    match ended {
-        AttemptEnd::Succeeded(success) => {
-            match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
-                Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
-                Err(failure) => {
-                    AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, log: success.log, ..failure })
-                }
-            }
-        }
-        other => other,
-    }
-}
-
-/// A result that is none has made something all the same: its unit has failed, and is undone.
-fn unreadable(reason: &str) -> AttemptEnd {
-    AttemptEnd::Failed(AttemptFailure::new(ReasonCode::OutputInvalid, &format!("its result cannot be read: {reason}")))
-}
-
-fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, String> {
-    let duration_ms = callback.duration_ms;
-    let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
-    let log = callback.log.filter(|_| from == CallbackSource::Relay);
-    if callback.status == CallbackStatus::Failed {
-        let reason = match callback.reason {
-            Some(reason) => AttemptFailure::new(code(reason.code, from), &reason.message),
-            None => AttemptFailure::new(ReasonCode::Failed, "the unit says that it failed, and not why"),
-        };
-        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, ..reason }));
-    }
-    let mut outputs = Outputs::new();
-    for (name, json) in callback.outputs {
-        outputs.insert(name, UnitValue::Json(json));
-    }
-    for (name, text) in callback.binary {
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map_err(|error| format!("`binary.{name}` is not base64: {error}"))?;
-        if outputs.insert(name.clone(), UnitValue::from_bytes(bytes)).is_some() {
-            return Err(format!("output `{name}` is given twice"));
-        }
-    }
-    for (name, secret) in callback.secrets {
-        if outputs.insert(name.clone(), UnitValue::Secret(secret)).is_some() {
-            return Err(format!("output `{name}` is given twice"));
-        }
-    }
-    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log }))
-}
-
-/// The classes that a foreign server may claim; the rest are ours to find.
-fn code(code: ReasonCode, from: CallbackSource) -> ReasonCode {
-    match (from, code) {
-        (CallbackSource::Relay, code) => code,
-        (CallbackSource::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
-        (CallbackSource::Webhook, _) => ReasonCode::Failed,
-    }
-}
-
-/// When a record says that a try was begun.
-pub fn started_at(record: &ebb_protocol::record::AttemptRecord) -> Option<Timestamp> {
-    record.started.into_iter().chain(record.accepted).min().map(Timestamp)
 }

@@ -19,18 +19,23 @@ use ebb_protocol::relay::TaskState;
 use ebb_store::PatchResult;
 use futures::StreamExt as _;
 
-use crate::breaker::GuardedRelay;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::ports::{QueueMessage, RelayClient as _, RelayError};
+use crate::guarded_relay::GuardedRelay;
+use crate::ports::QueueMessage;
+use crate::ports::RelayClient as _;
+use crate::ports::RelayError;
+use crate::run::attempt;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback;
-use crate::run::dispatch;
-use crate::run::dispatch_all::Continuation;
-use crate::run::head::{self, Run};
+use crate::run::callback_result;
+use crate::run::head;
+use crate::run::head::Run;
+use crate::run::progress::Continuation;
 use crate::run::records;
-use crate::sweep::START_WINDOW_MS;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup;
+use crate::run::wakeup::START_WINDOW_MS;
+use crate::switch;
+use crate::switch::ProtocolRule;
 use crate::target::transition;
 
 /// Units of one cluster that are killed at a time, each with the tail of its log in memory.
@@ -131,10 +136,10 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
         _ => RunEvent::WakeupAdvanced { due: next },
     };
     match env.store.patch_run(&run.id, &accept(event)).await? {
-        PatchResult::Written(_) => dispatch::send_wakeup(env, &run.id, next).await,
+        PatchResult::Written(_) => wakeup::send_wakeup(env, &run.id, next).await,
         // Written before, and its answer was lost.
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {
-            dispatch::send_wakeup(env, &run.id, next).await;
+            wakeup::send_wakeup(env, &run.id, next).await;
         }
         // Another look made the run due, or the run is closed.
         PatchResult::ConditionFailed(_) => {}
@@ -217,7 +222,7 @@ enum AttemptStanding {
 }
 
 async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<AttemptStanding, FlowError> {
-    let name = dispatch::task_id(run, unit, attempt);
+    let name = attempt::task_id(run, unit, attempt);
     match GuardedRelay(env).dequeue(run.cluster(unit), &name).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
         Ok(TaskState::Queued { .. }) => Ok(AttemptStanding::Unknown),
@@ -233,7 +238,7 @@ async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<
     if run.unit(unit).is_some_and(|plan| matches!(plan.action, Kind::Pod(_))) {
         save_log(env, run, unit, attempt).await?;
     }
-    let name = dispatch::task_id(run, unit, attempt);
+    let name = attempt::task_id(run, unit, attempt);
     let answer = GuardedRelay(env).cancel(run.cluster(unit), &name, env.settings.grace).await;
     record_cancelled(env, run, (unit, attempt), answer).await
 }
@@ -247,7 +252,7 @@ async fn record_cancelled(
 ) -> Result<bool, FlowError> {
     let ended = match answer {
         Ok(TaskState::Tombstoned) => AttemptEnd::Cancelled("killed when the run was cancelled".to_owned()),
-        Ok(TaskState::Ended(callback)) => match callback::attempt_end(*callback) {
+        Ok(TaskState::Ended(callback)) => match callback_result::relay_result(*callback) {
             Some(ended) => ended,
             None => return Ok(false),
         },
@@ -288,14 +293,14 @@ async fn cancel_webhook(
 /// Records a result that nothing of the run follows from. Outputs of a success go through the same checks as others.
 async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, ended: AttemptEnd) -> Result<(), FlowError> {
     let Some(plan) = run.unit(unit) else { return Ok(()) };
-    let ended = callback::with_checked_outputs(run, plan, ended);
+    let ended = callback_result::with_checked_outputs(run, plan, ended);
     records::put(env, run, unit, attempt, &ended, None).await?;
     Ok(())
 }
 
 /// Keeps what a script has printed before it is killed: a relay knows nothing of it afterwards. Nothing waits for this.
 async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
-    let name = dispatch::task_id(run, unit, attempt);
+    let name = attempt::task_id(run, unit, attempt);
     // Not through the circuit: a log that hangs says nothing of the cluster, and must not keep the work from being killed.
     if let Ok(TaskState::Running { log, .. }) = env.relay.get(run.cluster(unit), &name).await
         && !log.is_empty()

@@ -10,10 +10,17 @@ use ebb_protocol::record::AttemptRecord;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::dispatch::{self, AttemptRef, AttemptWakeup, DispatchOutcome};
+use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::AttemptEnd;
+use crate::run::attempt_end::AttemptFailure;
+use crate::run::attempt_end::AttemptSuccess;
+use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::evidence;
 use crate::run::head::Run;
+use crate::run::request_headers;
+use crate::run::wakeup;
+use crate::run::wakeup::AttemptWakeup;
+use crate::run::webhook_response;
 
 /// Seconds after which a describe URL that gave no answer is asked again.
 const ASK_AGAIN: u64 = 10;
@@ -67,7 +74,7 @@ pub(crate) async fn describe_attempt(
         let failure = AttemptFailure::new(ReasonCode::Connect, "no answer to its request is known");
         return unanswered(env, run, this, None, failure).await;
     };
-    let headers = dispatch::signed_headers(env, run, this, unit, ("-describe", &[]))?;
+    let headers = request_headers::signed_headers(env, run, this, unit, ("-describe", &[]))?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let request = HttpRequest {
         method: METHOD.to_owned(),
@@ -78,13 +85,15 @@ pub(crate) async fn describe_attempt(
     };
     let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
     let ended = match env.egress.call(request).await {
-        Ok(response) if (200..300).contains(&response.status) => match dispatch::outputs(run, unit, &sent, &response) {
-            Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
-            Err(failure) => {
-                let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
-                AttemptEnd::Failed(AttemptFailure { evidence, ..failure })
+        Ok(response) if (200..300).contains(&response.status) => {
+            match webhook_response::outputs(run, unit, &sent, &response) {
+                Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
+                Err(failure) => {
+                    let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
+                    AttemptEnd::Failed(AttemptFailure { evidence, ..failure })
+                }
             }
-        },
+        }
         Ok(response) if response.status == 404 => {
             let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
@@ -102,6 +111,6 @@ pub(crate) async fn describe_attempt(
 }
 
 async fn describe_later(env: &Env, run: &Run, this: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
-    let at = dispatch::record_repeat(env, run, this, seconds).await?;
+    let at = wakeup::record_repeat(env, run, this, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
 }

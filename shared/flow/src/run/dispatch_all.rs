@@ -17,14 +17,24 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
-use crate::run::dispatch::{self, AttemptRef, AttemptWakeup, DispatchOutcome, DispatchReason};
+use crate::run::attempt::AttemptRef;
+use crate::run::dispatch;
+use crate::run::dispatch_outcome::DispatchOutcome;
+use crate::run::dispatch_outcome::DispatchReason;
 use crate::run::head::Run;
-use crate::run::inputs::{self, InvocationCache};
+use crate::run::inputs;
+use crate::run::inputs::InvocationCache;
 use crate::run::lease;
-use crate::run::results::{self, RunProgress};
+use crate::run::progress::Continuation;
+use crate::run::progress::RunProgress;
+use crate::run::results;
 use crate::run::undo;
-use crate::switch::{self, ProtocolRule};
-use crate::target::transition::{self, NotificationSender};
+use crate::run::wakeup;
+use crate::run::wakeup::AttemptWakeup;
+use crate::switch;
+use crate::switch::ProtocolRule;
+use crate::target::transition;
+use crate::target::transition::NotificationSender;
 use crate::telemetry;
 
 /// Sends at a time. A send is mostly waiting.
@@ -33,23 +43,6 @@ const MAX_CONCURRENT: usize = 64;
 const UNITS_PER_MESSAGE: usize = 50;
 /// After a failed send the run is looked at again after this long.
 const RETRY_DELAY: Millis = Millis(2_000);
-
-/// Something to go on with.
-pub struct Continuation {
-    pub run: Run,
-    pub epoch: Epoch,
-    pub ready: Vec<(Unit, Attempt)>,
-    /// Set when the run is over.
-    pub outcome: Option<RunOutcome>,
-    pub cache: InvocationCache,
-}
-
-impl Continuation {
-    /// What follows from a result of `run`.
-    pub fn of(run: Run, epoch: Epoch, progress: RunProgress, cache: InvocationCache) -> Self {
-        Self { run, epoch, ready: progress.ready, outcome: progress.outcome, cache }
-    }
-}
 
 /// A look that units are sent for.
 pub(crate) struct SweepContext {
@@ -162,7 +155,7 @@ impl WakeupTimes {
             Some(_) | None => self.earliest(),
         };
         if let Some(at) = wanted {
-            dispatch::wake_by(env, &run.id, at).await?;
+            wakeup::wake_by(env, &run.id, at).await?;
         }
         Ok(None)
     }
@@ -250,7 +243,7 @@ async fn send_all(
     let seen = match error {
         None => return Ok((over, wakes.schedule(env, &work.run, behalf).await?)),
         Some(error) if behalf.is_some_and(|look| !look.is_slice) => return Err(error),
-        Some(error) => (dispatch::wake_by(env, &work.run.id, env.now().plus(RETRY_DELAY)).await, error),
+        Some(error) => (wakeup::wake_by(env, &work.run.id, env.now().plus(RETRY_DELAY)).await, error),
     };
     if let Err(second) = seen.0 {
         tracing::warn!(run = %work.run.id, %second, "the run could not be made due");

@@ -5,7 +5,8 @@ use ebb_protocol::id::RunId;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::cancel;
-use crate::run::dispatch_all::{Continuation, drive_to_outcome};
+use crate::run::dispatch_all::drive_to_outcome;
+use crate::run::progress::Continuation;
 
 /// The work that follows from an accepted request. The sweep does it too, later, if this process dies.
 #[derive(Default)]

@@ -14,10 +14,12 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch::{self, AttemptRef};
+use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::records;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup;
+use crate::switch;
+use crate::switch::ProtocolRule;
 
 /// Claims that are written at a time.
 const AT_ONCE: usize = 32;
@@ -55,7 +57,7 @@ pub async fn claim_for_repeat(
     let is_left = open.iter().any(|one| one.is_webhook && !one.is_postponed);
     let mine = record_starts(env, run, open).await?;
     if is_left {
-        dispatch::wake_by(env, &run.id, env.now().plus(env.settings.response_window())).await?;
+        wakeup::wake_by(env, &run.id, env.now().plus(env.settings.response_window())).await?;
     }
     Ok(mine.into_iter().filter(|one| !one.is_webhook).map(|one| one.unit_attempt).collect())
 }

@@ -11,14 +11,14 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_store::{StoreError, TargetHead};
 
-use crate::env::{CompiledPlan, Env};
+use crate::env::CompiledPlan;
+use crate::env::Env;
 use crate::error::FlowError;
-use crate::operator::overrides;
 use crate::run::head::Run;
 use crate::run::inputs;
+use crate::run::override_record;
 use crate::run::records;
 use crate::run::undo;
-use crate::target::notify::output_value;
 
 /// Units of a run whose outputs are read to name what exists.
 const NAMED: usize = 200;
@@ -133,9 +133,9 @@ async fn find(
         for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
             let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
             let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            if let Some(reason) = overrides::override_reason(records) {
+            if let Some(reason) = override_record::override_reason(records) {
                 let (unit, reason) = (plan.key.clone(), reason.message.clone());
-                found.push(Override { unit, reason, is_open: overrides::is_open(records) });
+                found.push(Override { unit, reason, is_open: override_record::is_open(records) });
                 continue;
             }
             undone.extend(plan.undoes.clone());
@@ -209,7 +209,7 @@ async fn read_names(env: &Env, of_run: &mut [PossibleResource], room: &mut usize
             Err(error) => return Err(error),
         };
         let outputs: BTreeMap<String, OutputValue> =
-            made.into_iter().map(|(name, value)| (name, output_value(value))).collect();
+            made.into_iter().map(|(name, value)| (name, value.into())).collect();
         let bytes = limits::lambda_event_size_of(&outputs);
         if bytes <= *room {
             *room -= bytes;

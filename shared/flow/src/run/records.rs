@@ -266,3 +266,8 @@ pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
         key: secret.key,
     }
 }
+
+/// When a record says that a try was begun.
+pub fn started_at(record: &AttemptRecord) -> Option<Timestamp> {
+    record.started.into_iter().chain(record.accepted).min().map(Timestamp)
+}

@@ -20,11 +20,13 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::head::{self, Run};
+use crate::run::head;
+use crate::run::head::Run;
 use crate::run::records;
 use crate::sweep::retention;
-use crate::switch::{self, ProtocolRule};
-use crate::target::transition;
+use crate::switch;
+use crate::switch::ProtocolRule;
+use crate::target::due;
 
 /// Why units have to run once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +217,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
         let version = seen.version + 1;
         let mut target = TargetHead { phase, since: env.now(), notification, version, ..seen.clone() };
         target.is_overridden |= with_override == WithOverride::Yes;
-        target.due = transition::next_due(env, &target);
+        target.due = due::next_due(env, &target);
         let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {
             if ready {

@@ -13,8 +13,8 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunOutcome, Shard, Timestamp,
-    Unit, UnitProgress, accept, follow, refusal,
+    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, Shard, Timestamp, Unit,
+    UnitProgress, accept, follow, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -23,44 +23,24 @@ use ebb_store::{PutOutcome, RunHead};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
-use crate::run::dispatch::{self, AttemptRef};
+use crate::run::attempt::AttemptRef;
+use crate::run::attempt_end::AttemptEnd;
+use crate::run::attempt_end::AttemptFailure;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
+use crate::run::progress::LateResult;
+use crate::run::progress::RunProgress;
 use crate::run::records;
-use crate::run::reopen::{ReopenCause, reopen};
+use crate::run::reopen::ReopenCause;
+use crate::run::reopen::reopen;
 use crate::run::undo;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup;
+use crate::switch;
+use crate::switch::ProtocolRule;
 use crate::target::secrets;
-use crate::telemetry::{self, AttemptDisposition};
-
-/// What follows from a result.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunProgress {
-    pub ready: Vec<(Unit, Attempt)>,
-    /// Set when nothing can move any more.
-    pub outcome: Option<RunOutcome>,
-    /// Set when the result did not count as progress.
-    pub late: Option<LateResult>,
-}
-
-/// Why a result did not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LateResult {
-    /// A success that is in the ledger now.
-    Recorded,
-    /// A failure of a try that nobody waits for.
-    Ignored,
-    /// One distinct success more than are kept of an attempt. It is counted, and no undo takes it into account.
-    Excess,
-}
-
-impl RunProgress {
-    fn late(late: LateResult) -> Self {
-        Self { late: Some(late), ..Self::default() }
-    }
-}
+use crate::telemetry;
+use crate::telemetry::AttemptDisposition;
 
 /// Records how a try ended, moves the run on, and says what follows. `more` is set for an undo that has further
 /// things to take away: its success starts the next try instead.
@@ -382,19 +362,19 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
     if !switch::holds(ProtocolRule::RetryIsDue) {
         run.patch(env, &accept(event)).await?.ok();
-        dispatch::send_wakeup(env, &run.id, due).await;
+        wakeup::send_wakeup(env, &run.id, due).await;
         return Ok(RunProgress::default());
     }
     if let Some(patch) = accept_with_wakeup(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
         telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
-        dispatch::send_wakeup(env, &run.id, due).await;
+        wakeup::send_wakeup(env, &run.id, due).await;
         return Ok(RunProgress::default());
     }
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
-    dispatch::wake_by(env, &run.id, due).await?;
+    wakeup::wake_by(env, &run.id, due).await?;
     match run.patch(env, &accept(event)).await? {
         Ok(_) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());

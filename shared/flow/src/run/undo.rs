@@ -15,7 +15,7 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::dispatch::AttemptRef;
+use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;

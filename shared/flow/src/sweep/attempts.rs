@@ -11,21 +11,27 @@ use ebb_store::AttemptUpdate;
 use futures::StreamExt as _;
 
 use super::SweepCondition;
-use super::permits::START_WINDOW_MS;
-use crate::breaker::{self, GuardedRelay};
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::ports::{RelayClient as _, RelayError};
+use crate::guarded_relay;
+use crate::guarded_relay::GuardedRelay;
+use crate::ports::RelayClient as _;
+use crate::ports::RelayError;
+use crate::run::attempt;
+use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback;
+use crate::run::callback_result;
 use crate::run::cancel;
-use crate::run::dispatch::{self, AttemptRef};
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
+use crate::run::progress;
+use crate::run::records;
 use crate::run::results;
 use crate::run::undo;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup::START_WINDOW_MS;
+use crate::switch;
+use crate::switch::ProtocolRule;
 use crate::telemetry;
 
 /// Relays that are asked at a time to end tries of one run.
@@ -109,7 +115,7 @@ impl RunSweep {
         let is_relayed = unit.action.is_relayed();
         let put_off = record.next_dispatch.map(Timestamp);
         let begun = match switch::holds(ProtocolRule::DeadlineFromStart) {
-            true => callback::started_at(&record),
+            true => records::started_at(&record),
             false => Some(run.facts.started),
         };
         let Some(begun) = begun else {
@@ -215,7 +221,7 @@ impl RunSweep {
         for (_, AttemptRef { unit, attempt, .. }) in work {
             let relayed = run.is_relayed(unit);
             let cluster = run.cluster(unit).filter(|_| relayed);
-            let until = || breaker::circuit_open_until(env, &breaker::cluster_name(env, cluster));
+            let until = || guarded_relay::circuit_open_until(env, &guarded_relay::cluster_name(env, cluster));
             match relayed.then(|| *open.entry(cluster).or_insert_with(until)).flatten() {
                 Some(until) => self.sweep_by(until),
                 None => sends.push((unit, attempt)),
@@ -254,14 +260,14 @@ pub(super) async fn end_expired(
     run: &Run,
     memory: &InvocationCache,
     look: &mut RunSweep,
-) -> Result<results::RunProgress, FlowError> {
+) -> Result<progress::RunProgress, FlowError> {
     let begun = env.now();
     let killed = std::mem::take(&mut look.expired).into_iter().map(|(this, deadline)| async move {
         let known = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, this).await } else { None };
         (this, deadline, known)
     });
     let killed: Vec<_> = futures::stream::iter(killed).buffered(MAX_ENDS).collect().await;
-    let mut all = results::RunProgress::default();
+    let mut all = progress::RunProgress::default();
     for (this, deadline, ended) in killed {
         let (Some(unit), Some(ended)) = (run.unit(this.unit), ended) else {
             let now = env.now();
@@ -269,7 +275,7 @@ pub(super) async fn end_expired(
             look.sweep_by(now.plus(Millis(wait)));
             continue;
         };
-        let ended = callback::with_checked_outputs(run, unit, ended);
+        let ended = callback_result::with_checked_outputs(run, unit, ended);
         let more = match unit.undoes.is_empty() {
             true => 0,
             false => undo::remaining(env, run, unit, this, memory).await?,
@@ -288,9 +294,9 @@ async fn end_attempt(env: &Env, run: &Run, this: AttemptRef) -> Option<AttemptEn
     if !unit.action.is_relayed() {
         return Some(timed_out);
     }
-    let name = dispatch::task_id(run, this.unit, this.attempt);
+    let name = attempt::task_id(run, this.unit, this.attempt);
     match GuardedRelay(env).cancel(run.cluster(this.unit), &name, env.settings.grace).await {
-        Ok(TaskState::Ended(callback)) => Some(callback::attempt_end(*callback).unwrap_or(timed_out)),
+        Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
         Ok(TaskState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),
         Ok(_) | Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => None,
     }

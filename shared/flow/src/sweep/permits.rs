@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use ebb_engine::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::breaker::{self, ClusterPermit};
 use crate::env::Env;
+use crate::guarded_relay;
+use crate::guarded_relay::ClusterPermit;
+use crate::run::wakeup::START_WINDOW_MS;
 
 /// Looks of one sweep that go on at a time.
 const MAX_CONCURRENT: usize = 16;
-/// For how many milliseconds an invocation begins anything that may wait for a server outside: with what that takes it still
-/// has to end before it is killed.
-pub(crate) const START_WINDOW_MS: u64 = 5_000;
 
 /// The places of one sweep.
 pub(super) struct SweepPermits {
@@ -60,14 +59,14 @@ impl<'a> SweepPermit<'a> {
             return ClusterAdmission::Immediate;
         }
         self.cluster_permit = None;
-        match breaker::try_acquire(env, clusters) {
+        match guarded_relay::try_acquire(env, clusters) {
             Ok(leave) => {
                 self.cluster_permit = Some(leave);
                 ClusterAdmission::Immediate
             }
             Err(clusters) => {
                 self.own = None;
-                self.cluster_permit = Some(breaker::acquire(env, clusters).await);
+                self.cluster_permit = Some(guarded_relay::acquire(env, clusters).await);
                 if let Some(all) = self.all {
                     self.own = all.free.acquire().await.ok();
                 }

@@ -8,21 +8,31 @@ use ebb_engine::{Attempt, HeadState, Millis, RunEvent, RunPhase, RunView, Timest
 use ebb_protocol::id::RunId;
 use ebb_store::{DueItem, PatchResult, RunHead};
 
-use super::attempts::{RunSweep, end_expired};
-use super::permits::{ClusterAdmission, SweepPermit};
-use super::{MAX_MESSAGE_DELAY, SweepCondition};
-use crate::breaker;
+use super::SweepCondition;
+use super::attempts::RunSweep;
+use super::attempts::end_expired;
+use super::permits::ClusterAdmission;
+use super::permits::SweepPermit;
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::guarded_relay;
 use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptRef;
 use crate::run::cancel;
-use crate::run::dispatch::{self, AttemptRef};
-use crate::run::dispatch_all::{Continuation, SweepContext, drive, drive_for_sweep};
-use crate::run::head::{self, Run};
+use crate::run::dispatch_all::SweepContext;
+use crate::run::dispatch_all::drive;
+use crate::run::dispatch_all::drive_for_sweep;
+use crate::run::head;
+use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
+use crate::run::progress;
+use crate::run::progress::Continuation;
 use crate::run::records;
 use crate::run::results;
-use crate::switch::{self, ProtocolRule};
+use crate::run::wakeup;
+use crate::run::wakeup::MAX_MESSAGE_DELAY;
+use crate::switch;
+use crate::switch::ProtocolRule;
 
 /// How often a run is looked at again at once because it changed meanwhile.
 const MAX_PASSES: usize = 4;
@@ -84,7 +94,7 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
         let next = now.plus(wait);
         match env.store.patch_run(id, &accept(RunEvent::Postponed { seen: due, next })).await? {
             PatchResult::Written(_) => {
-                dispatch::send_wakeup(env, id, next).await;
+                wakeup::send_wakeup(env, id, next).await;
                 return Ok(());
             }
             PatchResult::ConditionFailed(image) => seen = image.and_then(|image| image.head.due),
@@ -153,7 +163,7 @@ async fn sweep_once<'a>(
     if !switch::holds(ProtocolRule::RescheduleAfterActing) {
         reschedule(env, id, &root, look.next_sweep).await?;
     }
-    let mut progress = results::RunProgress::default();
+    let mut progress = progress::RunProgress::default();
     for (unit, attempt) in open {
         let this = AttemptRef { unit, attempt, epoch };
         if let Some(result) = look.classify(env, &run, this, &records) {
@@ -177,7 +187,7 @@ async fn sweep_once<'a>(
     reschedule(env, id, &root, look.next_sweep).await
 }
 
-fn merge(all: &mut results::RunProgress, more: results::RunProgress) {
+fn merge(all: &mut progress::RunProgress, more: progress::RunProgress) {
     all.ready.extend(more.ready);
     all.outcome = all.outcome.or(more.outcome);
 }
@@ -187,12 +197,13 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
     let relayed = units.iter().map(|(unit, _)| *unit);
     let relayed = relayed.filter(|&unit| run.is_relayed(unit));
     let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit)).collect();
-    named.into_iter().map(|cluster| breaker::cluster_name(env, cluster)).collect()
+    named.into_iter().map(|cluster| guarded_relay::cluster_name(env, cluster)).collect()
 }
 
 /// Returns when the first of `clusters` is asked again; `None` if one of them may be asked now.
 fn earliest_retry(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
-    let times: Option<Vec<_>> = clusters.iter().map(|cluster| breaker::circuit_open_until(env, cluster)).collect();
+    let times: Option<Vec<_>> =
+        clusters.iter().map(|cluster| guarded_relay::circuit_open_until(env, cluster)).collect();
     times?.into_iter().min()
 }
 
@@ -237,7 +248,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> 
     let mut look = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
     let mut progress = match look.classify(env, &run, this, &records) {
         Some(result) => results::resume(env, &run, this, &result, &memory).await?,
-        None => results::RunProgress::default(),
+        None => progress::RunProgress::default(),
     };
     look.record_starts(env, &run).await?;
     merge(&mut progress, end_expired(env, &run, &memory, &mut look).await?);
@@ -266,7 +277,7 @@ fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
 /// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
 async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
     if let PatchResult::Written(_) = env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await? {
-        dispatch::send_wakeup(env, id, next).await;
+        wakeup::send_wakeup(env, id, next).await;
     }
     Ok(())
 }
@@ -281,10 +292,10 @@ async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) ->
         patch.conditions.clear();
     }
     match env.store.patch_run(id, &patch).await? {
-        PatchResult::Written(_) => dispatch::send_wakeup(env, id, next).await,
+        PatchResult::Written(_) => wakeup::send_wakeup(env, id, next).await,
         // Written before, and its answer was lost.
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {
-            dispatch::send_wakeup(env, id, next).await
+            wakeup::send_wakeup(env, id, next).await
         }
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
             return Ok(SweepOutcome::WokenEarlier);

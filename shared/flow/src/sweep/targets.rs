@@ -7,11 +7,13 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, TargetHead, TargetTransition};
 
 use super::SweepPermit;
-use crate::breaker::{self, GuardedRelay};
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::guarded_relay;
+use crate::guarded_relay::GuardedRelay;
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
+use crate::target::due;
 use crate::target::lifecycle;
 use crate::target::notify;
 use crate::target::secrets;
@@ -97,12 +99,12 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut SweepP
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     if releases || target.due.is_some_and(|due| due <= env.now()) {
         let mut after = target.clone();
-        let clusters = target.release.iter().map(|one| breaker::cluster_name(env, one.cluster.as_deref()));
+        let clusters = target.release.iter().map(|one| guarded_relay::cluster_name(env, one.cluster.as_deref()));
         place.acquire_clusters(env, clusters.collect()).await;
         if !place.is_out_of_time(env) {
             after.release = secrets::release_secrets(&GuardedRelay(env), &target).await;
         }
-        after.due = transition::next_due(env, &after);
+        after.due = due::next_due(env, &after);
         after.version += 1;
         let transition =
             TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };

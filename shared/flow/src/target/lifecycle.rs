@@ -18,16 +18,20 @@ use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError, TargetHead
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tracing::Instrument as _;
 
-use crate::env::{CompiledPlan, Env};
+use crate::env::CompiledPlan;
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
-use crate::target::changes::{self, PinnedVersions};
+use crate::target::changes;
+use crate::target::changes::PinnedVersions;
+use crate::target::due;
 use crate::target::notify;
-use crate::target::transition::{self, NotificationSender};
+use crate::target::transition;
+use crate::target::transition::NotificationSender;
 
 /// Why a lifecycle webhook is not taken.
 #[derive(Debug)]
@@ -174,7 +178,7 @@ async fn create(
                     plugins: plan.plugins.clone(),
                     ttl_ms: plan.loaded.plan.target.ttl_ms,
                 });
-                after.due = transition::next_due(env, &after);
+                after.due = due::next_due(env, &after);
                 let transition = TargetTransition {
                     target: after,
                     expected_version: Some(target.version),

@@ -17,12 +17,13 @@ use ebb_protocol::sign::MessageId;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{NotificationState, TargetHead, TargetTransition};
 
-use crate::env::{CompiledPlan, Env};
+use crate::env::CompiledPlan;
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::records;
-use crate::target::transition;
+use crate::target::due;
 
 /// Waits between the first tries: from a second to a minute. A platform that is back within the hour gets what it has
 /// missed within a minute.
@@ -72,7 +73,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     let (content_type, body) = ebb_protocol::cloudevents::outcome(
         message.as_str(),
         &env.settings.source,
-        transition::event_type(if data.reason.is_some() && state.notification == Notification::Ready {
+        event_type(if data.reason.is_some() && state.notification == Notification::Ready {
             Notification::Failed
         } else {
             state.notification
@@ -110,7 +111,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     };
     if let (None, Some(holder)) = (wait, &holder) {
         // As it was seen: what has been reopened meanwhile goes on.
-        transition::close_seen(env, &holder.0, &holder.1).await?;
+        due::close_seen(env, &holder.0, &holder.1).await?;
         return Ok(());
     }
     // From now on the target is due for it: the run that ended is not to wait for a platform that is down.
@@ -119,14 +120,12 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     after.version += 1;
     after.notification =
         wait.map(|_| NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
-    after.due = transition::next_due(env, &after);
+    after.due = due::next_due(env, &after);
     if let Some(wait) = wait {
         // The hint comes first; a sweep that finds the target due as well would send it at the same time.
         let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
-        after.due = Some(
-            transition::next_due(env, &TargetHead { notification: None, ..after.clone() })
-                .map_or(at, |due| due.min(at)),
-        );
+        after.due =
+            Some(due::next_due(env, &TargetHead { notification: None, ..after.clone() }).map_or(at, |due| due.min(at)));
     }
     let transition =
         TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
@@ -138,7 +137,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
     if let Some((run, root)) = holder {
-        transition::close_seen(env, &run, &root).await?;
+        due::close_seen(env, &run, &root).await?;
     }
     Ok(())
 }
@@ -290,17 +289,7 @@ async fn shown_outputs(
 }
 
 fn output_values(values: BTreeMap<String, render::RenderValue>) -> BTreeMap<String, OutputValue> {
-    values.into_iter().map(|(name, value)| (name, output_value(records::from_rendered(value)))).collect()
-}
-
-/// A value as the platform gets it.
-pub fn output_value(value: UnitValue) -> OutputValue {
-    use base64::Engine as _;
-    match value {
-        UnitValue::Json(json) => OutputValue::Value(json),
-        UnitValue::Bytes(bytes) => OutputValue::Base64(base64::engine::general_purpose::STANDARD.encode(bytes)),
-        UnitValue::Secret(secret) => OutputValue::Secret(secret),
-    }
+    values.into_iter().map(|(name, value)| (name, OutputValue::from(records::from_rendered(value)))).collect()
 }
 
 /// The unit of the target's last run that failed first, and why.
@@ -318,4 +307,14 @@ pub async fn first_cause(
     };
     let found = crate::run::cause::first(env, &run).await?;
     Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
+}
+
+/// The text of what the platform is told.
+fn event_type(notification: Notification) -> &'static str {
+    match notification {
+        Notification::Ready => ebb_protocol::lifecycle::READY,
+        Notification::Failed => ebb_protocol::lifecycle::FAILED,
+        Notification::Stuck => ebb_protocol::lifecycle::STUCK,
+        Notification::Gone => ebb_protocol::lifecycle::GONE,
+    }
 }

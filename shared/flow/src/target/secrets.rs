@@ -10,9 +10,10 @@ use ebb_store::{SecretRelease, TargetHead, TargetTransition};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::ports::{RelayClient, RelayError};
+use crate::ports::RelayClient;
+use crate::ports::RelayError;
 use crate::run::head::Run;
-use crate::target::transition;
+use crate::target::due;
 
 /// Notes that the life of `target` is over, for each cluster that holds values of it.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
@@ -53,7 +54,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
         }
         // The back-off of earlier releases says nothing of this one.
         let soon = env.now().plus(env.settings.first_sweep_delay);
-        target.due = Some(transition::next_due(env, &target).map_or(soon, |due| due.min(soon)));
+        target.due = Some(due::next_due(env, &target).map_or(soon, |due| due.min(soon)));
         target.version += 1;
         let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
         if env.store.move_target(&transition).await? {

@@ -3,20 +3,23 @@
 use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::target::{self, Notification, PhaseChange};
-use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, RunPhase, TargetPhase, accept};
+use ebb_engine::target::{self, PhaseChange};
+use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, TargetPhase, accept};
 use ebb_protocol::id::{self, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 
-use crate::env::{CompiledPlan, Env};
+use crate::env::CompiledPlan;
+use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
-use crate::run::dispatch_all::Continuation;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
+use crate::run::progress::Continuation;
 use crate::run::reopen;
 use crate::sweep::retention;
-use crate::switch::{self, ProtocolRule};
+use crate::switch;
+use crate::switch::ProtocolRule;
+use crate::target::due;
 use crate::target::notify;
 use crate::target::secrets;
 use crate::telemetry;
@@ -67,7 +70,7 @@ pub async fn end_run(
         let holds = holds_notification(env, run, moved.as_ref()).await?;
         match view.root() {
             Some(root) if holds => schedule_notification(env, &run.id, root).await?,
-            Some(root) => drop(close_seen(env, &run.id, root).await?),
+            Some(root) => drop(due::close_seen(env, &run.id, root).await?),
             None => {}
         }
     } else {
@@ -230,7 +233,7 @@ pub fn transition(
     if step.phase == TargetPhase::Gone {
         secrets::schedule_release(&mut target, &loaded.plan);
     }
-    target.due = next_due(env, &target);
+    target.due = due::next_due(env, &target);
     let run = begun.as_ref().map(|(id, facts)| NewRun {
         id: id.clone(),
         facts: facts.clone(),
@@ -239,32 +242,6 @@ pub fn transition(
     (TargetTransition { target, expected_version: Some(seen.version), run, tombstone: None }, begun)
 }
 
-/// When `sweep` has to look at a target: its notification is not delivered, its time to live ends, its stop has
-/// to be completed, something waits for its name, or a cluster has to release the Secrets of an earlier instance.
-pub fn next_due(env: &Env, target: &TargetHead) -> Option<ebb_engine::Timestamp> {
-    let soon = env.now().plus(env.settings.first_sweep_delay);
-    let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
-    let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
-    let expires = target.expires.filter(|_| alive);
-    let stopping =
-        target.phase == TargetPhase::Stopping && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
-    // The run has wake-ups of its own, and a cluster may be out of reach for days.
-    let patient = env.now().plus(backoff(env, target));
-    let stopping = stopping.then_some(patient);
-    let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
-    let release = (!target.release.is_empty()).then_some(patient);
-    [notification, expires, stopping, waiting, release].into_iter().flatten().min()
-}
-
-/// How long a target waits for the next look at what others have to do: a quarter of the time that it waits for already.
-fn backoff(env: &Env, target: &TargetHead) -> ebb_engine::Millis {
-    let waited = env.now().since(target.since).0;
-    ebb_engine::Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
-}
-
-/// The longest wait for what others have to do.
-const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
-
 /// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.
 ///
 /// # Errors
@@ -272,24 +249,12 @@ const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
-        if close_seen(env, run, &root.head).await? {
+        if due::close_seen(env, run, &root.head).await? {
             return Ok(());
         }
     }
     // It stays due: `sweep` finds it over and closes it.
     Ok(())
-}
-
-/// Closes a run that is still as `root` says, but for when it is due; false: it is not, and stays due.
-///
-/// # Errors
-/// The store's.
-pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> Result<bool, FlowError> {
-    if root.phase == RunPhase::Closed {
-        return Ok(true);
-    }
-    let patch = accept(RunEvent::Closed { version: root.version });
-    Ok(matches!(env.store.patch_run(run, &patch).await?, ebb_store::PatchResult::Written(_)))
 }
 
 async fn continue_after(
@@ -387,14 +352,4 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))
-}
-
-/// The text of what the platform is told.
-pub fn event_type(notification: Notification) -> &'static str {
-    match notification {
-        Notification::Ready => ebb_protocol::lifecycle::READY,
-        Notification::Failed => ebb_protocol::lifecycle::FAILED,
-        Notification::Stuck => ebb_protocol::lifecycle::STUCK,
-        Notification::Gone => ebb_protocol::lifecycle::GONE,
-    }
 }

@@ -6,32 +6,11 @@ use std::sync::{Arc, Mutex};
 use ebb_engine::Timestamp;
 use tracing::Instrument as _;
 
-use super::sinks::{MetricSink, SpanSink};
+use super::sinks::{FunctionKind, MetricSink, SpanSink};
 use super::trace::InvocationTrace;
 use super::{INVOCATION, InvocationTelemetry};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
-
-/// A function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FunctionKind {
-    Receive,
-    Complete,
-    Sweep,
-    Api,
-}
-
-impl FunctionKind {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Receive => "receive",
-            Self::Complete => "complete",
-            Self::Sweep => "sweep",
-            Self::Api => "api",
-        }
-    }
-}
 
 /// How an invocation has come.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::invocation::FunctionKind;
+use super::sinks::FunctionKind;
 use super::sinks::InvocationMetrics;
 use super::{AttemptDisposition, InvocationSubject};
 

@@ -4,6 +4,27 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    Receive,
+    Complete,
+    Sweep,
+    Api,
+}
+
+impl FunctionKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Complete => "complete",
+            Self::Sweep => "sweep",
+            Self::Api => "api",
+        }
+    }
+}
+
 /// The figures of an invocation, or of what it has done since it told some last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvocationMetrics {

@@ -3,11 +3,11 @@
 use ebb_engine::{RunOutcome, Timestamp};
 use ebb_protocol::id::{RunId, hook_name};
 
-use super::invocation::FunctionKind;
+use super::sinks::FunctionKind;
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
-use crate::run::dispatch::AttemptRef;
+use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 
 /// What is known of an invocation's own span, and the spans that it has ended.

@@ -1,0 +1,134 @@
+//! Dispatches a webhook unit: one signed HTTP request.
+
+use std::time::Duration;
+
+use ebb_documents::plan::{Action, UnitPlan};
+use ebb_documents::render;
+use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_engine::Timestamp;
+use ebb_protocol::token::TokenKind;
+use ebb_protocol::unit as headers;
+use ebb_store::AttemptUpdate;
+
+use crate::env::Env;
+use crate::error::FlowError;
+use crate::run::attempt::{AttemptRef, token};
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::describe;
+use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::evidence;
+use crate::run::head::Run;
+use crate::run::request_headers::signed_headers;
+use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
+use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
+use crate::switch::{self, ProtocolRule};
+use crate::telemetry;
+
+/// The request of a webhook unit.
+pub(super) struct WebhookDispatch {
+    pub(super) request: render::RenderedRequest,
+    /// For an undo: the number of further things that it has to remove.
+    pub(super) remaining: u32,
+    /// For an undo: until when the answer that there is nothing is not final.
+    pub(super) may_act_until: Timestamp,
+}
+
+pub(super) async fn post_webhook(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+    WebhookDispatch { request, remaining: more, may_act_until: possible }: WebhookDispatch,
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
+    let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let mut list = signed_headers(env, run, this, unit, ("", &body))?;
+    list.extend([
+        (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
+        (headers::CALLBACK_TOKEN.to_owned(), token(env, run, this, unit, TokenKind::Webhook, more)),
+    ]);
+    if request.body.is_some() {
+        list.push(("content-type".to_owned(), "application/json".to_owned()));
+    }
+    let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
+    let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
+    if let Action::Webhook(webhook) = &unit.action
+        && webhook.non_idempotent
+        && switch::holds(ProtocolRule::PostOnce)
+    {
+        // The intent is recorded before the request is sent. A sender that finds the intent does not post.
+        let note = AttemptUpdate::Posted(env.now());
+        let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
+        if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
+            return describe::describe_attempt(env, run, this, (unit, webhook), request.describe, &before).await;
+        }
+    }
+    let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
+    let begun = env.now();
+    telemetry::dispatch_started(run, this, begun);
+    let (method, url, describe_url) = (request.method, request.url, request.describe);
+    let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
+    let answer = env.egress.call(request).await;
+    let now = env.now();
+    let wrong = match &answer {
+        Ok(answer) => (answer.status >= 400).then_some("status"),
+        Err(_) => Some("unanswered"),
+    };
+    telemetry::dispatch_ended(run, this, begun, now, wrong);
+    let duration_ms = Some(now.since(begun).0);
+    let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
+    let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
+        let evidence = Some(Box::new(sent.evidence(unit, response)));
+        AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, ..failure })
+    };
+    let ended = match &answer {
+        Err(error) => failed(call_failure(error), None),
+        Ok(response) => match judge_response(run, unit, &sent, response, now) {
+            // Without a describe URL there is nothing that may be sent again.
+            ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && describe_url.is_none() => {
+                return handle_accepted(env, run, this, unit, sender).await;
+            }
+            ResponseVerdict::Accepted => return handle_accepted(env, run, this, unit, sender).await,
+            ResponseVerdict::Repeat(seconds) => {
+                let at = record_repeat(env, run, this, seconds).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
+            }
+            ResponseVerdict::NotFound if possible > now => {
+                // The next request finds the thing that a receiver without an answer makes until then.
+                postpone(env, run, this, possible).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(possible))));
+            }
+            ResponseVerdict::NotFound => {
+                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
+            }
+            ResponseVerdict::Succeeded(outputs) => {
+                AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log: None })
+            }
+            ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
+        },
+    };
+    match ended {
+        AttemptEnd::Failed(failure) if unit.action.is_non_idempotent() && failure.is_unanswered() => {
+            describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
+        }
+        ended => Ok(DispatchOutcome::ended(ended)),
+    }
+}
+
+/// Records that a receiver will call back, or leaves that to the caller, who records it together with other tries.
+async fn handle_accepted(
+    env: &Env,
+    run: &Run,
+    this: AttemptRef,
+    unit: &UnitPlan,
+    sender: DispatchReason,
+) -> Result<DispatchOutcome, FlowError> {
+    // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
+    // the intent to post it.
+    if sender == DispatchReason::Result && !unit.action.is_non_idempotent() {
+        return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
+    }
+    record_acceptance(env, run, this, unit).await?;
+    Ok(DispatchOutcome::later(None))
+}

@@ -1,0 +1,82 @@
+//! Judges the response of a webhook unit.
+
+use ebb_documents::plan::UnitPlan;
+use ebb_documents::render;
+use ebb_egress::{CallError, HttpResponse, retry_after};
+use ebb_engine::Timestamp;
+use ebb_protocol::callback::ReasonCode;
+
+use crate::run::attempt_end::AttemptFailure;
+use crate::run::evidence;
+use crate::run::head::Run;
+use crate::run::records;
+
+pub(super) enum ResponseVerdict {
+    Succeeded(ebb_protocol::value::Outputs),
+    /// The thing to remove does not exist.
+    NotFound,
+    Accepted,
+    Repeat(u64),
+    Failed(AttemptFailure),
+}
+
+/// Judges the answer of a webhook unit: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
+/// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
+/// nothing (404, 410): a second request gets that answer.
+pub(super) fn judge_response(
+    run: &Run,
+    unit: &UnitPlan,
+    sent: &evidence::SentRequest<'_>,
+    response: &HttpResponse,
+    now: Timestamp,
+) -> ResponseVerdict {
+    // A part of a second is rounded up: a server asks for the shortest wait.
+    let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
+    let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+    let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
+    match (response.status, wait) {
+        (202, Some(seconds)) => ResponseVerdict::Repeat(seconds),
+        (202, None) => ResponseVerdict::Accepted,
+        (200..=299, _) => {
+            outputs(run, unit, sent, response).map_or_else(ResponseVerdict::Failed, ResponseVerdict::Succeeded)
+        }
+        _ if undone => ResponseVerdict::NotFound,
+        (410, _) => ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Refused, "the server answered 410 Gone")),
+        (status, wait) => ResponseVerdict::Failed(AttemptFailure {
+            status: Some(status),
+            retry_after: wait,
+            ..AttemptFailure::new(ReasonCode::HttpStatus, &format!("the server answered {status}"))
+        }),
+    }
+}
+
+/// Returns the declared outputs of a webhook unit, taken from an answer that says success.
+///
+/// # Errors
+/// The failure of the unit: a declared output is not in the answer.
+pub(crate) fn outputs(
+    run: &Run,
+    unit: &UnitPlan,
+    sent: &evidence::SentRequest<'_>,
+    response: &HttpResponse,
+) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
+    let text = String::from_utf8_lossy(&response.body);
+    let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
+    let answer =
+        render::WebhookResponse { status: response.status, headers: response.headers.iter().cloned().collect(), body };
+    let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &answer).map_err(|error| {
+        let foreign = sent.foreign_format(unit, response);
+        AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
+    })?;
+    Ok(outputs.into_iter().map(|(name, value)| (name, records::from_rendered(value))).collect())
+}
+
+pub(super) fn call_failure(error: &CallError) -> AttemptFailure {
+    let code = match error {
+        CallError::Refused(_) => ReasonCode::Refused,
+        CallError::Connect(_) => ReasonCode::Connect,
+        CallError::Timeout(_) => ReasonCode::Timeout,
+        CallError::TooLarge(_) => ReasonCode::OutputTooLarge,
+    };
+    AttemptFailure::new(code, &error.to_string())
+}

@@ -1,0 +1,129 @@
+//! The files of a crate import each other in one direction.
+//!
+//! A file may import its parent and its children: they are one module. Test modules are not counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::tree;
+
+/// Cycles that stay, by one of their files, with the reason. Remove an entry with its cycle.
+const CYCLES: &[(&str, &str)] = &[
+    ("functions/cli/src/exit.rs", "an error is printed in the output format, and printing can fail"),
+    ("functions/cli/src/why.rs", "both show the state of a unit"),
+    ("functions/entrypoint/src/run.rs", "a report is the end of a run"),
+    ("infra/xtask/src/cluster.rs", "both print times"),
+    ("shared/documents/src/model.rs", "loading, compiling and their errors share the model"),
+    ("shared/documents/src/compile/sandbox.rs", "a sandbox compiles its plugins"),
+    ("shared/engine/src/time.rs", "a retry is computed in the units of time"),
+    ("shared/local/src/pods/supervisor.rs", "a container task is supervised, and supervises"),
+    ("shared/local/src/pods/relay.rs", "the relay delivers results"),
+    ("shared/protocol/src/relay.rs", "a list of tasks is a message"),
+    ("shared/readiness/src/table.rs", "a contract names its kinds"),
+    ("shared/relay/src/store.rs", "an error of the store is an error of the relay"),
+    ("shared/relay/src/relay.rs", "every step of a task has the relay as its context"),
+    ("shared/relay_client/src/batches.rs", "a batch is sent by its sender"),
+    ("shared/store/src/ops.rs", "an operation converts items"),
+];
+
+/// The module of a file within `src`; the root of a crate is empty.
+fn module(path: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+    if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
+        parts.pop();
+    }
+    parts
+}
+
+/// The paths below `crate` that a file uses, as segments.
+fn imports(text: &str, own: &[&str]) -> Vec<Vec<String>> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("crate::").chain(text.match_indices("super::")) {
+        if text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let end =
+            text[at..].find(|c: char| !(c.is_alphanumeric() || "_:{".contains(c))).map_or(text.len(), |end| at + end);
+        let mut path = text[at..end].split("::").peekable();
+        let mut base: Vec<String> = match path.next() {
+            Some("crate") => Vec::new(),
+            _ => own.iter().rev().skip(1).rev().map(|part| (*part).to_owned()).collect(),
+        };
+        while path.next_if_eq(&"super").is_some() {
+            base.pop();
+        }
+        let group = text[at..end].contains('{').then(|| text[at..].split(['{', '}']).nth(1)).flatten();
+        let fixed = path.filter(|part| !part.contains('{') && !part.is_empty()).map(str::to_owned);
+        base.extend(fixed);
+        match group {
+            None => found.push(base),
+            Some(group) => found.extend(group.split(',').map(|leaf| {
+                let leaf = leaf.trim().split("::").filter(|part| *part != "self").map(str::to_owned);
+                base.iter().cloned().chain(leaf).collect()
+            })),
+        }
+    }
+    found
+}
+
+/// The files of each crate and the files that they import.
+fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let files: Vec<&str> =
+        tree::sources().filter(|file| file.contains("/src/") && !file.starts_with("tests/")).collect();
+    let split = |file: &'static str| file.split_once("/src/").expect("filtered by it");
+    let by_module: BTreeMap<(&str, Vec<&str>), &str> =
+        files.iter().map(|file| ((split(file).0, module(split(file).1)), *file)).collect();
+    let mut graph = BTreeMap::new();
+    for &file in &files {
+        let (package, path) = split(file);
+        let own = module(path);
+        let mut to = BTreeSet::new();
+        for import in imports(&tree::read(file), &own) {
+            let import: Vec<&str> = import.iter().map(String::as_str).collect();
+            let target =
+                (1..=import.len()).rev().find_map(|n| by_module.get_key_value(&(package, import[..n].to_vec())));
+            if let Some(((_, target), other)) = target
+                && !own.starts_with(target)
+                && !target.starts_with(&own)
+            {
+                to.insert(*other);
+            }
+        }
+        graph.insert(file, to);
+    }
+    graph
+}
+
+/// All files that a file reaches.
+fn reach<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
+    let mut open: Vec<&str> = graph[from].iter().copied().collect();
+    let mut found = BTreeSet::new();
+    while let Some(file) = open.pop() {
+        if found.insert(file) {
+            open.extend(&graph[file]);
+        }
+    }
+    found
+}
+
+#[test]
+fn files_import_each_other_in_one_direction() {
+    let graph = graph();
+    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 500, "imports were not found");
+    let reached: BTreeMap<&str, BTreeSet<&str>> = graph.keys().map(|&file| (file, reach(&graph, file))).collect();
+    let mut cycles: BTreeSet<Vec<&str>> = BTreeSet::new();
+    for (file, all) in reached.iter().filter(|(file, all)| all.contains(*file)) {
+        cycles.insert(all.iter().copied().filter(|other| reached[other].contains(file)).collect());
+    }
+    let listed = |cycle: &Vec<&str>| CYCLES.iter().any(|(file, _)| cycle.contains(file));
+    let mut wrong: Vec<String> = cycles
+        .iter()
+        .filter(|cycle| !listed(cycle))
+        .map(|cycle| format!("move what they share to a file of its own: {}", cycle.join(", ")))
+        .collect();
+    let stale = CYCLES.iter().filter(|(file, _)| !cycles.iter().any(|cycle| cycle.contains(file)));
+    wrong.extend(stale.map(|(file, _)| format!("{file} is in no cycle: remove it from CYCLES")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
