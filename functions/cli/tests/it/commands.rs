@@ -1,4 +1,4 @@
-//! Commands that need no server, as somebody would type them.
+//! Commands that need no server, as a user types them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -93,7 +93,7 @@ fn a_relay_that_is_missing_is_named() {
         String::from_utf8(out.stderr).unwrap()
     };
     let err = missing(&[]);
-    assert!(err.contains("no `ebb-relay` beside") && err.contains("cargo build -p ebb-relay"), "{err}");
+    assert!(err.contains("no `ebb-relay` next to") && err.contains("cargo build -p ebb-relay"), "{err}");
     let err = missing(&["--relay", "elsewhere"]);
     assert!(err.contains("the relay elsewhere does not exist"), "{err}");
 }

@@ -40,7 +40,7 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
     let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &[]).output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{err}");
-    assert!(err.contains("sandbox/pr-1 is there already, ready since"), "{err}");
+    assert!(err.contains("sandbox/pr-1 exists already, ready since"), "{err}");
 
     let changed = state.path().join("changed.yaml");
     let document = std::fs::read_to_string(Path::new(DOCUMENTS).join("bucket.yaml")).unwrap();
