@@ -23,9 +23,10 @@ const ARGUMENTS: [&str; 10] = [
     "--kube-version=1.34.0",
 ];
 const HEAD: &str = "\
-# The relay of a cluster, as its chart renders it (`cargo xtask build chart`). `ebb cluster connect` prints this with everything
-# filled in; to do it by hand, replace name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
-# host-of-control-plane, its port 44443, https://api-of-control-plane:44444 (nothing, for the push transport) and its port, and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
+# The manifests of a relay, rendered from its chart by `cargo xtask build chart`. `ebb cluster connect` prints them with values.
+# To set the values by hand, replace name-of-cluster, namespace-of-relay, namespace-of-units, image-of-relay,
+# host-of-control-plane and its port 44443, https://api-of-control-plane:44444 (empty for push transport) and its port 44444,
+# and whsec_secret+of+relay (`whsec_` and 32 random bytes in base64).
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -176,7 +176,7 @@ mod tests {
 
     /// Container engines check these digests when they load an archive.
     #[test]
-    fn an_archive_names_its_layer_by_what_is_in_it() {
+    fn an_archive_has_the_digest_of_its_layer() {
         let temporary = tempfile::tempdir().unwrap();
         let [root, out, layer] = ["root", "out", "layer"].map(|name| temporary.path().join(name));
         for folder in [&root.join("bin"), &out, &layer] {
