@@ -76,7 +76,7 @@ impl From<ApiClientError> for CliError {
     fn from(error: ApiClientError) -> Self {
         match &error {
             ApiClientError::Unreachable { url, origin, source } => {
-                let report = Self::broken(format!("no server responds at {url}")).with_causes(source);
+                let report = Self::broken(format!("no server responds at {url}")).with_causes(root_cause(source));
                 match origin {
                     AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
                     AddressOrigin::File(file) => report.with_hint(format!(
@@ -92,6 +92,15 @@ impl From<ApiClientError> for CliError {
             ApiClientError::Secret(_) => Self::broken(error.to_string()).with_hint("set EBB_WEBHOOK_SECRET"),
         }
     }
+}
+
+/// Returns the innermost cause: the others only name layers of the client.
+fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 fn refused(problem: &ProblemDetails) -> CliError {

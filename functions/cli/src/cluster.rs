@@ -16,7 +16,7 @@ pub(crate) struct ClusterArgs {
     /// Run units in the cluster of this kubeconfig, not as processes of this machine
     #[arg(long, value_name = "FILE", requires = "advertise_address", requires = "entrypoint_image")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: the current context]
+    /// Context of the kubeconfig; by default the current one
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
     /// Address of this machine that pods of the cluster can reach
@@ -31,10 +31,10 @@ pub(crate) struct ClusterArgs {
     /// Namespace of units that name none; created if missing
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", requires = "kubeconfig")]
     unit_namespace: String,
-    /// Policy for units, a YAML file [default: no rights outside of their namespaces]
+    /// Policy for units, a YAML file; by default they have no rights outside of their namespaces
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     policy: Option<PathBuf>,
-    /// Relay program to start [default: `ebb-relay` next to this program, else in PATH]
+    /// Relay program to start; by default `ebb-relay` next to this program, else in PATH
     #[arg(long, value_name = "FILE", requires = "kubeconfig")]
     relay: Option<PathBuf>,
     /// Run units in clusters with installed relays, a JSON file of NAME: {url, secret, uid, entrypointImage}

@@ -25,11 +25,11 @@ pub(crate) struct PodsArgs {
     /// Run scripts as processes of this machine, or as containers of their image
     #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
     pods: PodRuntime,
-    /// Address of Docker or Podman [default: that of the command]
+    /// Address of Docker or Podman; by default that of the command
     #[arg(long, value_name = "URL")]
     docker_host: Option<String>,
-    /// Entrypoint to copy into containers, from `cargo xtask build entrypoint` [default: `ebb-entrypoint` next to this
-    /// program]
+    /// Entrypoint to copy into containers, from `cargo xtask build entrypoint`; by default `ebb-entrypoint` next to
+    /// this program
     #[arg(long, value_name = "FILE")]
     entrypoint: Option<PathBuf>,
 }

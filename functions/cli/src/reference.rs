@@ -62,7 +62,11 @@ fn command(text: &mut String, path: &str, command: &mut Command) {
             .map(row)
             .collect();
         if let Some(note) = command.get_after_help() {
-            let _ = write!(text, "{note}\n\n");
+            let note = note.to_string();
+            let _ = match note.strip_prefix("Examples:\n  ") {
+                Some(lines) => write!(text, "```sh\n{}\n```\n\n", lines.replace("\n  ", "\n")),
+                None => write!(text, "{note}\n\n"),
+            };
         }
         if !rows.is_empty() {
             let _ = write!(text, "| argument | meaning |\n|---|---|\n{rows}\n");

@@ -19,7 +19,7 @@ pub(crate) const FILE: &str = "server.json";
 /// Options that select the server.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// URL of the server [default: that of `.ebb/server.json` in this directory or above]
+    /// URL of the server; by default that of `.ebb/server.json` in this directory or above
     #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = given, global = true)]
     server: Option<OptionalUrl>,
     /// Bearer token of the server

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_known_is_told() {
+    fn a_diagnosis_has_all_parts() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1",
             "phase": "failed",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_says_on_what() {
+    fn a_waiting_target_names_its_obstacle() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",

@@ -28,8 +28,8 @@ pub(crate) struct DevArgs {
     /// URL to post notifications to, as signed CloudEvents
     #[arg(long, value_name = "URL")]
     platform_url: Option<Url>,
-    /// DynamoDB endpoint for the table, such as DynamoDB Local; it must accept any signature [default: a file in
-    /// --state]
+    /// DynamoDB endpoint for the table, such as DynamoDB Local; it must accept any signature. By default the table is a
+    /// file in --state
     #[arg(long, value_name = "URL")]
     dynamodb: Option<Url>,
     /// Name of the table there; created if missing, used by one server only

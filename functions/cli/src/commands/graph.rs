@@ -15,6 +15,9 @@ use crate::server::ServerArgs;
 use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb graph sandbox.yaml --plugin plugin.yaml\n  ebb graph plugin.yaml --format dot | dot -Tsvg >plugin.svg"
+)]
 pub(crate) struct GraphArgs {
     /// File with a sandbox or plugins; `-` reads standard input
     file: PathBuf,

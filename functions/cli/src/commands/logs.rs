@@ -15,6 +15,7 @@ use crate::target::{TargetArgs, TargetRef};
 use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -27,7 +28,7 @@ pub(crate) struct LogsArgs {
     /// Only units of this hook, such as preStart
     #[arg(long, value_name = "HOOK")]
     hook: Option<String>,
-    /// Number of the attempt, from 1 [default: the last attempt with a log]
+    /// Number of the attempt, from 1; by default the last attempt with a log
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
     /// Print new lines until the unit has ended; without --unit, until all runs have ended

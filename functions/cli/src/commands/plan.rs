@@ -13,6 +13,7 @@ use crate::server::ServerArgs;
 use crate::{client, offline};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb plan sandbox.yaml\n  ebb plan sandbox.yaml --plugin plugin.yaml")]
 pub(crate) struct PlanArgs {
     /// File with the sandbox; `-` reads standard input
     file: PathBuf,

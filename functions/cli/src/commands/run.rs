@@ -24,6 +24,9 @@ use crate::progress::screen::ProgressScreen;
 use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb run sandbox.yaml --plugin plugin.yaml --set region=eu-north-1 -o json"
+)]
 pub(crate) struct RunArgs {
     /// File with the sandbox; `-` reads standard input
     file: PathBuf,
@@ -38,8 +41,8 @@ pub(crate) struct RunArgs {
     /// Folder for state, secrets and logs
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
-    /// Longest time until the sandbox is ready, and again until it is deleted [default: no limit but those of its
-    /// units]
+    /// Longest time until the sandbox is ready, and again until it is deleted; by default only the timeouts of units
+    /// apply
     #[arg(long, value_name = "DURATION", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
@@ -334,7 +337,7 @@ mod tests {
     use crate::target::TargetRef;
 
     #[test]
-    fn what_may_be_left_is_named() {
+    fn units_with_possible_resources_are_listed() {
         let view = fixtures::busy();
         assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };

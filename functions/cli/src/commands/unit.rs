@@ -43,6 +43,9 @@ pub(crate) enum UnitCommand {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb unit run plugin.yaml provision --input region=eu-north-1\n  ebb unit run plugin.yaml provision --pods docker"
+)]
 pub(crate) struct UnitRunArgs {
     /// File with the plugin; `-` reads standard input
     file: PathBuf,
@@ -58,7 +61,7 @@ pub(crate) struct UnitRunArgs {
     state: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
-    /// Cluster of --clusters to run in [default: default]
+    /// Cluster of --clusters to run in; by default `default`
     #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Kubernetes")]
     named: Option<String>,
     #[command(flatten)]

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_too_high_shows_what_matters() {
+    fn a_tree_that_is_too_high_shows_failures_first() {
         let text = drawn(&wide(1000), 100, 10);
         assert_eq!(text.lines().count(), 10, "{text}");
         insta::assert_snapshot!(text);

@@ -1,4 +1,4 @@
-//! `ebb run` from its start to its end, as a person would use it.
+//! `ebb run` from its start to its end, as a user runs it.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn run(state: &Path, sandbox: &str, plugin: &str, more: &[&str]) -> Command {
 }
 
 #[test]
-fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
+fn a_sandbox_outlives_the_command_and_a_version_cannot_change() {
     let state = tempfile::tempdir().unwrap();
     let sandbox = state.path().join("sandbox.yaml");
     std::fs::write(&sandbox, SANDBOX).unwrap();
@@ -56,7 +56,7 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
 fn a_reader_that_goes_away_leaves_nothing_behind() {
     let state = tempfile::tempdir().unwrap();
     let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm"]);
-    // No collector listens there. The command succeeds all the same.
+    // No collector listens there. The command succeeds anyway.
     let mut child = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap();
     drop(child.stdout.take());
     let mut err = String::new();

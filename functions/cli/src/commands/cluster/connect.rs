@@ -14,6 +14,9 @@ use crate::output::{self, OutputArgs};
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb cluster connect eu --pull-url https://ebb.example.com --callback-url https://ebb.example.com/v1/callbacks \\\n      --image ebb/ebb-relay:0.1.0 --entrypoint-image ebb/ebb-entrypoint:0.1.0 --uid UID >relay.yaml"
+)]
 #[command(group = clap::ArgGroup::new("direction").required(true).args(["push_url", "pull_url"]))]
 pub(crate) struct ClusterConnectArgs {
     /// Name of the cluster in documents; documents that name none run in `default`
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_what_they_need_of_each_other() {
+    fn manifests_and_entry_match() {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
         let ClusterConnection { manifests, clusters } =
             connection(&["--namespace=own", "--unit-namespace=theirs", "--uid=u-1"]).unwrap();
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_text_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for (argument, expected) in [
             ("--namespace=ebb-units", "two namespaces"),
             ("--namespace=A", "DNS label"),

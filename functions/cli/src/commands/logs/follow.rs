@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new() {
+    fn only_new_lines_are_returned() {
         let new = |text: &str| LogDelta { text: text.to_owned(), has_gap: false };
         let gap = |text: &str| LogDelta { text: text.to_owned(), has_gap: true };
         for (steps, expected) in [

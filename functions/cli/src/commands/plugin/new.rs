@@ -14,7 +14,7 @@ const PLACE: &str = "NAME";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginNewArgs {
-    /// Name of the plugin [default version: 0.1.0]
+    /// Name of the plugin; the default version is 0.1.0
     #[arg(value_name = "NAME[@VERSION]", value_parser = definition)]
     name: VersionedName,
     /// Write the document in Signadot's format

@@ -19,6 +19,9 @@ use crate::target::KindArgs;
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb sandbox apply -f sandbox.yaml --wait-timeout 10m\n  ebb sandbox apply -f sandbox.yaml --wait=false"
+)]
 pub(crate) struct SandboxApplyArgs {
     /// File with the sandbox or route group; `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]

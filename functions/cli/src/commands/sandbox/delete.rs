@@ -43,7 +43,7 @@ pub(crate) struct SandboxDeleteArgs {
     #[arg(long, value_name = "TEXT", requires = "force")]
     reason: Option<String>,
     // Not an `env` of clap: a value from there would require `--force` as well.
-    /// Person who decided it [default: the environment variable USER]
+    /// Person who decided it; by default the environment variable USER
     #[arg(long, value_name = "NAME", requires = "force")]
     by: Option<String>,
     #[command(flatten)]
