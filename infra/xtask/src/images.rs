@@ -20,7 +20,7 @@ pub(crate) struct ImagesArgs {
     /// Tag of the images' names
     #[arg(long, default_value = env!("CARGO_PKG_VERSION"))]
     tag: String,
-    /// Folder of the archives [default: target/images]
+    /// Folder of the archives; by default target/images
     #[arg(long)]
     to: Option<PathBuf>,
     /// Built relay to use, instead of a release build

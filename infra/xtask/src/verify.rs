@@ -14,7 +14,7 @@ mod parts;
 
 #[derive(clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// Names of the parts to run [default: all]
+    /// Names of the parts to run; by default all
     #[arg(value_name = "PART", conflicts_with = "since")]
     parts: Vec<String>,
     /// Run the parts that changes since a commit can affect
