@@ -23,7 +23,7 @@ from openapi_spec_validator import validate
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 HERE = pathlib.Path(__file__).parent
-# Seconds that a start, a request or an event may take on a busy machine.
+# Timeout of a start, a request or an event on a busy machine, in seconds.
 PATIENCE = 60
 
 PLUGIN = """
@@ -130,7 +130,7 @@ def operations(server, folder, examples, seed, workers):
     command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", str(examples)]
     command += ["--seed", str(seed), "--workers", str(workers), "--generation-database", "none"]
     command += ["--warnings", "off", "--request-timeout", str(PATIENCE)]
-    # It keeps files of its own where it runs.
+    # schemathesis writes files to its working directory.
     subprocess.run(command, check=True, cwd=folder)
 
 

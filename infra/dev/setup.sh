@@ -1,41 +1,69 @@
 #!/bin/sh
-# Installs by apt the Debian packages that the parts of `cargo xtask verify` need. Rust and Go come from elsewhere.
+# Installs the Debian packages that the parts of `cargo xtask verify` need. Rust and Go come from elsewhere.
 #
-#   infra/dev/setup.sh           installs the packages
-#   infra/dev/setup.sh --check   lists the packages that are not installed, and fails if there are any
+#   infra/dev/setup.sh                       installs all packages
+#   infra/dev/setup.sh PACKAGE…              installs these packages
+#   infra/dev/setup.sh --check [PACKAGE…]    lists missing packages, and fails if there are any
 #
-# Each part installs its own packages as well. After this script a part needs no rights to install.
+# Packages whose probe succeeds are skipped. If none is missing, the script needs neither network nor root.
 set -eu
 
-# Names as in infra/xtask/src/packages.rs, whose test compares them; and the tools that Rust builds with.
-packages="
-    build-essential ca-certificates git python3
-    busybox-static containerd containernetworking-plugins curl debootstrap default-jre-headless iproute2
-    maven nftables podman postgresql python3-venv runc
-"
+# A package and its probe: a command that succeeds if the package, or a program that replaces it, is installed.
+packages() {
+    cat <<'END'
+build-essential             cc --version
+ca-certificates             test -e /etc/ssl/certs/ca-certificates.crt
+git                         git --version
+python3                     python3 --version
+busybox-static              ! ldd /bin/busybox && /bin/busybox true
+containerd                  containerd --version && ctr --version
+containernetworking-plugins test -e /usr/lib/cni/ptp || test -e /opt/cni/bin/ptp
+curl                        curl --version
+debootstrap                 debootstrap --version
+default-jre-headless        java -version
+iproute2                    ip -V
+maven                       mvn --version
+nftables                    nft --version
+podman                      podman --version
+postgresql                  psql --version && { initdb --version || ls /usr/lib/postgresql/*/bin/initdb; }
+python3-venv                python3 -c 'import ensurepip, venv'
+runc                        runc --version
+END
+}
 
-case "${1-}" in
-    "") ;;
-    --check)
-        missing=
-        for package in $packages; do
-            dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
-        done
-        echo "missing:${missing:- none}"
-        test -z "$missing"
-        exit
-        ;;
-    *)
-        echo "usage: $0 [--check]" >&2
+check=
+if test "${1-}" = --check; then
+    check=true
+    shift
+fi
+for name in "$@"; do
+    if ! packages | grep -q "^$name "; then
+        echo "$0: unknown package $name" >&2
         exit 2
-        ;;
-esac
+    fi
+done
 
+missing=$(packages | while read -r name probe; do
+    case " ${*:-$name} " in
+        *" $name "*) (eval "$probe") >/dev/null 2>&1 </dev/null || printf ' %s' "$name" ;;
+    esac
+done)
+if test -n "$check"; then
+    echo "missing:${missing:- none}"
+    test -z "$missing"
+    exit
+fi
+test -n "$missing" || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "$0: no apt-get: install$missing" >&2
+    exit 1
+fi
+echo "installing$missing" >&2
 as_root=
 test "$(id -u)" -eq 0 || as_root=sudo
-$as_root apt-get update --quiet
-# Each name is an argument of its own.
+# A machine that has just started can hold the lock for a minute. Each name is an argument of its own.
+apt() { $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3 "$@"; }
+apt update --quiet
 # shellcheck disable=SC2086
-$as_root apt-get install --quiet --yes --no-install-recommends $packages
-rustc --version || echo "install Rust 1.95 or newer: https://rustup.rs"
-go version || echo "install Go 1.26 or newer, which builds Kubernetes, helm and kro: https://go.dev/dl"
+apt install --quiet --yes --no-install-recommends $missing

@@ -1,22 +1,22 @@
-//! Having a person say yes before something is done that cannot be taken back.
+//! Confirmation of commands that cannot be undone.
 
 use std::io::{IsTerminal as _, stdin};
 
 use crate::exit::CliError;
 use crate::output;
 
-/// Asks for a yes; `otherwise` is what is said without one.
+/// Prints `question` and returns when the user types `yes`.
 ///
 /// # Errors
-/// Standard input is not a terminal, or the answer is not `yes`.
+/// Standard input is not a terminal, or the user types something else; the error text is then `otherwise`.
 pub(crate) fn yes(question: &str, otherwise: &str) -> Result<(), CliError> {
     if !stdin().is_terminal() {
-        return Err(CliError::broken("cannot ask: standard input is not a terminal").with_hint("give --yes"));
+        return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
+            .with_hint("add --yes to skip the question"));
     }
     output::status_line(&format!("{question} Type yes:"));
     let mut line = String::new();
-    let read = stdin().read_line(&mut line);
-    match read {
+    match stdin().read_line(&mut line) {
         Ok(_) if line.trim() == "yes" => Ok(()),
         _ => Err(CliError::failed(otherwise)),
     }

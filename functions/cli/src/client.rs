@@ -1,4 +1,4 @@
-//! The server's api, as the commands use it.
+//! A client of the server's HTTP API.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,23 +22,21 @@ use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::TargetRef;
 use crate::why::printable;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(5);
-/// The header of a log with the number of its attempt.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The response header with the number of the attempt that wrote the log.
 const ATTEMPT: &str = "ebb-attempt";
-/// The query parameter that asks for the next page.
+/// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
-/// What lifecycle webhooks give as their `source`.
+/// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
 
-/// A connection to a server.
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     http: reqwest::Client,
     server: ServerAccess,
 }
 
-/// How a published version came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublicationStatus {
     Created,
@@ -46,28 +44,26 @@ pub(crate) enum PublicationStatus {
     Unchanged,
 }
 
-/// Why a request has no answer that helps.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiClientError {
-    #[error("no server answers at {url}")]
+    #[error("no server responds at {url}")]
     Unreachable { url: Url, origin: AddressOrigin, source: reqwest::Error },
-    /// It says no.
+    /// The server rejected the request with a problem document.
     #[error("{}", .0.detail)]
     Refused(ProblemDetails),
-    /// It answers what the api does not.
-    #[error("the server answered {status}: {text}")]
+    /// The response does not have the format of the API.
+    #[error("unexpected response of the server: status {status}, {text}")]
     Unexpected {
         status: u16,
-        /// The start of what it said.
+        /// The first 200 characters of the response.
         text: String,
     },
-    /// The secret for lifecycle webhooks is not known, or is none.
-    #[error("the lifecycle webhook cannot be signed: {0}")]
+    #[error("cannot sign the lifecycle webhook: {0}")]
     Secret(#[from] sign::SecretError),
 }
 
 impl ApiClientError {
-    /// The problem's code, if the server said no.
+    /// Returns the server's problem document, if the server rejected the request.
     pub(crate) fn refusal(&self) -> Option<&ProblemDetails> {
         match self {
             Self::Refused(problem) => Some(problem),
@@ -80,22 +76,31 @@ impl From<ApiClientError> for CliError {
     fn from(error: ApiClientError) -> Self {
         match &error {
             ApiClientError::Unreachable { url, origin, source } => {
-                let trouble = Self::broken(format!("no server answers at {url}")).with_causes(source);
+                let report = Self::broken(format!("no server responds at {url}")).with_causes(root_cause(source));
                 match origin {
-                    AddressOrigin::Given => trouble.with_hint("check --server or EBB_URL"),
-                    AddressOrigin::File(file) => trouble.with_hint(format!(
-                        "start `ebb dev`: {} is of a server that has ended, or set EBB_URL",
+                    AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
+                    AddressOrigin::File(file) => report.with_hint(format!(
+                        "start `ebb dev`, or set EBB_URL; {} belongs to a server that has stopped",
                         file.display()
                     )),
-                    AddressOrigin::Own => trouble,
+                    AddressOrigin::Own => report,
                 }
             }
             ApiClientError::Refused(problem) => refused(problem),
             ApiClientError::Unexpected { .. } => Self::broken(error.to_string())
-                .with_hint("check that the address is an Ebb server's, and that both have the same version"),
+                .with_hint("check that the address belongs to an Ebb server of the same version"),
             ApiClientError::Secret(_) => Self::broken(error.to_string()).with_hint("set EBB_WEBHOOK_SECRET"),
         }
     }
+}
+
+/// Returns the innermost cause: the others only name layers of the client.
+fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 fn refused(problem: &ProblemDetails) -> CliError {
@@ -114,14 +119,14 @@ fn refused(problem: &ProblemDetails) -> CliError {
         let value = |value: &Option<String>| value.as_deref().map_or("(none)".to_owned(), printable);
         text.push_str(&format!("\n  {}: {} → {}", change.path, value(&change.old), value(&change.new)));
     }
-    let trouble = match problem.status {
+    let report = match problem.status {
         401 | 403 => CliError::broken(text).with_hint("set EBB_TOKEN, and EBB_WEBHOOK_SECRET for lifecycle webhooks"),
-        // Damaged state stays damaged; the text names the command that restores it.
+        // A retry does not repair damaged state. The text names the command that restores it.
         500.. if problem.code == "damaged" => CliError::broken(text),
-        500.. => CliError::broken(text).with_hint("run it again; the server's log says more"),
+        500.. => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),
         _ => CliError::failed(text),
     };
-    trouble.of(problem)
+    report.of(problem)
 }
 
 #[derive(Deserialize)]
@@ -130,9 +135,8 @@ struct PluginsBody {
 }
 
 impl ApiClient {
-    /// A connection to `server`.
     pub(crate) fn new(server: ServerAccess) -> Result<Self, CliError> {
-        let mut http = reqwest::Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT);
+        let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
         let loopback = match server.url.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -142,33 +146,33 @@ impl ApiClient {
         if loopback {
             http = http.no_proxy();
         }
-        let http = http.build().map_err(|e| CliError::broken("no HTTP client can be made").with_causes(&e))?;
+        let http = http.build().map_err(|e| CliError::broken("cannot create an HTTP client").with_causes(&e))?;
         Ok(Self { http, server })
     }
 
-    /// All published versions of all plugins.
+    /// Returns the published versions of all plugins.
     pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, ApiClientError> {
-        let answer: PluginsBody = self.read(self.get(&["plugins"])).await?;
-        Ok(answer.plugins)
+        let body: PluginsBody = self.read(self.get(&["plugins"])).await?;
+        Ok(body.plugins)
     }
 
-    /// The versions of one plugin, highest first; `None` if it was never published.
+    /// Returns the versions of a plugin, highest first; `None` if it was never published.
     pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, ApiClientError> {
-        let answer: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
-        Ok(answer.map(|answer| answer.plugins))
+        let body: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
+        Ok(body.map(|body| body.plugins))
     }
 
-    /// One version, `latest` for the highest.
+    /// Returns a version of a plugin. `latest` selects the highest one.
     pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, ApiClientError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
-    /// The secrets of a plugin's receivers; `None` if it was never published.
+    /// Returns the signing secrets of a plugin's webhooks; `None` if it was never published.
     pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, ApiClientError> {
         found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
-    /// Publishes a document.
+    /// Publishes the plugin in `document`.
     pub(crate) async fn publish(&self, document: &str) -> Result<(PublicationStatus, PluginInfo), ApiClientError> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
@@ -179,13 +183,14 @@ impl ApiClient {
         Ok((publication, self.parse(response).await?))
     }
 
-    /// Withdraws one version.
+    /// Withdraws one version of a plugin.
     pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ApiClientError> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
-    /// Returns all targets of a kind, or of every kind: those that are `gone`, or the others. Returns beside them why further
-    /// ones cannot be read.
+    /// Returns the targets of a kind, or of all kinds: those that are gone, or all others.
+    ///
+    /// The set holds one reason for each target that cannot be read.
     pub(crate) async fn targets(
         &self,
         kind: Option<&str>,
@@ -214,7 +219,7 @@ impl ApiClient {
         }
     }
 
-    /// A target, if the server knows it, with all units of its runs.
+    /// Returns a target with all units of its runs; `None` if the server does not have it.
     pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, ApiClientError> {
         let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
         let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
@@ -230,7 +235,7 @@ impl ApiClient {
         Ok(Some(detail))
     }
 
-    /// Why a target is not where it should be.
+    /// Returns the diagnosis of a target.
     pub(crate) async fn why(&self, target: &TargetRef) -> Result<Option<TargetDiagnosis>, ApiClientError> {
         found(self.read(self.get(&["targets", &target.kind, &target.name, "why"])).await)
     }
@@ -244,35 +249,34 @@ impl ApiClient {
     pub(crate) async fn force_complete(
         &self,
         target: &TargetRef,
-        asked: &ForceCompleteUnit,
+        request: &ForceCompleteUnit,
     ) -> Result<Option<OverrideResponse>, ApiClientError> {
         let path = ["targets", &target.kind, &target.name, "force-complete"];
-        found(self.read(self.request(Method::POST, &path).json(asked)).await)
+        found(self.read(self.request(Method::POST, &path).json(request)).await)
     }
 
-    /// Force-deletes a target that is stuck.
+    /// Ends the teardown of a target that is stuck.
     pub(crate) async fn force_delete(
         &self,
         target: &TargetRef,
-        asked: &ForceDeleteTarget,
+        request: &ForceDeleteTarget,
     ) -> Result<Option<OverrideResponse>, ApiClientError> {
         let path = ["targets", &target.kind, &target.name, "force-delete"];
-        found(self.read(self.request(Method::POST, &path).json(asked)).await)
+        found(self.read(self.request(Method::POST, &path).json(request)).await)
     }
 
-    /// The clusters that are connected.
+    /// Returns the connected clusters.
     pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, ApiClientError> {
-        let answer: ClusterList = self.read(self.get(&["clusters"])).await?;
-        Ok(answer.clusters)
+        let body: ClusterList = self.read(self.get(&["clusters"])).await?;
+        Ok(body.clusters)
     }
 
-    /// What the server says of its parts.
+    /// Returns the health checks of the server.
     pub(crate) async fn checks(&self) -> Result<CheckList, ApiClientError> {
         self.read(self.get(&["checks"])).await
     }
 
-    /// Posts an event that asks for nothing, signed. Gives what the server has against it; `None`: nothing, which would be
-    /// wrong.
+    /// Posts a signed event of an unknown type. Returns the server's rejection; `None` if the server accepts the event.
     pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, ApiClientError> {
         let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
         let id = MessageId::parse("msg_check").expect("letters and an underscore");
@@ -290,23 +294,26 @@ impl ApiClient {
         self.server.webhook_secret.is_some()
     }
 
-    /// Posts a callback of nobody to `url`. Gives what the server has against it; `None`: nothing, which would be wrong.
+    /// Posts a callback without a token to `url`. Returns the server's rejection; `None` if the server accepts the
+    /// callback.
     pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, ApiClientError> {
         refusal(self.send(self.http.post(url)).await)
     }
 
-    /// What is left in clusters.
+    /// Returns the objects of ended targets that remain in clusters.
     pub(crate) async fn orphans(&self) -> Result<OrphanList, ApiClientError> {
         self.read(self.get(&["orphans"])).await
     }
 
-    /// Deletes those of these orphans that are owned.
+    /// Deletes the orphans with these uids, if Ebb owns them.
     pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse, ApiClientError> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
 
-    /// The log of a unit and the number of its attempt, if there is one; without `attempt` of the last attempt that has one.
+    /// Returns the log of an attempt and the number of the attempt.
+    ///
+    /// Without `attempt`, the server selects the last attempt that has a log.
     pub(crate) async fn log(
         &self,
         run: &str,
@@ -325,24 +332,26 @@ impl ApiClient {
         Ok(Some((number.or(attempt), response.text().await.map_err(|error| self.unreachable(error))?)))
     }
 
-    /// The plan of a document, without doing anything.
+    /// Returns the plan of a document without applying the document.
     pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, ApiClientError> {
         let body = PreviewPlan { document: document.to_owned() };
         self.read(self.request(Method::POST, &["plans"]).json(&body)).await
     }
 
-    /// Posts a lifecycle webhook, signed. The same target, uid and generation always makes the same event.
+    /// Posts a signed lifecycle webhook.
+    ///
+    /// Target, uid and generation determine the id of the event, so a repeated post is recognised.
     pub(crate) async fn lifecycle(
         &self,
-        asked: LifecycleType,
+        change: LifecycleType,
         data: &LifecycleData,
     ) -> Result<LifecycleResponse, ApiClientError> {
         let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
         let generation = data.generation.to_string();
-        let parts = [SOURCE, asked.as_type(), &data.kind, &data.name, &data.uid, &generation];
+        let parts = [SOURCE, change.as_type(), &data.kind, &data.name, &data.uid, &generation];
         let id = format!("msg_{}", ebb_protocol::id::short_digest(&parts, 26));
         let now = timestamp();
-        let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, asked, now, data);
+        let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, change, now, data);
         let message = MessageId::parse(&id).expect("letters, digits and an underscore");
         let mut request = self.request(Method::POST, &["events"]);
         for (name, value) in sign::sign(&secret, &message, now, &body) {
@@ -393,11 +402,11 @@ impl ApiClient {
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         serde_json::from_slice(&body).map_err(|error| ApiClientError::Unexpected {
             status,
-            text: format!("an answer that is not the api's: {error}"),
+            text: format!("the body does not match the API: {error}"),
         })
     }
 
-    /// The response, if its status is a success.
+    /// Sends a request and returns its response if the status is a success.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ApiClientError> {
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status();
@@ -412,18 +421,18 @@ impl ApiClient {
     }
 }
 
-/// `None` where the server says that there is no such thing.
-fn found<T>(answer: Result<T, ApiClientError>) -> Result<Option<T>, ApiClientError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
+/// Converts status 404 to `None`.
+fn found<T>(response: Result<T, ApiClientError>) -> Result<Option<T>, ApiClientError> {
+    match response {
+        Ok(body) => Ok(Some(body)),
         Err(ApiClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What the server says against a request.
-fn refusal(answer: Result<Response, ApiClientError>) -> Result<Option<ProblemDetails>, ApiClientError> {
-    match answer {
+/// Returns the problem document of a rejected request, `None` for an accepted one.
+fn refusal(response: Result<Response, ApiClientError>) -> Result<Option<ProblemDetails>, ApiClientError> {
+    match response {
         Ok(_) => Ok(None),
         Err(ApiClientError::Refused(problem)) => Ok(Some(problem)),
         Err(error) => Err(error),
@@ -438,5 +447,5 @@ fn start_of(body: &[u8]) -> String {
     const SHOWN: usize = 200;
     let text = String::from_utf8_lossy(body);
     let text = text.trim();
-    if text.is_empty() { "nothing".to_owned() } else { text.chars().take(SHOWN).collect() }
+    if text.is_empty() { "empty body".to_owned() } else { text.chars().take(SHOWN).collect() }
 }

@@ -12,35 +12,32 @@ use crate::exit::CliError;
 use crate::output;
 use crate::target::TargetRef;
 
-/// `--set`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct SetArgs {
-    /// A value for `@{NAME}` in documents; may be given more than once
+    /// Value of `@{NAME}` in documents; repeatable
     #[arg(long = "set", value_name = "NAME=VALUE")]
     sets: Vec<String>,
 }
 
 impl SetArgs {
-    /// The values.
     pub(crate) fn vars(&self) -> Result<DocumentVars, CliError> {
         DocumentVars::parse(&self.sets)
             .map_err(|error| CliError::broken(error.to_string()).with_hint("write --set NAME=VALUE, each name once"))
     }
 
-    /// Returns true if any is given.
+    /// Returns true without `--set`.
     pub(crate) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
 }
 
-/// A text, what to call it, and where what it embeds is.
+/// The text of a document, its name in messages, and the folder of its embedded files.
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentSource {
     /// The path as it was given, or `<stdin>`.
     pub(crate) name: String,
-    /// What was read.
     pub(crate) text: String,
-    /// Its directory; the working directory for standard input.
+    /// The folder of the file; the working directory for standard input.
     pub(crate) folder: FolderFiles,
 }
 
@@ -49,13 +46,11 @@ impl DocumentSource {
     pub(crate) fn read(path: &Path) -> Result<Self, CliError> {
         if path == Path::new("-") {
             let bytes = bounded("<stdin>", std::io::stdin())?
-                .map_err(|error| CliError::broken("standard input cannot be read").with_causes(&error))?;
+                .map_err(|error| CliError::broken("cannot read standard input").with_causes(&error))?;
             return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
         }
         let unreadable = |error: std::io::Error| {
-            CliError::broken(format!("{} cannot be read", path.display()))
-                .with_causes(&error)
-                .with_hint("check the path")
+            CliError::broken(format!("cannot read {}", path.display())).with_causes(&error).with_hint("check the path")
         };
         let file = fs::File::open(path).map_err(unreadable)?;
         let bytes = bounded(&path.display().to_string(), file)?.map_err(unreadable)?;
@@ -71,13 +66,13 @@ impl DocumentSource {
             Ok(text) => Ok(Self { name, text, folder: FolderFiles::new(folder) }),
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
-                Err(CliError::failed(format!("{name} is not UTF-8: byte {at} begins no character"))
+                Err(CliError::failed(format!("{name} is not UTF-8: byte {at} is invalid"))
                     .with_hint("save it as UTF-8"))
             }
         }
     }
 
-    /// Everything in it, of any kind. Warnings are told.
+    /// Parses all documents of the text, and prints warnings.
     pub(crate) fn documents(&self, vars: &DocumentVars) -> Result<Vec<Document>, Diagnostics> {
         let loaded = load::documents(&self.name, &self.text, &self.folder, vars)?;
         warn(&loaded.warnings);
@@ -85,25 +80,25 @@ impl DocumentSource {
     }
 }
 
-/// Reads all of a file that can be a document. A device may have no end.
+/// Reads at most `MAX_DOCUMENT` bytes; a device can be endless.
 fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>, CliError> {
     let mut bytes = Vec::new();
     let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
     if bytes.len() > MAX_DOCUMENT {
-        return Err(CliError::failed(format!("{name} has more than {MAX_DOCUMENT} bytes"))
+        return Err(CliError::failed(format!("{name} is larger than {MAX_DOCUMENT} bytes"))
             .with_hint("load large data in a script instead of embedding it"));
     }
     Ok(read.map(|_| bytes))
 }
 
-/// Tells warnings.
+/// Prints warnings to standard error.
 pub(crate) fn warn(warnings: &Diagnostics) {
     if !warnings.is_empty() {
         output::status_line(warnings.drawn(output::drawing()).trim_end_matches('\n'));
     }
 }
 
-/// The plugins of a file.
+/// Reads a file that holds only plugins.
 pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
     let source = DocumentSource::read(path)?;
     let mut plugins = Vec::new();
@@ -111,15 +106,19 @@ pub(crate) fn plugins(path: &Path, vars: &DocumentVars) -> Result<Vec<PluginDoc>
         match document {
             Document::Plugin(plugin) => plugins.push(plugin),
             Document::Sandbox(_) | Document::RouteGroup(_) => {
-                return Err(CliError::failed(format!("{} holds a document that is no plugin", source.name))
-                    .with_hint("give plugins only; a sandbox is applied with `ebb sandbox apply -f FILE`"));
+                return Err(CliError::failed(format!("{} contains a document that is not a plugin", source.name))
+                    .with_hint("apply sandboxes with `ebb sandbox apply -f FILE`"));
             }
         }
     }
-    if plugins.is_empty() { Err(CliError::failed(format!("{} holds no document", source.name))) } else { Ok(plugins) }
+    if plugins.is_empty() {
+        Err(CliError::failed(format!("{} contains no document", source.name)))
+    } else {
+        Ok(plugins)
+    }
 }
 
-/// The plugins of several files.
+/// Reads the plugins of several files.
 pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<PluginDoc>, CliError> {
     let mut all = Vec::new();
     for path in paths {
@@ -128,17 +127,14 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
     Ok(all)
 }
 
-/// A document that asks for a target.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetDocument {
-    /// A sandbox.
     Sandbox(Box<SandboxDoc>),
-    /// A route group.
     RouteGroup(Box<RouteGroupDoc>),
 }
 
 impl TargetDocument {
-    /// The only document of a file.
+    /// Reads a file that holds one sandbox or one route group.
     pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self, CliError> {
         let source = DocumentSource::read(path)?;
         let mut documents = source.documents(vars)?;
@@ -146,19 +142,17 @@ impl TargetDocument {
             (Some(Document::Sandbox(sandbox)), 0) => Ok(Self::Sandbox(Box::new(sandbox))),
             (Some(Document::RouteGroup(group)), 0) => Ok(Self::RouteGroup(Box::new(group))),
             (Some(Document::Plugin(_)), 0) => {
-                Err(CliError::failed(format!("{} is a plugin, where a sandbox is wanted", source.name))
+                Err(CliError::failed(format!("{} is a plugin; expected a sandbox", source.name))
                     .with_hint("publish it with `ebb plugin apply -f FILE`"))
             }
-            (None, _) => Err(CliError::failed(format!("{} holds no document", source.name))),
-            (Some(_), more) => Err(CliError::failed(format!(
-                "{} holds {} documents, where one sandbox is wanted",
-                source.name,
-                more + 1
-            ))),
+            (None, _) => Err(CliError::failed(format!("{} contains no document", source.name))),
+            (Some(_), more) => {
+                Err(CliError::failed(format!("{} contains {} documents; expected one sandbox", source.name, more + 1)))
+            }
         }
     }
 
-    /// Which target it asks for. `kind` replaces the kind that goes without saying for a sandbox.
+    /// Returns the target of the document. `kind` is the kind of a sandbox; a route group has its own.
     pub(crate) fn target(&self, kind: &str) -> TargetRef {
         match self {
             Self::Sandbox(sandbox) => TargetRef { kind: kind.to_owned(), name: sandbox.name.value.clone() },
@@ -166,7 +160,7 @@ impl TargetDocument {
         }
     }
 
-    /// The document with everything expanded.
+    /// Returns the document with all variables and embedded files expanded.
     pub(crate) fn expanded(&self) -> &str {
         match self {
             Self::Sandbox(sandbox) => &sandbox.expanded,
@@ -175,12 +169,12 @@ impl TargetDocument {
     }
 }
 
-/// The only sandbox of a file.
+/// Reads a file that holds one sandbox.
 pub(crate) fn sandbox(path: &Path, vars: &DocumentVars) -> Result<SandboxDoc, CliError> {
     match TargetDocument::read(path, vars)? {
         TargetDocument::Sandbox(sandbox) => Ok(*sandbox),
         TargetDocument::RouteGroup(_) => {
-            Err(CliError::failed(format!("{} is a route group, which has no resources", path.display())))
+            Err(CliError::failed(format!("{} is a route group; expected a sandbox", path.display())))
         }
     }
 }

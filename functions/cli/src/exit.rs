@@ -1,4 +1,4 @@
-//! How the program ends: exit codes, and errors that say what to do next.
+//! Exit codes, and errors with causes and hints.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -12,14 +12,12 @@ use serde::Serialize;
 
 use crate::output::{self, OutputFormat};
 
-/// The exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// What was asked for is done.
     Done,
-    /// The run failed, the document is invalid, the thing is not there or refuses.
+    /// The run failed, the document is invalid, or the object is missing or refuses the change.
     Failed,
-    /// The program was used wrongly, or cannot do its work.
+    /// The command line is wrong, or the program cannot run.
     Broken,
     Interrupted,
 }
@@ -35,7 +33,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command ended early.
+/// The error of a command.
 #[derive(Debug)]
 pub(crate) enum CliError {
     Report(Box<ErrorReport>),
@@ -43,7 +41,7 @@ pub(crate) enum CliError {
     Output(io::Error),
 }
 
-/// An error, its causes and what helps.
+/// An error with its causes and hints.
 #[derive(Debug)]
 pub(crate) struct ErrorReport {
     exit: Exit,
@@ -54,12 +52,12 @@ pub(crate) struct ErrorReport {
 }
 
 impl CliError {
-    /// The run failed, or what was asked for cannot be had. Exit code 1.
+    /// Returns an error with exit code 1: the run failed, or the object is missing or refuses the change.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::report_with(Exit::Failed, message.into())
     }
 
-    /// The program was used wrongly, or cannot do its work. Exit code 2.
+    /// Returns an error with exit code 2: the command line is wrong, or the program cannot run.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
         Self::report_with(Exit::Broken, message.into())
     }
@@ -68,15 +66,15 @@ impl CliError {
         Self::Report(Box::new(ErrorReport { exit, message, causes: Vec::new(), hints: Vec::new(), problem: None }))
     }
 
-    /// Adds an error and what caused it, in turn.
+    /// Adds an error and its sources as causes.
     #[must_use]
     pub(crate) fn with_causes(mut self, error: &(dyn Error + 'static)) -> Self {
-        if let Self::Report(told) = &mut self {
+        if let Self::Report(report) = &mut self {
             let mut cause = Some(error);
             while let Some(error) = cause {
                 let text = error.to_string();
-                if told.causes.last() != Some(&text) {
-                    told.causes.push(text);
+                if report.causes.last() != Some(&text) {
+                    report.causes.push(text);
                 }
                 cause = error.source();
             }
@@ -84,45 +82,44 @@ impl CliError {
         self
     }
 
-    /// Adds a hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, next: impl Into<String>) -> Self {
-        if let Self::Report(told) = &mut self {
-            told.hints.push(next.into());
+        if let Self::Report(report) = &mut self {
+            report.hints.push(next.into());
         }
         self
     }
 
-    /// Adds the answer of the server, for programs.
+    /// Adds the server's problem document, for `-o json|yaml`.
     #[must_use]
     pub(crate) fn of(mut self, problem: &ProblemDetails) -> Self {
-        if let Self::Report(told) = &mut self {
-            told.problem = Some(problem.clone());
+        if let Self::Report(report) = &mut self {
+            report.problem = Some(problem.clone());
         }
         self
     }
 
-    /// The code to exit with. A reader that went away is none of our troubles.
+    /// Returns the exit code. A closed standard output counts as success.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Report(told) => told.exit,
+            Self::Report(report) => report.exit,
             Self::Documents(_) => Exit::Failed,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Self::Output(_) => Exit::Broken,
         }
     }
 
-    /// What goes to standard error, with a line end.
+    /// Returns the text for standard error; it ends with a line break.
     pub(crate) fn text(&self, drawing: DiagnosticStyle) -> String {
         match self {
-            Self::Report(told) => told.text(),
+            Self::Report(report) => report.text(),
             Self::Documents(diagnostics) => diagnostics.drawn(drawing),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
-            Self::Output(error) => format!("error: standard output cannot be written: {error}\n"),
+            Self::Output(error) => format!("error: cannot write to standard output: {error}\n"),
         }
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Prints the error to standard error and returns the exit code.
     pub(crate) fn report(&self) -> Exit {
         let text = self.text(output::drawing());
         if !text.is_empty() {
@@ -132,7 +129,7 @@ impl CliError {
     }
 }
 
-/// A failure for programs: one object, as commands write their data.
+/// The error of a command for `-o json|yaml`.
 #[derive(Debug, Serialize)]
 struct ErrorBody {
     error: ErrorDetail,
@@ -146,7 +143,7 @@ struct ErrorDetail {
     causes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     next_steps: Vec<String>,
-    /// The server's problem: its stable code, the errors of a document and the changes of an update.
+    /// The problem document of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ProblemDetails>,
     /// Errors of documents that were found without a server.
@@ -155,10 +152,10 @@ struct ErrorDetail {
 }
 
 impl CliError {
-    /// Says it on standard error, and on standard output too if programs are to read it.
+    /// Prints the error to standard error, and as an object to standard output if `format` is given.
     pub(crate) fn report_as(&self, format: Option<OutputFormat>) -> Exit {
         if let (Some(format), Some(error)) = (format, self.detail()) {
-            // A reader that went away is none of our troubles.
+            // A closed standard output is not an error.
             let _ = output::write_failure(format, &ErrorBody { error });
         }
         self.report()
@@ -166,11 +163,11 @@ impl CliError {
 
     fn detail(&self) -> Option<ErrorDetail> {
         match self {
-            Self::Report(told) => Some(ErrorDetail {
-                message: told.message.clone(),
-                causes: told.causes.clone(),
-                next_steps: told.hints.clone(),
-                problem: told.problem.clone(),
+            Self::Report(report) => Some(ErrorDetail {
+                message: report.message.clone(),
+                causes: report.causes.clone(),
+                next_steps: report.hints.clone(),
+                problem: report.problem.clone(),
                 errors: Vec::new(),
             }),
             Self::Documents(diagnostics) => {
@@ -208,21 +205,20 @@ mod tests {
 
     #[test]
     fn an_error_has_its_causes_and_hints() {
-        let cause = io::Error::other("the disk is gone");
-        let trouble =
-            CliError::broken("the state cannot be opened").with_causes(&cause).with_hint("give another --state");
-        insta::assert_snapshot!(trouble.text(DiagnosticStyle::Plain), @r"
-        error: the state cannot be opened
-          caused by: the disk is gone
-          help: give another --state
+        let cause = io::Error::other("the disk is full");
+        let error = CliError::broken("cannot open the state").with_causes(&cause).with_hint("use another --state");
+        insta::assert_snapshot!(error.text(DiagnosticStyle::Plain), @r"
+        error: cannot open the state
+          caused by: the disk is full
+          help: use another --state
         ");
-        assert_eq!(trouble.exit(), Exit::Broken);
+        assert_eq!(error.exit(), Exit::Broken);
     }
 
     #[test]
-    fn a_reader_that_went_away_is_success() {
-        let trouble = CliError::Output(io::ErrorKind::BrokenPipe.into());
-        assert_eq!(trouble.exit(), Exit::Done);
-        assert_eq!(trouble.text(DiagnosticStyle::Plain), "");
+    fn a_closed_standard_output_is_success() {
+        let error = CliError::Output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!(error.exit(), Exit::Done);
+        assert_eq!(error.text(DiagnosticStyle::Plain), "");
     }
 }

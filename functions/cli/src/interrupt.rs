@@ -1,20 +1,20 @@
-//! Ctrl-C, counted.
+//! Counts of the signals that end the program.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::CliError;
 
-/// How often the person, or the system, has asked the program to end.
+/// The number of SIGINT, SIGTERM and SIGHUP signals so far.
 #[derive(Clone)]
 pub(crate) struct InterruptCount {
     count: watch::Receiver<u32>,
 }
 
 impl InterruptCount {
-    /// Listens to SIGINT, SIGTERM and SIGHUP (the terminal is closed) from now on; none ends the program by itself any more.
+    /// Handles SIGINT, SIGTERM and SIGHUP from now on. They no longer end the program by themselves.
     pub(crate) fn listen() -> Result<Self, CliError> {
-        let broken = |error| CliError::broken("signals cannot be listened to").with_causes(&error);
+        let broken = |error| CliError::broken("cannot handle signals").with_causes(&error);
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
         let mut hangup = signal(SignalKind::hangup()).map_err(broken)?;
@@ -33,15 +33,15 @@ impl InterruptCount {
         Ok(Self { count })
     }
 
-    /// How many there were.
+    /// Returns the number of signals so far.
     pub(crate) fn count(&self) -> u32 {
         *self.count.borrow()
     }
 
-    /// Waits for more than `seen` of them.
+    /// Waits until there are more than `seen` signals.
     pub(crate) async fn more_than(&self, seen: u32) {
         let mut count = self.count.clone();
-        // The sender lives as long as the runtime: an error means that the program ends anyway.
+        // The sender lives as long as the runtime. An error means that the program ends.
         let _ = count.wait_for(|count| *count > seen).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Requests for targets and their end, and waiting for both.
+//! Lifecycle webhooks of commands, and waiting for their effects.
 
 use std::time::Duration;
 
@@ -17,24 +17,23 @@ use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
 
-/// `--wait` and how long.
+/// The longest time that a command waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
-    /// Return as soon as the server has taken it.
+    /// Return as soon as the server has accepted the webhook.
     No,
-    /// Wait so long at most.
     For(Duration),
 }
 
-/// An identity that no other instance has.
+/// Returns a random uid of 128 bits.
 pub(crate) fn fresh_uid() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// Sends the webhook that requests an instance or its end.
+/// Sends a lifecycle webhook for an instance.
 pub(crate) async fn request(
     client: &ApiClient,
-    asked: LifecycleType,
+    change: LifecycleType,
     instance: &WatchedInstance,
     document: Option<&str>,
 ) -> Result<LifecycleResponse, CliError> {
@@ -46,15 +45,15 @@ pub(crate) async fn request(
         document: document.map(str::to_owned),
         routing_key: None,
     };
-    Ok(client.lifecycle(asked, &data).await?)
+    Ok(client.lifecycle(change, &data).await?)
 }
 
-/// Returns true if a target lives, so that its uid is to be used again.
+/// Returns true if a target is not being deleted, so that an update keeps its uid.
 pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
     !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }
 
-/// Waits for an instance to reach its goal, and explains the obstacle if it does not.
+/// Waits until an instance reaches its goal; prints a diagnosis if it does not.
 pub(crate) async fn wait(
     client: &ApiClient,
     instance: &WatchedInstance,
@@ -73,12 +72,14 @@ pub(crate) async fn wait(
         FollowEnd::Deleted => Err(CliError::failed(format!("{target} was deleted by another client"))),
         FollowEnd::TimedOut(seen) => {
             explain(client, target).await;
-            let stands = seen.map_or("unknown to the server", |seen| labels::phase(seen.info.phase));
-            Err(CliError::failed(format!("{target} is {stands} after {}", timing::length(timeout)))
-                .with_hint(format!("wait longer with --wait-timeout; it continues: `ebb why {}`", named(target))))
+            let phase = seen.map_or("not known to the server", |seen| labels::phase(seen.info.phase));
+            Err(CliError::failed(format!("{target} is {phase} after {}", timing::length(timeout))).with_hint(format!(
+                "the server continues; wait longer with --wait-timeout, or run `ebb why {}`",
+                named(target)
+            )))
         }
         FollowEnd::Interrupted(_) => {
-            output::status_line(&format!("{target} continues; see `ebb why {}`", named(target)));
+            output::status_line(&format!("the server continues with {target}; see `ebb why {}`", named(target)));
             Ok(Exit::Interrupted)
         }
     }
@@ -91,7 +92,7 @@ pub(crate) async fn explain(client: &ApiClient, target: &TargetRef) {
     }
 }
 
-/// A target as an argument of a command.
+/// Returns a target as arguments of a command.
 pub(crate) fn named(target: &TargetRef) -> String {
     match target.kind.as_str() {
         "sandbox" => target.name.clone(),

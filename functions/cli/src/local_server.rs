@@ -1,4 +1,4 @@
-//! The server of this machine.
+//! The control plane that commands run on this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::client::ApiClient;
 use crate::exit::CliError;
 use crate::server::{AddressOrigin, FILE, ServerAccess};
 
-/// A running local server, found by other commands through its state folder.
+/// A running control plane. Other commands find it through its state folder.
 pub(crate) struct LocalServer {
     stack: Stack,
     url: Url,
@@ -18,37 +18,34 @@ pub(crate) struct LocalServer {
 }
 
 impl LocalServer {
-    /// Starts one.
+    /// Starts a control plane with `settings`.
     pub(crate) async fn start(settings: StackSettings) -> Result<Self, CliError> {
         let state = settings.state.clone();
         let started = Stack::start(settings).await;
         let stack = started.map_err(|error| {
-            CliError::broken(format!("the local server cannot be started with its state in {}", state.display()))
+            CliError::broken(format!("cannot start the local server with its state in {}", state.display()))
                 .with_causes(&error)
         })?;
         let url: Url = stack
             .url()
             .parse()
-            .map_err(|error| CliError::broken(format!("{} is no address", stack.url())).with_causes(&error))?;
+            .map_err(|error| CliError::broken(format!("{} is not a URL", stack.url())).with_causes(&error))?;
         Ok(Self { stack, url, file: state.join(FILE) })
     }
 
-    /// Its address.
     pub(crate) fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The address of its bucket service.
     pub(crate) fn s3_url(&self) -> String {
         self.stack.s3_url()
     }
 
-    /// The file with its address and token.
+    /// Returns the file with the address and the secrets of the server.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// A connection to it.
     pub(crate) fn client(&self) -> Result<ApiClient, CliError> {
         ApiClient::new(ServerAccess {
             url: self.url.clone(),
@@ -58,22 +55,20 @@ impl LocalServer {
         })
     }
 
-    /// The last line that an attempt of a pod unit has logged so far.
+    /// Returns the last line that an attempt of a pod unit has logged.
     pub(crate) fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
         self.stack.last_line(run, unit, attempt)
     }
 
-    /// What runs scripts.
     pub(crate) fn relay(&self) -> &dyn RelayClient {
         self.stack.env().relay.as_ref()
     }
 
-    /// Where results are told.
     pub(crate) fn callback_url(&self) -> String {
         self.stack.env().settings.callback_url.clone()
     }
 
-    /// Ends it. What runs in units goes on and is found again by the next one.
+    /// Stops the control plane. Units continue; the next control plane in the same folder adopts them.
     pub(crate) async fn stop(self) {
         self.stack.stop().await;
     }

@@ -1,4 +1,4 @@
-//! `ebb`: the command line, and the local stack.
+//! `ebb`, the command line and the control plane of one machine.
 
 mod ask;
 mod client;
@@ -28,19 +28,22 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
-    // The supervisor of a unit is this program once more: it forks, which only a single thread may.
+    // The supervisor of a unit is this program. It forks, which requires a single thread.
     ebb_local::pods::supervise_if_asked();
     let arguments = commands::EbbCli::command().get_matches();
-    let format = output::asked_format(&arguments);
+    let format = output::selected_format(&arguments);
     let ebb = commands::EbbCli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return exit::CliError::broken("the program cannot start its threads").with_causes(&error).report().into();
+            return exit::CliError::broken("cannot start the threads of the program")
+                .with_causes(&error)
+                .report()
+                .into();
         }
     };
-    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|trouble| trouble.report_as(format));
-    // Whoever leaves at once does not wait for what still runs.
+    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|error| error.report_as(format));
+    // Tasks that still run do not delay the exit.
     runtime.shutdown_background();
     exit.into()
 }

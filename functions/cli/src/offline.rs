@@ -1,4 +1,4 @@
-//! Plans made on this machine, without a server and without doing anything.
+//! Plans of documents, compiled without a server.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use semver::Version;
 
 use crate::exit::CliError;
 
-/// A plan and what looks wrong with its documents.
+/// A plan and the warnings of its documents.
 #[derive(Debug)]
 pub(crate) struct LocalPlan {
     pub(crate) plan: Plan,
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// The version of a plugin; a bare name is `0.0.0`.
+/// Returns the version of a plugin; a bare name has the version `0.0.0`.
 pub(crate) fn version(plugin: &PluginDoc) -> Version {
     plugin.version.clone().unwrap_or(Version::new(0, 0, 0))
 }
 
-/// `name@version`.
+/// Returns `NAME@VERSION` of a plugin.
 pub(crate) fn full_name(plugin: &PluginDoc) -> String {
     format!("{}@{}", plugin.name.value, version(plugin))
 }
 
-/// Returns true if every resource's plugin is among these.
+/// Returns true if `plugins` has the plugin of every resource.
 pub(crate) fn complete(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> bool {
     let known = |resource| candidate(resource, plugins).is_some() || compile::is_built_in(resource);
     sandbox.resources.iter().all(known)
@@ -60,7 +60,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
                     "unknown-plugin",
                     &sandbox.source,
                     resource.plugin.at,
-                    format!("plugin `{wanted}` is neither published nor in a file that was given with --plugin"),
+                    format!("plugin `{wanted}` is neither published nor in a file of --plugin"),
                 );
                 let wrong = wrong.help("publish it: ebb plugin apply -f FILE");
                 missing.push(wrong.suggest(&wanted, names.iter().map(String::as_str)));
@@ -78,11 +78,11 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
     Ok(LocalPlan { plan, warnings })
 }
 
-/// The plan of one plugin by itself: a sandbox with one resource, named like the plugin, that gives no params.
+/// Compiles one plugin in a sandbox with one resource, named like the plugin, without params.
 pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
     let mut plugin = plugin.clone();
     for (_, param) in &mut plugin.params {
-        // The plugin's shape is wanted, whatever the values are.
+        // The picture does not depend on params, so missing ones are allowed.
         param.optional = param.default.is_none();
     }
     let name = At { value: resource_name(&plugin), at: plugin.name.at };
@@ -107,18 +107,17 @@ pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
     plan(&sandbox, std::slice::from_ref(&plugin))
 }
 
-/// What the only resource of a plugin alone is called.
+/// Returns a resource name of at most 20 letters and digits of the plugin's name.
 fn resource_name(plugin: &PluginDoc) -> String {
     plugin.name.value.chars().filter(|c| c.is_ascii_alphanumeric()).take(20).collect()
 }
 
-/// The same plan as the server would make it of published documents: places are those of the expanded ones, so that
-/// its digest is the server's.
+/// Compiles the expanded documents, as the server does, so that the digest equals the server's.
 pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<Plan, CliError> {
-    let again = |name: &str, text: &str| load::documents(name, text, &NoFiles, &DocumentVars::none());
+    let reload = |name: &str, text: &str| load::documents(name, text, &NoFiles, &DocumentVars::none());
     let mut published = Vec::new();
     for plugin in plugins {
-        published.extend(again(&full_name(plugin), &plugin.expanded)?.documents);
+        published.extend(reload(&full_name(plugin), &plugin.expanded)?.documents);
     }
     let published: Vec<PluginDoc> = published
         .into_iter()
@@ -131,13 +130,13 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
     Ok(plan(&sandbox, &published)?.plan)
 }
 
-/// The preview of a plan, as the server would give it.
+/// Returns the preview of a plan in the format of the server.
 pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, CliError> {
     ebb_api::queries::plans::show(target, plan)
-        .map_err(|error| CliError::broken("the plan cannot be shown").with_causes(&error))
+        .map_err(|error| CliError::broken("cannot show the plan").with_causes(&error))
 }
 
-/// Why one unit waits for another.
+/// Returns the reason of an edge as text.
 pub(crate) fn reason(why: &EdgeReason) -> String {
     match why {
         EdgeReason::Reads(output) => format!("reads {output}"),

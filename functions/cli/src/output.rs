@@ -1,4 +1,4 @@
-//! What goes where: data to standard output, everything else to standard error.
+//! Output of commands: data to standard output, messages to standard error.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,39 +10,37 @@ use serde::Serialize;
 
 use crate::exit::CliError;
 
-/// How data is written for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// JSON.
+    /// JSON with indentation.
     Json,
     /// YAML.
     Yaml,
 }
 
-/// `-o` of every command that reads.
+/// The option `-o` of commands that print data.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct OutputArgs {
-    /// Write data for programs instead of text for people
+    /// Print data for programs instead of text
     #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
     format: Option<OutputFormat>,
 }
 
-/// The id of `-o` among the arguments of every command that has it.
+/// The id of `-o` in clap.
 const OUTPUT: &str = "format";
 
-/// The format that a command line asks for.
-pub(crate) fn asked_format(arguments: &ArgMatches) -> Option<OutputFormat> {
+/// Returns the format that a command line selects.
+pub(crate) fn selected_format(arguments: &ArgMatches) -> Option<OutputFormat> {
     let own = arguments.try_get_one::<OutputFormat>(OUTPUT).ok().flatten().copied();
-    own.or_else(|| arguments.subcommand().and_then(|(_, arguments)| asked_format(arguments)))
+    own.or_else(|| arguments.subcommand().and_then(|(_, arguments)| selected_format(arguments)))
 }
 
 impl OutputArgs {
-    /// The format that was asked for, if any.
     pub(crate) fn format(self) -> Option<OutputFormat> {
         self.format
     }
 
-    /// Writes `data` in the format that was asked for, else what `text` makes of it.
+    /// Writes `data` in the selected format, or the text that `text` returns.
     pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
         match self.format {
             Some(format) => {
@@ -54,10 +52,10 @@ impl OutputArgs {
     }
 }
 
-/// Returns whether a JSON object went to standard output.
+/// True after a command has written data for programs.
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Writes the failure of a command for programs, unless the command has written an object already.
+/// Writes the error of a command for programs, unless the command has written data.
 pub(crate) fn write_failure(format: OutputFormat, failure: &impl Serialize) -> Result<(), CliError> {
     match WRITTEN.load(Ordering::Relaxed) {
         true => Ok(()),
@@ -65,10 +63,10 @@ pub(crate) fn write_failure(format: OutputFormat, failure: &impl Serialize) -> R
     }
 }
 
-/// `data` as JSON or YAML, with a line end.
+/// Returns `data` as JSON or YAML that ends with a line break.
 fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliError> {
     let broken = |error: &(dyn std::error::Error + 'static)| {
-        CliError::broken("the answer cannot be written in this format").with_causes(error)
+        CliError::broken("cannot write the data in this format").with_causes(error)
     };
     match format {
         OutputFormat::Json => serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e)),
@@ -76,7 +74,7 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String, CliEr
     }
 }
 
-/// Writes data to standard output and adds the line end if there is none.
+/// Writes text to standard output and adds the missing line break.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
@@ -84,18 +82,18 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     written.and_then(|()| out.flush()).map_err(CliError::Output)
 }
 
-/// Says a line to the person. A standard error that is closed is no reason to stop.
+/// Prints a line to standard error. A closed standard error is ignored.
 pub(crate) fn status_line(line: &str) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(line.as_bytes()).and_then(|()| err.write_all(b"\n")).and_then(|()| err.flush());
 }
 
-/// How diagnostics are drawn on standard error.
+/// Returns the style of diagnostics on standard error.
 pub(crate) fn drawing() -> DiagnosticStyle {
     if console::colors_enabled_stderr() { DiagnosticStyle::Coloured } else { DiagnosticStyle::Plain }
 }
 
-/// Columns without lines around them, the header in capitals.
+/// Returns a table of columns without borders.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).force_no_tty();
@@ -110,7 +108,7 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
     lines.join("\n") + "\n"
 }
 
-/// Returns the name of a published plugin for people. The version of a document that names none is left out.
+/// Returns the name of a published plugin without the version `0.0.0`, which stands for none.
 pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
 }

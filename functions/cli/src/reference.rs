@@ -1,4 +1,4 @@
-//! The generated parts of the book: every command with its options, every route of the API.
+//! Generated parts of the book: all commands with their options, all routes of the API.
 //!
 //! `INSTA_UPDATE=always cargo test -p ebb reference` writes them.
 
@@ -22,7 +22,7 @@ fn check(page: &str, heading: &str, generated: &str) {
     }
 }
 
-/// Returns a text that a cell of a table can hold.
+/// Escapes a text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|").replace('<', "&lt;")
 }
@@ -61,6 +61,13 @@ fn command(text: &mut String, path: &str, command: &mut Command) {
             .filter(|one| !one.is_hide_set() && !["help", "version", "server"].contains(&one.get_id().as_str()))
             .map(row)
             .collect();
+        if let Some(note) = command.get_after_help() {
+            let note = note.to_string();
+            let _ = match note.strip_prefix("Examples:\n  ") {
+                Some(lines) => write!(text, "```sh\n{}\n```\n\n", lines.replace("\n  ", "\n")),
+                None => write!(text, "{note}\n\n"),
+            };
+        }
         if !rows.is_empty() {
             let _ = write!(text, "| argument | meaning |\n|---|---|\n{rows}\n");
         }

@@ -1,7 +1,7 @@
-//! Which server the commands talk to.
+//! The server that commands use.
 //!
-//! `ebb dev` and `ebb run` leave a file in their state folder; commands find it from the working directory upwards,
-//! unless they are told another server.
+//! `ebb dev` and `ebb run` write its address to their state folder. Commands search for that file from the working
+//! directory upwards, unless `--server` or `EBB_URL` names a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,53 +11,50 @@ use url::Url;
 
 use crate::exit::CliError;
 
-/// The folder of a state in a project.
+/// The default state folder.
 pub(crate) const STATE: &str = ".ebb";
-/// The file in it with the address of its server, which the server writes.
+/// The file in the state folder with the address and the secrets of the server.
 pub(crate) const FILE: &str = "server.json";
 
-/// `--server`, or the environment.
+/// Options that select the server.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// The server's address; without it the one that `ebb dev` has written to `.ebb/server.json` here or above
+    /// URL of the server; by default that of `.ebb/server.json` in this directory or above
     #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = given, global = true)]
     server: Option<OptionalUrl>,
-    /// Its bearer token
+    /// Bearer token of the server
     #[arg(long, env = "EBB_TOKEN", value_name = "TOKEN", hide = true, hide_env_values = true, global = true)]
     token: Option<String>,
-    /// The secret that lifecycle webhooks are signed with
+    /// Secret that signs lifecycle webhooks
     #[arg(long, env = "EBB_WEBHOOK_SECRET", value_name = "SECRET", hide = true, hide_env_values = true, global = true)]
     webhook_secret: Option<String>,
 }
 
-/// An address; an empty one is as good as none.
+/// A URL; `None` for an empty argument, which counts as absent.
 type OptionalUrl = Option<Url>;
 
 fn given(text: &str) -> Result<OptionalUrl, url::ParseError> {
     if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
 }
 
-/// A server, and what it wants to see of its callers.
+/// The address of a server and the credentials for it.
 #[derive(Clone)]
 pub(crate) struct ServerAccess {
-    /// Its address.
     pub(crate) url: Url,
-    /// The bearer token.
     pub(crate) token: Option<String>,
     /// The secret for lifecycle webhooks, `whsec_…`.
     pub(crate) webhook_secret: Option<String>,
-    /// Where its address is from.
     pub(crate) origin: AddressOrigin,
 }
 
-/// Where a server's address is from.
+/// The source of a server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AddressOrigin {
     /// `--server` or `EBB_URL`.
     Given,
-    /// A file that a local server has left.
+    /// The file of a local server.
     File(PathBuf),
-    /// This very program runs it.
+    /// This program runs the server.
     Own,
 }
 
@@ -70,10 +67,10 @@ struct ServerFile {
 }
 
 impl ServerArgs {
-    /// The server that is meant.
+    /// Returns the server that the options, the environment or a state folder select.
     pub(crate) fn find(&self) -> Result<ServerAccess, CliError> {
         let here = std::env::current_dir()
-            .map_err(|error| CliError::broken("the working directory cannot be found").with_causes(&error))?;
+            .map_err(|error| CliError::broken("cannot find the working directory").with_causes(&error))?;
         self.find_from(&here)
     }
 
@@ -88,20 +85,20 @@ impl ServerArgs {
         }
         let file = here.ancestors().map(|folder| folder.join(STATE).join(FILE)).find(|file| file.is_file());
         let Some(file) = file else {
-            return Err(CliError::broken("no server is known: there is no .ebb/server.json here or above")
+            return Err(CliError::broken("no server: found no .ebb/server.json in this directory or above")
                 .with_hint("start `ebb dev`, or set EBB_URL"));
         };
         let unreadable = |error: &(dyn std::error::Error + 'static)| {
-            CliError::broken(format!("{} cannot be read", file.display()))
+            CliError::broken(format!("cannot read {}", file.display()))
                 .with_causes(error)
                 .with_hint("start `ebb dev` again, or set EBB_URL")
         };
         let text = fs::read(&file).map_err(|error| unreadable(&error))?;
-        let left: ServerFile = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        let found: ServerFile = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
         Ok(ServerAccess {
-            url: left.url,
-            token: Some(self.token.clone().unwrap_or(left.token)),
-            webhook_secret: Some(self.webhook_secret.clone().unwrap_or(left.webhook_secret)),
+            url: found.url,
+            token: Some(self.token.clone().unwrap_or(found.token)),
+            webhook_secret: Some(self.webhook_secret.clone().unwrap_or(found.webhook_secret)),
             origin: AddressOrigin::File(file),
         })
     }
@@ -116,8 +113,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let below = root.path().join("a/b");
         fs::create_dir_all(&below).unwrap();
-        let Err(trouble) = ServerArgs::default().find_from(&below) else { panic!("there is none") };
-        assert!(trouble.text(crate::output::drawing()).contains("start `ebb dev`"));
+        let Err(error) = ServerArgs::default().find_from(&below) else { panic!("there is none") };
+        assert!(error.text(crate::output::drawing()).contains("start `ebb dev`"));
         let file = root.path().join(STATE).join(FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;

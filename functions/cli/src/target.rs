@@ -1,13 +1,11 @@
-//! Which target a command is about.
+//! Targets on the command line.
 
 use std::fmt;
 
-/// A target by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetRef {
-    /// `sandbox`, …
+    /// `sandbox`, `routegroup` or a kind of the platform.
     pub(crate) kind: String,
-    /// Its name.
     pub(crate) name: String,
 }
 
@@ -17,33 +15,30 @@ impl fmt::Display for TargetRef {
     }
 }
 
-/// A target on the command line.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TargetArgs {
-    /// Its name
+    /// Name of the target
     #[arg(value_name = "SANDBOX")]
     name: String,
     #[command(flatten)]
     kind: KindArgs,
 }
 
-/// `--kind`.
+/// The option `--kind` of commands.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct KindArgs {
-    /// What it is, such as `routegroup`
+    /// Kind of the target, such as `routegroup`
     #[arg(long, value_name = "KIND", default_value = "sandbox")]
     kind: String,
 }
 
 impl TargetArgs {
-    /// The target.
     pub(crate) fn target(&self) -> TargetRef {
         TargetRef { kind: self.kind.kind.clone(), name: self.name.clone() }
     }
 }
 
 impl KindArgs {
-    /// The kind.
     pub(crate) fn kind(&self) -> &str {
         &self.kind
     }

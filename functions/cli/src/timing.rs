@@ -1,17 +1,17 @@
-//! Points in time and lengths of time as people write and read them.
+//! Times and durations as text.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Reads `90s`, `3m`, `1h30m`.
+/// Parses a duration, such as `90s`, `3m` or `1h30m`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no length of time: write 90s, 3m or 1h30m");
+    let wrong = || format!("`{text}` is not a duration: expected a form such as 90s, 3m or 1h30m");
     let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(signed).map_err(|_| wrong())
 }
 
-/// `0.4s`, `12.3s`, `2m05s`, `1h02m`.
+/// Returns a duration as text, such as `0.4s`, `12.3s`, `2m05s` or `1h02m`.
 pub(crate) fn length(duration: Duration) -> String {
     let tenths = duration.as_millis().saturating_add(50) / 100;
     let seconds = duration.as_secs();
@@ -22,19 +22,20 @@ pub(crate) fn length(duration: Duration) -> String {
     }
 }
 
-/// From an earlier point in time, as text of the api, to `now`. Clocks differ: never negative.
+/// Returns the time from `earlier`, in the format of the API, to `now`. Zero if `earlier` is in the future: clocks
+/// differ.
 pub(crate) fn since(earlier: &str, now: Timestamp) -> Option<Duration> {
     let earlier: Timestamp = earlier.parse().ok()?;
     Some(Duration::try_from(now.duration_since(earlier)).unwrap_or_default())
 }
 
-/// From `now` to a later point in time; zero if it has passed.
+/// Returns the time from `now` to `later`; zero if it has passed.
 pub(crate) fn until(later: &str, now: Timestamp) -> Option<Duration> {
     let later: Timestamp = later.parse().ok()?;
     Some(Duration::try_from(later.duration_since(now)).unwrap_or_default())
 }
 
-/// `2026-11-21 09:10:02Z` of the api's text; what is no time stays as it is.
+/// Formats a time of the API as `2026-11-21 09:10:02Z`. Returns other text unchanged.
 pub(crate) fn clock(text: &str) -> String {
     match text.parse::<Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -42,7 +43,6 @@ pub(crate) fn clock(text: &str) -> String {
     }
 }
 
-/// The present.
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }

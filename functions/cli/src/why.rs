@@ -1,4 +1,4 @@
-//! Why a target is not where it should be, as text.
+//! The diagnosis of a target as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use ebb_protocol::lifecycle::OutputValue;
 
 use crate::progress::labels;
 
-/// The text, with a line end.
+/// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
     let mut text = format!("{} {stands} {}: {}\n", why.target, labels::phase(why.phase), why.summary.trim());
@@ -79,11 +79,11 @@ fn write_evidence(text: &mut String, evidence: &Evidence) {
     }
     let _ = writeln!(text, "  request  {} {}", printable(&evidence.method), printable(&evidence.url));
     let Some(status) = evidence.status else {
-        text.push_str("  no answer came\n");
+        text.push_str("  no response\n");
         return;
     };
     let kind = evidence.content_type.as_deref().map(|kind| format!(", {}", printable(kind))).unwrap_or_default();
-    let _ = writeln!(text, "  answer   {status}{kind}");
+    let _ = writeln!(text, "  response {status}{kind}");
     for line in evidence.body.iter().flat_map(|body| body.lines()) {
         let _ = writeln!(text, "    | {}", printable(line));
     }
@@ -96,7 +96,7 @@ fn lines(count: usize) -> String {
     if count == 1 { "line".to_owned() } else { format!("{count} lines") }
 }
 
-/// An output as one line.
+/// Returns an output as one line.
 pub(crate) fn value_line(value: &OutputValue) -> String {
     match value {
         OutputValue::Value(serde_json::Value::String(text)) => one_line(text),
@@ -109,7 +109,7 @@ pub(crate) fn value_line(value: &OutputValue) -> String {
     }
 }
 
-/// Outputs of resources, one per line: `resource.output = value`.
+/// Returns the outputs of resources, one per line: `resource.output = value`.
 pub(crate) fn output_lines<'a>(
     resources: impl IntoIterator<Item = (&'a String, &'a BTreeMap<String, OutputValue>)>,
 ) -> String {
@@ -122,7 +122,7 @@ pub(crate) fn output_lines<'a>(
     text
 }
 
-/// Text in one line; what would break the line or move the cursor is escaped, as JSON does.
+/// Returns a text on one line. Control characters are escaped as in JSON.
 fn one_line(text: &str) -> String {
     if text.chars().any(char::is_control) {
         serde_json::Value::String(text.to_owned()).to_string()
@@ -131,7 +131,7 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// A line of foreign origin without what could steer the terminal.
+/// Replaces the control characters of a foreign line, which could control the terminal.
 pub(crate) fn printable(line: &str) -> String {
     line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_known_is_told() {
+    fn a_diagnosis_has_all_parts() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1",
             "phase": "failed",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_says_on_what() {
+    fn a_waiting_target_names_its_obstacle() {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",

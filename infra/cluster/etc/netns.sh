@@ -1,19 +1,19 @@
-# The first process of a cluster's namespaces: mounts their own folders, then only reaps ended processes.
+# The first process of a cluster's namespaces: mounts private folders, then reaps ended processes.
 set -eu
 state=$1
-# Own groups of mounts, so that volumes can be passed on between pods and nothing gets out.
+# Shared mounts, so that pods can share volumes; they do not propagate to the machine.
 mount --make-rshared /
 mkdir -p "$state/pods"
 mount --bind "$state/pods" /var/log
-# Images and volumes in memory, some 450 MB: on a busy disk they take longer to write and to remove than all else.
+# Images and volumes are in memory, about 450 MB, because a busy disk would dominate the start and the end.
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /run
-# The machine's name servers are out of reach: who asks for the registry of an image fails at once.
+# The machine's name servers are unreachable. Without this file, lookups of registries would time out.
 if [ -f /etc/resolv.conf ]; then
     echo nameserver 127.0.0.1 >"$state/resolv.conf"
     mount --bind "$state/resolv.conf" /etc/resolv.conf
 fi
-# The kubelet writes these settings of the whole machine unless they have its values; here it reads that they do.
+# The kubelet sets these values of the whole machine unless they are set. These files show them as set.
 mkdir -p "$state/sysctl"
 while read -r name value; do
     file=$state/sysctl/$(echo "$name" | tr / .)

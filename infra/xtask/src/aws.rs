@@ -1,4 +1,4 @@
-//! The deployment, checked and built as it is deployed.
+//! The deployment: lints of its template, the build of its functions, and tests with emulators.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,9 @@ mod deploy;
 mod functions;
 mod lint;
 
-/// Checks the template, builds the functions, deploys them to an AWS of this machine, and starts each under Lambda's
-/// emulator. Adds each of these to `summary`.
+/// Lints the template, builds the functions, deploys them to an emulator, and starts each with Lambda's emulator.
 ///
-/// # Errors
-/// Returns an error if a tool cannot be installed, or finds something wrong.
+/// Adds one test per step to `summary`.
 pub(crate) fn all(summary: &mut TestSummary) -> anyhow::Result<()> {
     let architecture = runnable()?;
     lint::all()?;
@@ -30,16 +28,13 @@ pub(crate) fn all(summary: &mut TestSummary) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What functions have to be built for to run here. Before they are built, which takes minutes.
-///
-/// # Errors
-/// When they cannot run here.
+/// Returns the architecture of this machine. Fails before the build, which takes minutes, if tests cannot run here.
 fn runnable() -> anyhow::Result<LambdaArchitecture> {
-    aws_e2e::possible()?;
+    aws_e2e::check_namespaces()?;
     LambdaArchitecture::of_this_machine()
 }
 
-/// The folder of the tools and their output, always in the clone.
-fn place() -> PathBuf {
+/// Returns the folder of the tools and their output. It does not depend on `CARGO_TARGET_DIR`.
+fn output_folder() -> PathBuf {
     root().join("target/aws")
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask build`: what is shipped beside the `ebb` program.
+//! `cargo xtask build`: builds the artifacts of a release other than `ebb`.
 
 use clap::Subcommand;
 
@@ -6,31 +6,26 @@ use crate::aws::build as functions;
 use crate::cluster::BinarySet;
 use crate::{chart, entrypoint, images};
 
-/// A thing to build.
 #[derive(Subcommand)]
 pub(crate) enum BuildCommand {
-    /// The program that is copied into pods: static, at most 3 MB
+    /// Build the static program that is copied into pods, at most 3 MB
     Entrypoint,
-    /// The relay and the entrypoint, an image of each, as archives that container engines load
+    /// Build images of the relay and the entrypoint, as archives for container engines
     Images(images::ImagesArgs),
-    /// The four functions as they are deployed, with their sizes beside a function that does nothing
+    /// Build the four Lambda functions and print their sizes
     Functions(functions::FunctionsBuildArgs),
-    /// The relay's manifests, rendered from its chart into infra/relay/manifests.yaml; needs Go, to build helm
+    /// Render the relay's manifests from its chart into infra/relay/manifests.yaml; needs Go, to build helm
     Chart {
-        /// Compares them with the file instead
+        /// Compare the file with the manifests instead of writing it
         #[arg(long)]
         check: bool,
     },
-    /// The OpenTelemetry collector that tests send spans to; prints its path; needs Go
+    /// Build the OpenTelemetry collector of tests and print its path; needs Go
     Collector,
 }
 
-/// Builds it.
-///
-/// # Errors
-/// Returns an error if something does not compile or does not meet its limits.
-pub(crate) fn all(order: &BuildCommand) -> anyhow::Result<()> {
-    match order {
+pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
+    match command {
         BuildCommand::Entrypoint => entrypoint::all(),
         BuildCommand::Images(arguments) => images::all(arguments),
         BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),

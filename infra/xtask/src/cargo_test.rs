@@ -1,4 +1,4 @@
-//! `cargo test`, with its counts.
+//! `cargo test` with counts of its tests.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -8,11 +8,9 @@ use anyhow::{Context as _, bail};
 use crate::run::{cargo, line};
 use crate::summary::TestSummary;
 
-/// Runs `cargo test` with variables, shows its output, and adds its counts to `summary`. Tests that fail do not keep
-/// the others from running.
+/// Runs `cargo test` with environment variables, prints its output, and adds its counts to `summary`.
 ///
-/// # Errors
-/// Returns an error if something does not compile, a test fails, or no test ran.
+/// All tests run, even if some fail. No test at all is an error.
 pub(crate) fn cargo_test(
     arguments: &[&str],
     variables: &[(&str, String)],
@@ -24,12 +22,12 @@ pub(crate) fn cargo_test(
     let shown = line(&command);
     let before = summary.passed;
     let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let stdout = child.stdout.take().context("a pipe was asked for")?;
+    let stdout = child.stdout.take().context("standard output is piped")?;
     for printed in BufReader::new(stdout).split(b'\n') {
         let printed = printed?;
         let printed = String::from_utf8_lossy(&printed);
         summary.read(&printed);
-        // The reader may be gone; the tests go on, and the exit code tells.
+        // A closed standard output does not stop the tests.
         let _ = writeln!(std::io::stdout(), "{printed}");
     }
     let status = child.wait()?;

@@ -1,5 +1,7 @@
-//! `cargo xtask cluster`: a whole Kubernetes of one node on this machine. Its programs are built by Go or come from Debian,
-//! its images are written here, and all of it runs in namespaces of its own (`netns`), so that nothing remains of it.
+//! `cargo xtask cluster`: a Kubernetes cluster with one node on this machine.
+//!
+//! Its programs are built with Go or come from Debian. Its images are built here. It runs in its own namespaces
+//! (`netns`), so stopping it removes everything.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,67 +28,63 @@ mod network;
 pub(crate) mod servers;
 mod up;
 
-/// The image of the entrypoint alone.
+/// The image that holds only the entrypoint.
 const ENTRYPOINT: &str = "ebb.test/runner:1";
 
 #[derive(Subcommand)]
 pub(crate) enum TestClusterCommand {
-    /// Builds what is missing and starts what does not run
+    /// Build missing programs and start servers that do not run
     Up {
-        /// What else is built, and started if it is a server
+        /// Additional programs to build, and to start if they are servers
         #[arg(long, value_delimiter = ',')]
         with: Vec<ClusterExtra>,
     },
-    /// Ends everything and removes it
+    /// Stop the cluster and remove its state
     Down,
-    /// Says what runs
+    /// Print the state of each server
     Status,
-    /// Ends one server; its pods go on
+    /// Send a signal to a server; its pods continue
     Kill {
         server: ClusterServer,
-        /// Another signal: TERM lets it end itself, STOP makes it hang, CONT ends that
+        /// Name of the signal: TERM shuts down, STOP suspends, CONT resumes
         #[arg(long, default_value = "KILL")]
         signal: String,
     },
-    /// Starts one server
+    /// Start a server that does not run
     Start { server: ClusterServer },
-    /// Imports an image: an archive, or a folder that becomes the only layer
+    /// Import an image from an archive, or from a folder that becomes its only layer
     Image {
-        /// For pod templates, with registry and tag: ebb.test/relay:1
+        /// Name in pod templates, with registry and tag: ebb.test/relay:1
         name: String,
-        /// The archive, or the folder
+        /// Archive or folder to import
         from: PathBuf,
-        /// Of a folder: what its containers run
+        /// For a folder: the command of containers
         #[arg(last = true)]
         entrypoint: Vec<String>,
     },
-    /// Gives an image one more name
+    /// Add a name to an image
     Tag {
-        /// The name that it has
+        /// Current name of the image
         image: String,
-        /// The other one, with its registry: docker.io/library/postgres:17-alpine
+        /// Additional name, with its registry: docker.io/library/postgres:17-alpine
         name: String,
     },
-    /// Brings it up and tries what tests rely on: jobs, logs, networks, rights, admission, servers that are killed
+    /// Start the cluster and check what tests need: jobs, logs, networks, rights, admission, killed servers
     Check,
 }
 
-/// What not every test needs.
+/// Programs that few tests need.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterExtra {
     /// The controller of ResourceGraphDefinitions
     Kro,
-    /// The client of charts
+    /// The package manager of charts
     Helm,
 }
 
-/// Does what is asked.
-///
-/// # Errors
-/// When something that it needs is missing, and when it fails.
-pub(crate) fn all(order: TestClusterCommand) -> anyhow::Result<()> {
+pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
     up::privileged()?;
-    match order {
+    match command {
         TestClusterCommand::Up { with } => up::all(&with),
         TestClusterCommand::Down => down(),
         TestClusterCommand::Status => status(),
@@ -98,21 +96,18 @@ pub(crate) fn all(order: TestClusterCommand) -> anyhow::Result<()> {
     }
 }
 
-/// A cluster for as long as this lives; one that was up before stays up.
+/// A running cluster. Drop stops the cluster, unless it ran before.
 pub(crate) struct ClusterGuard {
     was_up: bool,
 }
 
 impl ClusterGuard {
-    /// Brings it up, with all that tests use.
-    ///
-    /// # Errors
-    /// When it cannot be had; says why.
+    /// Starts the cluster with all additional programs.
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
-        let borrowed = Self { was_up: ClusterNetns::find().is_some() };
+        let guard = Self { was_up: ClusterNetns::find().is_some() };
         up::all(&[ClusterExtra::Helm, ClusterExtra::Kro])?;
-        Ok(borrowed)
+        Ok(guard)
     }
 }
 
@@ -121,15 +116,12 @@ impl Drop for ClusterGuard {
         if !self.was_up
             && let Err(error) = down()
         {
-            eprintln!("the cluster stays up: {error:#}");
+            eprintln!("cannot stop the cluster: {error:#}");
         }
     }
 }
 
-/// Runs the program that measures chains, in a cluster that has the image of the entrypoint.
-///
-/// # Errors
-/// When the cluster cannot be had, or the program fails.
+/// Measures chains of scripts in a cluster that has the image of the entrypoint.
 pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     let program = entrypoint::built()?;
     let _cluster = ClusterGuard::up()?;
@@ -140,55 +132,55 @@ pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
     images::import(&netns, ENTRYPOINT, &layer, &["/ebb-entrypoint".to_owned()])?;
     folder::remove(&layer)?;
     let kubectl = folder::state().join("bin/kubectl");
-    let places: [(&str, OsString); 5] = [
+    let options: [(&str, OsString); 5] = [
         ("--kubeconfig", folder::kubeconfig().into()),
         ("--kubectl", kubectl.into()),
         ("--advertise-address", netns.network.host().into()),
         ("--entrypoint-image", ENTRYPOINT.into()),
         ("--image", images::DEBIAN.into()),
     ];
-    let places = places.into_iter().flat_map(|(name, place)| [name.into(), place]);
-    bench::program(BenchKind::Chains, &places.chain(arguments).collect::<Vec<_>>())
+    let options = options.into_iter().flat_map(|(name, value)| [name.into(), value]);
+    bench::program(BenchKind::Chains, &options.chain(arguments).collect::<Vec<_>>())
 }
 
 fn found() -> anyhow::Result<ClusterNetns> {
-    ClusterNetns::find().context("there is no cluster here: `cargo xtask cluster up`")
+    ClusterNetns::find().context("no cluster runs: start it with `cargo xtask cluster up`")
 }
 
 fn down() -> anyhow::Result<()> {
     if !folder::state().exists() {
-        eprintln!("there is no cluster here");
+        eprintln!("no cluster runs");
         return Ok(());
     }
     let began = std::time::Instant::now();
     let _lock = up::lock()?;
     netns::close()?;
-    eprintln!("the cluster is down, and nothing of it is left ({:.1} s)", began.elapsed().as_secs_f64());
+    eprintln!("the cluster is stopped and removed ({:.1} s)", began.elapsed().as_secs_f64());
     Ok(())
 }
 
 fn status() -> anyhow::Result<()> {
     let netns = found()?;
-    let mut ended = Vec::new();
-    let mut said = String::new();
+    let mut stopped = Vec::new();
+    let mut text = String::new();
     for server in ClusterServer::value_variants() {
         let name = server.name();
         match server.running(&netns) {
-            Some(pid) => said += &format!("{name:24} runs ({pid} in the namespaces)\n"),
+            Some(pid) => text += &format!("{name:24} runs (pid {pid} in the namespaces)\n"),
             None if *server == ClusterServer::Kro && !server.log().exists() => {}
             None => {
-                said += &format!("{name:24} does not run: {}\n", server.log().display());
-                ended.push(name);
+                text += &format!("{name:24} does not run: {}\n", server.log().display());
+                stopped.push(name);
             }
         }
     }
     let node = if kubectl::ready() { "is Ready" } else { "is not Ready" };
-    said += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&netns));
-    tell(&said);
-    if ended.is_empty() { Ok(()) } else { bail!("not all of it runs: {}", ended.join(", ")) }
+    text += &format!("{:24} {node}\n{}", format!("node {}", servers::NODE), up::places(&netns));
+    print(&text);
+    if stopped.is_empty() { Ok(()) } else { bail!("servers that do not run: {}", stopped.join(", ")) }
 }
 
-/// Says something to whoever reads; they may be gone, the exit code tells.
-fn tell(said: &str) {
-    let _ = std::io::stdout().write_all(said.as_bytes());
+/// Prints to standard output; a closed one is ignored.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -1,47 +1,47 @@
-//! Amazon's DynamoDB Local.
+//! Amazon's DynamoDB Local, fetched from Maven Central.
 
 use std::fs;
 
 use anyhow::Context as _;
 
-use crate::run::{command, retried, root};
+use crate::packages;
+use crate::run::{command, retry, root};
 
-/// What the tests were written against.
+/// The version that the tests expect.
 const VERSION: &str = "2.6.1";
-/// Pinned as well: an old Maven's own choice cannot copy native libraries.
+/// The pinned plugin: the default of an old Maven cannot copy native libraries.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";
 
-/// Where the tests look for it.
+/// Returns the folder in which the tests look for it.
 fn folder() -> std::path::PathBuf {
     root().join("target/dynamodb-local")
 }
 
-/// Returns true if it is there, in the version that the tests were written against.
-pub(crate) fn present() -> bool {
+/// Returns true if the expected version is complete.
+fn present() -> bool {
     fs::read_to_string(folder().join("complete")).is_ok_and(|version| version == VERSION)
 }
 
-/// Fetches Amazon's DynamoDB Local from Maven Central (51 MB) unless it is there already.
-///
-/// # Errors
-/// When Maven cannot fetch it.
+/// Fetches DynamoDB Local (51 MB) unless it is present. Installs Java and Maven if they are missing.
 pub(crate) fn fetch() -> anyhow::Result<()> {
+    packages::install(&["default-jre-headless"])?;
     if present() {
         return Ok(());
     }
+    packages::install(&["maven"])?;
     eprintln!("fetching DynamoDB Local {VERSION}");
     let folder = folder();
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
-    // What an earlier version or an interrupted fetch has left would be loaded as well.
+    // Java would load libraries of an earlier version or of an interrupted fetch as well.
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     write("pom.xml", &project())?;
-    retried(|| {
+    retry(|| {
         let mut maven = command("mvn");
         maven.args(["--batch-mode", "--quiet", "--file"]).arg(folder.join("pom.xml")).arg(COPY);
         maven.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", folder.join("lib").display()));
@@ -50,7 +50,7 @@ pub(crate) fn fetch() -> anyhow::Result<()> {
     write("complete", VERSION)
 }
 
-/// Maven copies dependencies of a project, so there is one that has nothing else.
+/// Returns a Maven project with DynamoDB Local as its only dependency.
 fn project() -> String {
     format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">

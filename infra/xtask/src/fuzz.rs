@@ -1,15 +1,16 @@
-//! Hostile input that coverage guides.
+//! `verify fuzz`: hostile input, guided by coverage.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
-use crate::run::{cargo, command, root, run};
+use crate::run::{cargo, command, host, root, run};
 
-/// What makes a stable compiler count which code an input reaches, for libFuzzer to read. No sanitizer, which a stable
-/// compiler has not: nearly everything here is safe code, and what it does wrong it says by a panic.
+/// Flags with which a stable compiler counts executed code for libFuzzer. Sanitizers need a nightly compiler; nearly
+/// all code here is safe and panics on errors.
 const FLAGS: [&str; 6] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -19,24 +20,23 @@ const FLAGS: [&str; 6] = [
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// What one input may take, in this build: seconds and MiB.
+/// Limits of one input in this build, in seconds, MiB, MiB and bytes.
 const TIMEOUT: &str = "-timeout=3";
 const MEMORY: &str = "-rss_limit_mb=1024";
 const ALLOCATION: &str = "-malloc_limit_mb=256";
 const MAX_LEN: &str = "-max_len=16384";
 
-/// Runs each of `targets`, or all if there is none, for so many seconds. What breaks a promise is written to `tests/fuzz/crashes/TARGET/`, where every later
-/// test run tries it; what reaches new code is kept in `target/fuzz/corpus/`, where the next run goes on.
+/// Runs each of `targets`, or all if there is none, for `seconds`.
 ///
-/// # Errors
-/// When a target is not known, something does not compile, or an input breaks a promise.
+/// Inputs that break a promise are written to `tests/fuzz/crashes/TARGET/`, and every later test runs them. Inputs that
+/// reach new code are kept in `target/fuzz/corpus/`.
 pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
-    let place = root().join("tests/fuzz");
-    let known = names(&place.join("seeds"))?;
+    let folder = root().join("tests/fuzz");
+    let known = names(&folder.join("seeds"))?;
     let mut chosen = Vec::new();
     for target in targets {
         let found = known.iter().find(|name| target == name.as_str());
-        chosen.push(found.with_context(|| format!("there is no target {target:?}; there is {}", known.join(", ")))?);
+        chosen.push(found.with_context(|| format!("unknown target {target:?}; targets: {}", known.join(", ")))?);
     }
     if chosen.is_empty() {
         chosen.extend(&known);
@@ -46,7 +46,7 @@ pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
         .iter()
         .filter(|target| {
             println!("== {target}");
-            let done = one(&place, &program, target, seconds);
+            let done = one(&folder, &program, target, seconds);
             done.inspect_err(|error| eprintln!("== {target}: {error:#}")).is_err()
         })
         .map(|target| target.as_str())
@@ -57,32 +57,32 @@ pub(crate) fn all(seconds: u32, targets: &[OsString]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn one(place: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
+fn one(folder: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Result<()> {
     let corpus = directory().join("corpus").join(target);
-    std::fs::create_dir_all(&corpus)?;
-    let crashes = place.join("crashes").join(target);
-    std::fs::create_dir_all(&crashes)?;
-    let mut artifacts = std::ffi::OsString::from("-artifact_prefix=");
+    fs::create_dir_all(&corpus)?;
+    let crashes = folder.join("crashes").join(target);
+    fs::create_dir_all(&crashes)?;
+    let mut artifacts = OsString::from("-artifact_prefix=");
     artifacts.push(&crashes);
     artifacts.push("/");
-    let mut dictionary = std::ffi::OsString::from("-dict=");
-    dictionary.push(place.join("words.dict"));
+    let mut dictionary = OsString::from("-dict=");
+    dictionary.push(folder.join("words.dict"));
     let mut fuzz: Command = command(program);
     fuzz.env("EBB_FUZZ_TARGET", target)
         .args([TIMEOUT, MEMORY, ALLOCATION, MAX_LEN, "-print_final_stats=1", "-verbosity=0"])
         .arg(format!("-max_total_time={seconds}"))
         .args([artifacts, dictionary])
-        .args([&corpus, &place.join("seeds").join(target), &crashes]);
+        .args([&corpus, &folder.join("seeds").join(target), &crashes]);
     run(&mut fuzz)
 }
 
-/// Builds the program of the targets apart from everything else, for its flags differ.
+/// Builds the program of the targets in a folder of its own, because its flags differ.
 fn build() -> anyhow::Result<PathBuf> {
     let host = host()?;
     let mut build = cargo();
     build
         .args(["build", "--package", "ebb-fuzz", "--bin", "fuzz", "--features", "coverage", "--profile", "fuzz"])
-        // With a target named, build scripts and macros are compiled without the flags.
+        // With a named target, build scripts and macros are compiled without the flags.
         .args(["--target", &host, "--target-dir"])
         .arg(directory())
         .env("RUSTFLAGS", FLAGS.join(" "));
@@ -94,20 +94,9 @@ fn directory() -> PathBuf {
     root().join("target/fuzz")
 }
 
-/// The compiler's own target.
-fn host() -> anyhow::Result<String> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = command(rustc).arg("-vV").output().context("cannot start rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.lines().find_map(|line| line.strip_prefix("host: ")) {
-        Some(host) => Ok(host.to_owned()),
-        None => bail!("rustc does not say its host: {text}"),
-    }
-}
-
-/// The names of the folders in a folder, in order.
+/// Returns the sorted names of the entries of a folder.
 fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut names = Vec::new();
     for entry in entries {
         names.push(entry?.file_name().to_string_lossy().into_owned());

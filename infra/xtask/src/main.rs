@@ -25,7 +25,7 @@ mod tools;
 mod verify;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "The chores of the repository")]
+#[command(name = "cargo xtask", about = "Run a chore of the repository")]
 struct XtaskCli {
     #[command(subcommand)]
     chore: XtaskCommand,
@@ -33,9 +33,9 @@ struct XtaskCli {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Runs what `cargo test` leaves out because it takes long or needs more than Rust
+    /// Run the tests that take long or need more than Rust
     Verify(verify::VerifyArgs),
-    /// Measures runs, prices, invocations and loads
+    /// Measure requests, costs, load and latency
     #[command(disable_help_flag = true)]
     Bench {
         measurement: bench::BenchKind,
@@ -43,17 +43,17 @@ enum XtaskCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Builds what is shipped beside the `ebb` program
+    /// Build the artifacts of a release other than `ebb`
     Build {
         #[command(subcommand)]
-        order: build::BuildCommand,
+        command: build::BuildCommand,
     },
-    /// Runs a whole Kubernetes on this machine, built from package registries; needs root and Go
+    /// Run a Kubernetes cluster on this machine; needs root and Go
     Cluster {
         #[command(subcommand)]
-        order: cluster::TestClusterCommand,
+        command: cluster::TestClusterCommand,
     },
-    /// Measures how long the project takes to build and to test in a fresh clone
+    /// Measure the time to build and test in a fresh clone
     Speed(speed::SpeedArgs),
 }
 
@@ -61,8 +61,8 @@ fn main() -> ExitCode {
     let ended = match XtaskCli::parse().chore {
         XtaskCommand::Verify(arguments) => verify::all(&arguments),
         XtaskCommand::Bench { measurement, arguments } => bench::all(measurement, arguments),
-        XtaskCommand::Build { order } => build::all(&order),
-        XtaskCommand::Cluster { order } => cluster::all(order),
+        XtaskCommand::Build { command } => build::all(&command),
+        XtaskCommand::Cluster { command } => cluster::all(command),
         XtaskCommand::Speed(arguments) => speed::all(&arguments),
     };
     match ended {

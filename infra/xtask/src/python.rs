@@ -1,4 +1,4 @@
-//! Tools that are written in Python, in the versions that the repository names, each set in an environment of its own.
+//! Python tools, in the versions of the repository, with one virtual environment per set.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::packages::{self, OF_PYTHON};
-use crate::run::{command, retried, root, run};
+use crate::packages;
+use crate::run::{command, retry, root, run};
 
-/// Says which Python this is, and ends with 0 if it is one that the versions of the repository are for.
+/// Prints the version of Python; exits with 0 if it is 3.11 or newer.
 const VERSION: &str = "import sys; print(sys.version.split()[0]); sys.exit(0 if sys.version_info >= (3, 11) else 1)";
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PythonTools {
-    /// SAM and what it builds, checks and deploys with.
+    /// SAM, with the tools of its build and its checks.
     Sam,
     Checkov,
-    /// The packages that test the HTTP interface.
+    /// The test tools of the HTTP API.
     Api,
 }
 
 impl PythonTools {
-    /// The file that names versions, and the folder of the environment.
+    /// Returns the file with the versions and the folder of the environment.
     fn places(self) -> (PathBuf, PathBuf) {
         let (file, environment) = match self {
             Self::Sam => ("infra/aws/requirements.txt", "aws/sam"),
@@ -33,42 +33,36 @@ impl PythonTools {
         (root().join(file), root().join("target").join(environment))
     }
 
-    /// Installs the set, unless these versions are there already: 1 GB from PyPI, most of it the compiler that links
-    /// for an older glibc.
-    ///
-    /// # Errors
-    /// When Python is missing or too old, or pip cannot install.
+    /// Installs the set from PyPI unless it is complete. All sets need 1 GB, mostly for a compiler that links for an
+    /// older glibc.
     pub(crate) fn install(self) -> anyhow::Result<()> {
         let (file, environment) = self.places();
-        let wanted = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let versions = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let complete = environment.join("complete");
-        if fs::read_to_string(&complete).is_ok_and(|installed| installed == wanted) {
+        if fs::read_to_string(&complete).is_ok_and(|installed| installed == versions) {
             return Ok(());
         }
-        packages::install(&OF_PYTHON)?;
-        suitable()?;
+        packages::install(&["python3-venv"])?;
+        check_version()?;
         eprintln!("installing {} into {}", file.display(), environment.display());
         run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
-        retried(|| {
+        retry(|| {
             let mut pip = command(environment.join("bin/pip"));
             pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&file);
             pip
         })
         .with_context(|| {
-            format!(
-                "cannot install the packages of {}: pip has to reach PyPI, or an index that PIP_INDEX_URL names",
-                file.display()
-            )
+            format!("cannot install the packages of {}: pip needs PyPI, or the index of PIP_INDEX_URL", file.display())
         })?;
-        fs::write(&complete, wanted).with_context(|| complete.display().to_string())
+        fs::write(&complete, versions).with_context(|| complete.display().to_string())
     }
 
-    /// The folder of its programs.
+    /// Returns the folder of the programs.
     pub(crate) fn programs(self) -> PathBuf {
         self.places().1.join("bin")
     }
 
-    /// A program of the set, which finds the others; to be [installed](Self::install) before.
+    /// Returns a program of an [installed](Self::install) set. The other programs of the set are in its PATH.
     pub(crate) fn program(self, name: &str) -> Command {
         let programs = self.programs();
         let mut command = command(programs.join(name));
@@ -82,19 +76,19 @@ impl PythonTools {
     }
 }
 
-/// Refuses a Python that pip would find no packages for, after it has tried for minutes.
-fn suitable() -> anyhow::Result<()> {
-    let asked = command("python3").args(["-c", VERSION]).output().context("cannot start python3")?;
-    let version = String::from_utf8_lossy(&asked.stdout);
+/// Checks the version of Python. With an older one, pip fails only after minutes.
+fn check_version() -> anyhow::Result<()> {
+    let output = command("python3").args(["-c", VERSION]).output().context("cannot start python3")?;
+    let version = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        asked.status.success(),
-        "python3 is {}, and the versions in infra need 3.11 or newer: install one that PATH finds first as python3, with venv",
+        output.status.success(),
+        "python3 is {}; the tools need 3.11 or newer, with venv, as the first python3 in PATH",
         version.trim()
     );
     Ok(())
 }
 
-/// Removes the settings of this machine's user for AWS and SAM. No command asks questions or sends usage data.
+/// Removes the user's settings for AWS and SAM. The tools ask no questions and send no usage data.
 fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if ["AWS_", "SAM_CLI_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {

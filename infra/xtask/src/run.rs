@@ -1,4 +1,4 @@
-//! Starting other programs at the root of the repository.
+//! Commands that run at the root of the repository.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,40 +7,46 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// Tries of what needs the network.
+/// The most attempts of a command that needs the network.
 const ATTEMPTS: u32 = 5;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// The folder of what is built.
+/// Returns the target folder of cargo.
 pub(crate) fn folder() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
-/// The cargo that runs this chore.
+/// Returns the cargo that runs this chore.
 pub(crate) fn cargo() -> Command {
     command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// A program, at the root of the repository.
+/// Returns a command at the root of the repository.
 pub(crate) fn command(program: impl Into<OsString>) -> Command {
     let mut command = Command::new(program.into());
     command.current_dir(root());
-    // A chore of cargo sees these of the outer cargo; the inner one finds its own, or rebuilds more than it has to.
+    // Variables of the outer cargo would make the inner one rebuild more than necessary.
     for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"] {
         command.env_remove(name);
     }
     command
 }
 
-/// Runs a program to its end; what it prints is shown as it comes.
-///
-/// # Errors
-/// When it cannot be started or does not exit with 0.
+/// Returns the platform that rustc runs on.
+pub(crate) fn host() -> anyhow::Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = command(rustc).arg("-vV").output().context("cannot start rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("`rustc -vV` prints no host")
+}
+
+/// Runs a command to its end; its output is not captured. Fails if the exit code is not 0.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = line(command);
     let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
@@ -50,30 +56,26 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a program that needs the network until it has done its work, up to five times: mirrors, and the locks of those
-/// who install from them, have bad moments.
-///
-/// # Errors
-/// When the last try fails.
-pub(crate) fn retried(make: impl Fn() -> Command) -> anyhow::Result<()> {
-    for tried in 1..ATTEMPTS {
+/// Runs a command that needs the network, up to five times, with growing pauses.
+pub(crate) fn retry(make: impl Fn() -> Command) -> anyhow::Result<()> {
+    for attempt in 1..ATTEMPTS {
         match run(&mut make()) {
             Ok(()) => return Ok(()),
-            Err(error) => eprintln!("{error:#}; trying again ({tried} of {ATTEMPTS})"),
+            Err(error) => eprintln!("{error:#}; attempt {attempt} of {ATTEMPTS}"),
         }
-        std::thread::sleep(Duration::from_secs(u64::from(tried) * 5));
+        std::thread::sleep(Duration::from_secs(u64::from(attempt) * 5));
     }
     let mut last = make();
-    eprintln!("last try: {}", line(&last));
+    eprintln!("last attempt: {}", line(&last));
     run(&mut last)
 }
 
-/// Returns true if a program can be started and exits with 0; what it prints is not shown.
+/// Returns true if a command starts and exits with 0. Its output is dropped.
 pub(crate) fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// A command as one would type it.
+/// Returns a command as a line of a shell.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();

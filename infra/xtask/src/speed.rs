@@ -1,4 +1,4 @@
-//! `cargo xtask speed`: how long a newcomer and a change wait, and what is built for it.
+//! `cargo xtask speed`: measures builds, tests and their size.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,30 +12,28 @@ use clap::CommandFactory as _;
 
 use crate::run::{command, line, root, works};
 
-/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct SpeedArgs {
-    /// The folder of the clones, which must not exist; removed at the end
+    /// Folder for the clones; it must not exist and is removed at the end
     #[arg(long = "in", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Downloads all crates again, into a folder of its own
+    /// Download all crates again, into a folder of its own
     #[arg(long)]
     cold: bool,
-    /// Leaves out the rows that `.ci/run` takes
+    /// Leave out the rows of `.ci/run`
     #[arg(long)]
     no_ci: bool,
 }
 
-/// A row of the table: what is measured, the measurement, and the goal.
+/// A row of the table: description, measurement and goal.
 struct SpeedRow(&'static str, String, &'static str);
 
 /// Clones the last commit, runs the commands of the README and `.ci/run` in the clones, and prints a table.
 ///
-/// # Errors
-/// Returns an error if a command fails. A goal that is missed is no error: the table shows it.
+/// Fails if a command fails. A missed goal appears in the table only.
 pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
     let folder = std::path::absolute(&arguments.folder)?;
-    ensure!(!folder.exists(), "{} exists; name a folder that does not", folder.display());
+    ensure!(!folder.exists(), "{} exists already; choose a new folder", folder.display());
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let measured = rows(arguments, &folder);
     fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -48,32 +46,32 @@ pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
 
 fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     let home = arguments.cold.then(|| folder.join("cargo"));
-    let place = CloneFolder { folder: clone(folder, "newcomer")?, home: home.clone() };
-    let readme = fs::read_to_string(place.folder.join("README.md"))?;
+    let newcomer = CloneFolder { folder: clone(folder, "newcomer")?, home: home.clone() };
+    let readme = fs::read_to_string(newcomer.folder.join("README.md"))?;
     let [first, second] = commands(&readme)?;
     let mut rows = vec![
-        SpeedRow("README's first command, nothing built", place.time(first)?, "4 min 30 s"),
-        SpeedRow("README's second command after it", place.time(second)?, "10 min"),
+        SpeedRow("README's first command, nothing built", newcomer.time(first)?, "4 min 30 s"),
+        SpeedRow("README's second command after it", newcomer.time(second)?, "10 min"),
     ];
     let unit = "cargo test -p ebb-flow --lib";
-    place.time(unit)?;
-    change(&place.folder)?;
-    rows.push(SpeedRow("one line changed in `flow`, until its unit tests have run", place.time(unit)?, "45 s"));
-    rows.push(SpeedRow("executables linked by the tests", place.executables()?.to_string(), "24"));
-    rows.push(SpeedRow("packages that the `ebb` program compiles", place.packages()?.to_string(), "390"));
-    rows.push(SpeedRow("lines of Rust", lines(&place.folder)?.to_string(), "111,000"));
+    newcomer.time(unit)?;
+    change(&newcomer.folder)?;
+    rows.push(SpeedRow("one line changed in `flow`, until its unit tests have run", newcomer.time(unit)?, "45 s"));
+    rows.push(SpeedRow("executables linked by the tests", newcomer.executables()?.to_string(), "24"));
+    rows.push(SpeedRow("packages that the `ebb` program compiles", newcomer.packages()?.to_string(), "390"));
+    rows.push(SpeedRow("lines of Rust", lines(&newcomer.folder)?.to_string(), "111,000"));
     let chores = crate::XtaskCli::command().get_subcommands().count();
     rows.push(SpeedRow("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
-        let place = CloneFolder { folder: clone(folder, "ci")?, home };
-        rows.push(SpeedRow("`.ci/run`, nothing built", place.time(".ci/run")?, "20 min"));
-        change(&place.folder)?;
-        rows.push(SpeedRow("`.ci/run`, one line changed in `flow`", place.time(".ci/run")?, "6 min"));
+        let clone = CloneFolder { folder: clone(folder, "ci")?, home };
+        rows.push(SpeedRow("`.ci/run`, nothing built", clone.time(".ci/run")?, "20 min"));
+        change(&clone.folder)?;
+        rows.push(SpeedRow("`.ci/run`, one line changed in `flow`", clone.time(".ci/run")?, "6 min"));
     }
     Ok(rows)
 }
 
-/// A clone with a target folder of its own.
+/// A clone with its own target folder.
 struct CloneFolder {
     folder: PathBuf,
     /// The folder of downloaded crates, if it is not the user's.
@@ -90,7 +88,7 @@ impl CloneFolder {
         command
     }
 
-    /// Runs a command line and returns how long it took.
+    /// Runs a command line and returns its duration.
     fn time(&self, shown: &str) -> anyhow::Result<String> {
         println!("== {shown}");
         let began = Instant::now();
@@ -121,7 +119,7 @@ impl CloneFolder {
         Ok(executables.collect::<BTreeSet<_>>().len())
     }
 
-    /// Counts the packages of the program, those that run at compile time included.
+    /// Counts the packages of `ebb`, including build dependencies.
     fn packages(&self) -> anyhow::Result<usize> {
         let tree = ["tree", "-p", "ebb", "-e", "no-dev", "--prefix", "none", "--format", "{p}"];
         let tree = self.output("cargo", &tree)?;
@@ -137,14 +135,14 @@ fn clone(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
     Ok(clone)
 }
 
-/// Returns the first two commands of the README, which are a block of their own each.
+/// Returns the first two commands of the README, each a code block.
 fn commands(readme: &str) -> anyhow::Result<[&str; 2]> {
     let mut blocks = readme.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
     let mut next = || blocks.next().map(|(block, _)| block.trim()).context("the README has two commands");
     Ok([next()?, next()?])
 }
 
-/// Adds a new item to `flow`.
+/// Adds a new constant to `flow`.
 fn change(clone: &Path) -> anyhow::Result<()> {
     let file = clone.join("shared/flow/src/lib.rs");
     let text = fs::read_to_string(&file)?;
@@ -153,7 +151,7 @@ fn change(clone: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Counts the lines of all Rust files that git knows.
+/// Counts the lines of all Rust files in git.
 fn lines(clone: &Path) -> anyhow::Result<usize> {
     let listed = command("git").current_dir(clone).args(["ls-files", "*.rs"]).output()?;
     let listed = String::from_utf8(listed.stdout)?;

@@ -1,8 +1,8 @@
-//! Counting tests in what cargo prints.
+//! Counts of tests in the output of cargo.
 
 use std::fmt;
 
-/// How many tests ended how.
+/// The number of tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestSummary {
     pub(crate) passed: u64,
@@ -11,13 +11,13 @@ pub(crate) struct TestSummary {
 }
 
 impl TestSummary {
-    /// Counts a test that is not one of cargo's.
+    /// Adds a test that cargo does not count.
     pub(crate) fn add(&mut self, has_passed: bool) {
         let count = if has_passed { &mut self.passed } else { &mut self.failed };
         *count += 1;
     }
 
-    /// Takes a line of output into account: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// Adds the counts of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`. Ignores other lines.
     pub(crate) fn read(&mut self, line: &str) {
         let Some(counts) = line.trim_start().strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {
@@ -39,8 +39,8 @@ impl TestSummary {
 impl fmt::Display for TestSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { passed, failed, ignored } = self;
-        let verdict = if *failed == 0 { "ok" } else { "FAILED" };
-        write!(f, "test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored")
+        let result = if *failed == 0 { "ok" } else { "FAILED" };
+        write!(f, "test result: {result}. {passed} passed; {failed} failed; {ignored} ignored")
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::TestSummary;
 
     #[test]
-    fn adds_up_and_passes_by_what_is_no_result() {
+    fn adds_up_and_ignores_other_lines() {
         let mut summary = TestSummary::default();
         for line in [
             "running 3 tests",

@@ -1,4 +1,4 @@
-//! `cargo xtask verify`: what `cargo test` leaves out because it takes long or needs more than Rust.
+//! `cargo xtask verify`: runs tests that take long or need more than Rust.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -12,55 +12,52 @@ use parts::PARTS;
 
 mod parts;
 
-/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct VerifyArgs {
-    /// The parts to run, by name; without a name all of them
+    /// Names of the parts to run; by default all
     #[arg(value_name = "PART", conflicts_with = "since")]
     parts: Vec<String>,
-    /// Runs the parts that the changes since a commit can affect
+    /// Run the parts that changes since a commit can affect
     #[arg(long, value_name = "COMMIT")]
     since: Option<String>,
-    /// Prints what each part covers, needs and watches, and runs nothing
+    /// Print what each part covers, needs and watches; run nothing
     #[arg(long)]
     list: bool,
-    /// Runs the long form of each part
+    /// Run the long form of each part
     #[arg(long)]
     full: bool,
-    /// Options of the tool of a single part: `cargo xtask verify simulation -- --seed 7 --trace`
+    /// Options for the tool of a single part: `cargo xtask verify simulation -- --seed 7 --trace`
     #[arg(last = true)]
     options: Vec<OsString>,
 }
 
-/// A part of the verification.
 struct VerifyPart {
     name: &'static str,
     covers: &'static str,
-    /// The tools that it installs or builds first, and those that have to exist.
+    /// Tools that must exist, and tools that the part installs.
     needs: &'static str,
-    /// The files that it depends on, by the beginnings of their paths.
+    /// Prefixes of the paths that the part depends on.
     paths: &'static [&'static str],
     run: fn(&mut PartRun) -> anyhow::Result<()>,
 }
 
-/// How a part runs, and what it has counted.
+/// The options of a part and its counts.
 struct PartRun<'a> {
     depth: VerifyDepth,
     options: &'a [OsString],
     summary: TestSummary,
 }
 
-/// How much a part does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VerifyDepth {
-    /// At most ten minutes on two cores, once its tools are built.
+    /// At most ten minutes on two cores, with its tools built.
     Short,
-    /// As much as is useful.
+    /// As long as is useful.
     Full,
 }
 
 impl PartRun<'_> {
-    /// Returns the first value for a short run and the second one for a full run.
+    /// Returns the value for the depth of this run.
     fn pick<T>(&self, short: T, full: T) -> T {
         match self.depth {
             VerifyDepth::Short => short,
@@ -69,35 +66,34 @@ impl PartRun<'_> {
     }
 }
 
-/// Runs the chosen parts one after the other. Each ends with the line `PART passed|failed, N tests, M s`.
+/// Runs the selected parts in order. Each ends with the line `PART passed|failed, N tests, M s`.
 ///
-/// # Errors
-/// Returns the names of the parts that failed. An unknown part or commit is refused before anything runs.
+/// Fails with the names of the failed parts. Rejects unknown parts and commits before anything runs.
 pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
-    let chosen = chosen(arguments)?;
+    let selected = selected(arguments)?;
     if arguments.list {
-        return list(&chosen);
+        return list(&selected);
     }
     ensure!(
-        arguments.options.is_empty() || chosen.len() == 1,
-        "options after `--` go to the tool of one part; {} parts are chosen",
-        chosen.len()
+        arguments.options.is_empty() || selected.len() == 1,
+        "options after `--` need a single part; {} parts are selected",
+        selected.len()
     );
     let mut failed = Vec::new();
     let mut lines = Vec::new();
-    for part in chosen {
+    for part in selected {
         println!("== {}: {}", part.name, part.covers);
         let depth = if arguments.full { VerifyDepth::Full } else { VerifyDepth::Short };
         let mut run = PartRun { depth, options: &arguments.options, summary: TestSummary::default() };
         let began = Instant::now();
         let ended = (part.run)(&mut run);
-        let verdict = if ended.is_ok() { "passed" } else { "failed" };
+        let result = if ended.is_ok() { "passed" } else { "failed" };
         if let Err(error) = ended {
             eprintln!("error: {}: {error:#}", part.name);
             failed.push(part.name);
         }
         let tests = run.summary.passed + run.summary.failed;
-        let line = format!("{} {verdict}, {tests} tests, {:.0} s", part.name, began.elapsed().as_secs_f64());
+        let line = format!("{} {result}, {tests} tests, {:.0} s", part.name, began.elapsed().as_secs_f64());
         println!("{line}");
         lines.push(line);
     }
@@ -108,7 +104,7 @@ pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn chosen(arguments: &VerifyArgs) -> anyhow::Result<Vec<&'static VerifyPart>> {
+fn selected(arguments: &VerifyArgs) -> anyhow::Result<Vec<&'static VerifyPart>> {
     if let Some(commit) = &arguments.since {
         let changed = changed(commit)?;
         return Ok(PARTS.iter().filter(|part| changed.iter().any(|path| part.watches(path))).collect());
@@ -119,7 +115,7 @@ fn chosen(arguments: &VerifyArgs) -> anyhow::Result<Vec<&'static VerifyPart>> {
     let find = |name: &String| {
         PARTS.iter().find(|part| part.name == name).with_context(|| {
             let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
-            format!("there is no part `{name}`; the parts are {}", names.join(", "))
+            format!("unknown part `{name}`; parts: {}", names.join(", "))
         })
     };
     arguments.parts.iter().map(find).collect()
@@ -131,7 +127,7 @@ impl VerifyPart {
     }
 }
 
-/// Returns the paths of the files that differ from those of a commit, new files included.
+/// Returns the paths of files that differ from a commit, including new files.
 fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
     for arguments in [&["diff", "--name-only", commit, "--"][..], &["ls-files", "--others", "--exclude-standard"]] {

@@ -1,7 +1,7 @@
-//! How functions reach AWS: the settings of all clients, which share one HTTP client.
+//! Settings of the AWS clients, which share one HTTP client.
 //!
-//! Lambda sets region and credentials in the environment and never changes them while an instance lives. Nothing else is
-//! asked: neither the metadata service of a machine nor STS, whose answers would delay the first event.
+//! Lambda sets region and credentials in the environment; they do not change while an instance runs. The settings
+//! therefore need no request to a metadata service or STS, which would delay the first event.
 
 use std::time::Duration;
 
@@ -15,23 +15,24 @@ use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
 use crate::FunctionError;
 
-/// Longest time of one attempt at the table or the queue, which answer within milliseconds. The SDK then tries again on
-/// another connection: one that was open when the instance was frozen may be dead without a reset.
+/// The timeout of one attempt at the table or the queue, which respond within milliseconds.
+///
+/// The SDK retries on a new connection: a connection can break without a reset while the instance is frozen.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Longest time of one attempt at the bucket or the secret.
+/// The timeout of one attempt at the bucket or the secret.
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
-/// Longest time of one operation, with all of its attempts. An invocation has 29 s for several.
+/// The timeout of one operation with all attempts. An invocation has 29 s for several operations.
 const OPERATION: Duration = Duration::from_secs(8);
-/// A connection that was idle for longer is not used again.
+/// The idle time after which a connection is closed.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Returns the settings of the clients of the table and the queue. [`with_long_timeouts`] makes those of the others.
+/// Returns the settings of the clients of table and queue. [`with_long_timeouts`] derives those of the others.
 ///
 /// The region is `AWS_REGION`. Credentials are `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
-/// `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_SERVICE` name other endpoints, if they are set. Sends no request.
+/// `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_SERVICE` set other endpoints. Sends no request.
 ///
 /// # Errors
-/// [`FunctionError::Missing`].
+/// [`FunctionError::Missing`] without a region.
 pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     let config = loader().load().await;
     match config.region() {
@@ -40,12 +41,12 @@ pub(crate) async fn config() -> Result<SdkConfig, FunctionError> {
     }
 }
 
-/// Returns `config` with the time that the bucket and the secret may take.
+/// Returns `config` with the timeouts of the bucket and the secret.
 pub(crate) fn with_long_timeouts(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
         .timeout_config(timeouts(LONG_ATTEMPT))
-        // The timeouts end with the head of an answer; this bounds a body that stops in between.
+        // The timeouts end with the head of a response. This bounds a body that stalls.
         .stalled_stream_protection(StalledStreamProtectionConfig::enabled().grace_period(LONG_ATTEMPT).build())
         .build()
 }
@@ -55,7 +56,7 @@ fn loader() -> ConfigLoader {
         .region(EnvironmentVariableRegionProvider::new())
         .credentials_provider(EnvironmentVariableCredentialsProvider::new())
         .timeout_config(timeouts(ATTEMPT))
-        // Each service would make a client of its own, and read the certificates of authorities again.
+        // One client for all services: each client reads the certificates of authorities.
         .http_client(
             Builder::new().pool_idle_timeout(IDLE).tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https(),
         )
@@ -79,8 +80,8 @@ mod tests {
 
     use super::*;
 
-    /// The settings of a function whose services are all at one address.
-    async fn towards(listener: &TcpListener) -> SdkConfig {
+    /// Returns the settings of a function whose services are all at one address.
+    async fn config_for(listener: &TcpListener) -> SdkConfig {
         let url = format!("http://{}", listener.local_addr().unwrap());
         loader().test_credentials().region("us-east-1").endpoint_url(url).load().await
     }
@@ -89,8 +90,8 @@ mod tests {
         TcpListener::bind("127.0.0.1:0").await.unwrap()
     }
 
-    /// Accepts connections, reads what comes and never answers. Returns how many there were.
-    fn never_answers(listener: TcpListener) -> Arc<AtomicUsize> {
+    /// Accepts connections and never responds. Returns the number of connections.
+    fn accept_and_hang(listener: TcpListener) -> Arc<AtomicUsize> {
         let accepted = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&accepted);
         tokio::spawn(async move {
@@ -112,10 +113,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_never_answers_is_given_up() {
+    async fn a_service_that_never_responds_times_out() {
         let listener = listener().await;
-        let config = towards(&listener).await;
-        let accepted = never_answers(listener);
+        let config = config_for(&listener).await;
+        let accepted = accept_and_hang(listener);
         let slow = with_long_timeouts(&config);
         let (sqs, s3) = (aws_sdk_sqs::Client::new(&config), aws_sdk_s3::Client::new(&slow));
         let secrets = aws_sdk_secretsmanager::Client::new(&slow);
@@ -127,18 +128,18 @@ mod tests {
             secrets.get_secret_value().secret_id("s").send(),
         );
         assert!(!item && sent.is_err() && object.is_err() && secret.is_err());
-        // As long as the longest one, and what a busy machine adds.
+        // The longest operation, with a margin for busy machines.
         assert!(begun.elapsed() < 3 * OPERATION, "{:?}", begun.elapsed());
-        // Each was tried again, on a connection that had not failed before.
+        // Each operation was repeated on a new connection.
         assert!(accepted.load(Ordering::Relaxed) >= 8);
     }
 
-    /// Less than an attempt may take is no failure, and several requests may take longer than one operation: a relay's poll
-    /// looks into the table until there is a batch.
+    /// A response within the attempt's timeout is no failure, and several operations may take longer than one. A
+    /// relay's poll reads the table until there is a batch.
     #[tokio::test]
     async fn a_slow_service_is_waited_for() {
         let listener = listener().await;
-        let config = towards(&listener).await;
+        let config = config_for(&listener).await;
         let router = Router::new().fallback(|| async {
             tokio::time::sleep(ATTEMPT / 2).await;
             ([("content-type", "application/x-amz-json-1.0")], "{}")
@@ -151,9 +152,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_that_stops_in_between_is_given_up() {
+    async fn an_object_that_stalls_times_out() {
         let listener = listener().await;
-        let config = towards(&listener).await;
+        let config = config_for(&listener).await;
         let router = Router::new().fallback(|| async {
             let begins = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"begins"))]);
             ([("content-length", "1000")], Body::from_stream(begins.chain(futures::stream::pending())))
@@ -161,9 +162,9 @@ mod tests {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let settings = aws_sdk_s3::config::Builder::from(&with_long_timeouts(&config)).force_path_style(true).build();
         let client = aws_sdk_s3::Client::from_conf(settings);
-        let answer = client.get_object().bucket("b").key("k").send().await.unwrap();
+        let response = client.get_object().bucket("b").key("k").send().await.unwrap();
         let begun = Instant::now();
-        answer.body.collect().await.unwrap_err();
+        response.body.collect().await.unwrap_err();
         assert!(begun.elapsed() < 3 * LONG_ATTEMPT, "{:?}", begun.elapsed());
     }
 }

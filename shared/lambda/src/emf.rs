@@ -1,4 +1,4 @@
-//! Figures as lines of CloudWatch's embedded metric format.
+//! Metrics as log lines in CloudWatch's embedded metric format.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -10,63 +10,65 @@ use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
 use metrique_writer::{Entry, EntryWriter, Unit};
 use metrique_writer_format_emf::Emf;
 
-/// Values of one figure that CloudWatch takes of a line (*Embedded metric format specification*).
+/// The most values of a metric in one line (*Embedded metric format specification*).
 const MAX_VALUES: usize = 100;
 
-/// Writes figures as lines.
+/// Writes metrics as lines of JSON.
 pub struct EmfSink {
     namespace: String,
     to: Mutex<Box<dyn Write + Send>>,
 }
 
 impl EmfSink {
-    /// Writes to `to`, in a namespace of CloudWatch's.
+    /// Returns a sink that writes to `to`, with a namespace of CloudWatch.
     pub fn new(namespace: &str, to: Box<dyn Write + Send>) -> Self {
         Self { namespace: namespace.to_owned(), to: Mutex::new(to) }
     }
 }
 
 impl MetricSink for EmfSink {
-    fn take(&self, figures: &InvocationMetrics) {
-        let lines = lines(&self.namespace, figures);
-        // Whole lines are written, whatever became of the last one.
+    fn take(&self, metrics: &InvocationMetrics) {
+        let lines = lines(&self.namespace, metrics);
+        // Each write is a whole line, so a panic in an earlier one does no harm.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
-            tracing::warn!(%error, "figures were not written");
+            tracing::warn!(%error, "cannot write metrics");
         }
     }
 }
 
-/// The lines, each with its end. Function, request, run and unit are fields and no dimensions: each figure costs once.
-fn lines(namespace: &str, figures: &InvocationMetrics) -> Vec<u8> {
+/// Returns the lines of an invocation.
+///
+/// Function, request, run and unit are fields, not dimensions: CloudWatch bills each combination of dimensions.
+fn lines(namespace: &str, metrics: &InvocationMetrics) -> Vec<u8> {
     let mut lines = Vec::new();
     let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
     for part in 0.. {
-        let line = EmfLine { figures, part };
+        let line = EmfLine { metrics, part };
         if line.is_empty() {
             break;
         }
         if let Err(error) = emf.format(&line, &mut lines) {
-            tracing::error!(%error, "the figures cannot be written");
+            tracing::error!(%error, "cannot format metrics");
             return Vec::new();
         }
     }
     lines
 }
 
-/// The counts, in the first one, and so many times as go into one.
+/// One line: the part `part` of all times, and in the first line the counts.
 struct EmfLine<'a> {
-    figures: &'a InvocationMetrics,
+    metrics: &'a InvocationMetrics,
     part: usize,
 }
 
 impl EmfLine<'_> {
     fn counts(&self) -> &[(&'static str, u64)] {
-        if self.part == 0 { &self.figures.counts } else { &[] }
+        if self.part == 0 { &self.metrics.counts } else { &[] }
     }
 
     fn times(&self) -> impl Iterator<Item = (&'static str, &[u64])> {
-        let times = self.figures.times.iter();
+        let times = self.metrics.times.iter();
         times.filter_map(|(name, times)| Some((*name, times.chunks(MAX_VALUES).nth(self.part)?)))
     }
 
@@ -77,12 +79,12 @@ impl EmfLine<'_> {
 
 impl Entry for EmfLine<'_> {
     fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let InvocationMetrics { at, function, request_id, run, unit, .. } = self.figures;
+        let InvocationMetrics { at, function, request_id, run, unit, .. } = self.metrics;
         writer.timestamp(*at);
         writer.value("function", *function);
-        for (name, about) in [("requestId", request_id), ("run", run), ("unit", unit)] {
-            if let Some(about) = about {
-                writer.value(name, about.as_str());
+        for (name, value) in [("requestId", request_id), ("run", run), ("unit", unit)] {
+            if let Some(value) = value {
+                writer.value(name, value.as_str());
             }
         }
         for (name, count) in self.counts() {
@@ -94,13 +96,13 @@ impl Entry for EmfLine<'_> {
     }
 }
 
-/// One figure with all that was seen of it.
+/// The values of one metric and their unit.
 struct MetricValues<'a>(&'a [u64], Unit);
 
 impl Value for MetricValues<'_> {
     fn write(&self, writer: impl ValueWriter) {
-        let seen = self.0.iter().map(|seen| Observation::Unsigned(*seen));
-        writer.metric(seen, self.1, [], MetricFlags::empty());
+        let values = self.0.iter().map(|value| Observation::Unsigned(*value));
+        writer.metric(values, self.1, [], MetricFlags::empty());
     }
 }
 
@@ -112,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    fn figures(counts: &[(&'static str, u64)], times: Vec<(&'static str, Vec<u64>)>) -> InvocationMetrics {
+    fn metrics(counts: &[(&'static str, u64)], times: Vec<(&'static str, Vec<u64>)>) -> InvocationMetrics {
         InvocationMetrics {
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             function: "complete",
@@ -124,22 +126,22 @@ mod tests {
         }
     }
 
-    fn parsed(figures: &InvocationMetrics) -> Vec<Json> {
-        let lines = String::from_utf8(lines("Ebb/test", figures)).unwrap();
+    fn parsed(metrics: &InvocationMetrics) -> Vec<Json> {
+        let lines = String::from_utf8(lines("Ebb/test", metrics)).unwrap();
         assert!(lines.ends_with('\n'), "{lines}");
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
-    fn one_line_with_what_there_is() {
+    fn one_line_per_invocation() {
         let times = vec![("SweepLag", vec![0]), ("AttemptTime", vec![250, 900])];
-        let mut figures = figures(&[("Dispatched", 2), ("Completed", 1)], times);
-        let lines = parsed(&figures);
+        let mut metrics = metrics(&[("Dispatched", 2), ("Completed", 1)], times);
+        let lines = parsed(&metrics);
         let [line] = &lines[..] else { panic!("{lines:?}") };
         let about = &line["_aws"]["CloudWatchMetrics"][0];
         assert_eq!(line["_aws"]["Timestamp"], 1_700_000_000_123_u64);
         assert_eq!((&about["Namespace"], &about["Dimensions"]), (&json!("Ebb/test"), &json!([[]])));
-        let metrics = [
+        let expected = [
             ("Dispatched", "Count"),
             ("Completed", "Count"),
             ("SweepLag", "Milliseconds"),
@@ -147,7 +149,7 @@ mod tests {
         ];
         let named = |metric: &Json| (metric["Name"].clone(), metric["Unit"].clone());
         let names: Vec<_> = about["Metrics"].as_array().unwrap().iter().map(named).collect();
-        assert_eq!(names, metrics.map(|(name, unit)| (json!(name), json!(unit))));
+        assert_eq!(names, expected.map(|(name, unit)| (json!(name), json!(unit))));
         for (name, expected) in [
             ("function", json!("complete")),
             ("requestId", Json::Null),
@@ -159,13 +161,13 @@ mod tests {
         ] {
             assert_eq!(line[name], expected, "{name}");
         }
-        figures.request_id = Some("r-1".to_owned());
-        assert_eq!(parsed(&figures)[0]["requestId"], "r-1");
+        metrics.request_id = Some("r-1".to_owned());
+        assert_eq!(parsed(&metrics)[0]["requestId"], "r-1");
     }
 
     #[test]
-    fn no_line_has_more_values_than_are_taken() {
-        let lines = parsed(&figures(&[("Completed", 250)], vec![("AttemptTime", (0..250).collect())]));
+    fn lines_have_at_most_100_values() {
+        let lines = parsed(&metrics(&[("Completed", 250)], vec![("AttemptTime", (0..250).collect())]));
         let values = lines.iter().map(|line| line["AttemptTime"]["Values"].as_array().unwrap().len());
         assert_eq!(values.collect::<Vec<_>>(), [100, 100, 50]);
         assert_eq!(lines.iter().filter_map(|line| line["Completed"].as_u64()).collect::<Vec<_>>(), [250]);

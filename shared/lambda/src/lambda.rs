@@ -1,4 +1,4 @@
-//! How Lambda calls a function, and what it keeps of what is printed.
+//! The context of a Lambda invocation, and the log format.
 
 use axum::extract::Request;
 use ebb_engine::Timestamp;
@@ -10,13 +10,15 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Has log lines printed as JSON, those that `RUST_LOG` chooses. What an invocation, a run and an attempt are called
-/// stands beside the fields of a line: `requestId`, `run`, `unit`, `attempt`, `kind` and `name` of the target.
+/// Writes log lines as JSON to standard output, filtered by `RUST_LOG`.
+///
+/// The ids of invocation, run and attempt are fields of each line: `requestId`, `run`, `unit`, `attempt`, and `kind`
+/// and `name` of the target.
 pub fn log() {
     lines(EnvFilter::from_default_env(), std::io::stdout).init();
 }
 
-/// Has the lines that `filter` chooses, written as `RUST_LOG` is, printed to `to` as a function prints them.
+/// Writes log lines to `to` as a function does, filtered by `filter` in the syntax of `RUST_LOG`.
 pub fn log_to<W>(filter: &str, to: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -33,7 +35,7 @@ where
     tracing_subscriber::registry().with(filter).with(lines)
 }
 
-/// Returns the host that a request was sent to, as API Gateway or the function's URL says: the sender cannot choose it.
+/// Returns the host of a request from the context of API Gateway or the function URL. The sender cannot set it.
 pub(crate) fn host(request: &Request) -> Option<String> {
     match request.request_context_ref() {
         Some(RequestContext::ApiGatewayV2(context)) => context.domain_name.clone(),
@@ -41,7 +43,7 @@ pub(crate) fn host(request: &Request) -> Option<String> {
     }
 }
 
-/// A request of API Gateway, as Lambda has passed it on.
+/// Returns the request id and the time of arrival.
 pub(crate) fn invocation_origin(request: &Request) -> InvocationOrigin {
     let id = request.lambda_context_ref().map(|context| context.request_id.clone());
     let at = match request.request_context_ref() {
@@ -62,14 +64,14 @@ mod tests {
 
     use super::*;
 
-    /// The parts of a request that Lambda passes on, from API Gateway or a function URL. `path` is decoded.
+    /// Returns a request as Lambda passes it on from API Gateway or a function URL. `path` is decoded.
     fn request(path: &str, host: &str) -> Request {
         let event = json!({
             "version": "2.0",
             "routeKey": "$default",
             "rawPath": path,
             "rawQueryString": "",
-            // The sender says this.
+            // The sender sets these headers.
             "headers": {"host": "elsewhere.test", "x-forwarded-proto": "https"},
             "requestContext": {
                 "accountId": "anonymous",
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_a_functions_url_is_one() {
+    fn a_request_to_a_function_url_is_parsed() {
         let host_of_ours = "abc.lambda-url.us-east-1.on.aws";
         let request = request("/v1/callbacks", host_of_ours);
         assert_eq!((request.method().as_str(), request.uri().path()), ("POST", "/v1/callbacks"));
@@ -100,8 +102,8 @@ mod tests {
 
     /// The gateway decodes the path before it passes a request on.
     #[test]
-    fn names_that_are_taken_are_the_same_behind_the_gateway() {
-        let mut taken = 0;
+    fn valid_names_survive_the_gateway() {
+        let mut valid = 0;
         for character in (' '..='\u{17f}').chain(['\u{20ac}', '\u{1f40b}']) {
             for name in [format!("a{character}b"), format!("a{character}41"), format!("{character}{character}")] {
                 let event = ebb_protocol::lifecycle::LifecycleData {
@@ -115,13 +117,13 @@ mod tests {
                 if event.validate().is_err() {
                     continue;
                 }
-                taken += 1;
+                valid += 1;
                 let request = request(&format!("/v1/targets/sandbox/{name}/why"), "ebb.test");
                 let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8().unwrap();
                 assert_eq!(path, format!("/v1/targets/sandbox/{name}/why"));
             }
         }
-        assert!(taken > 500, "{taken}");
+        assert!(valid > 500, "{valid}");
     }
 
     #[derive(Clone, Default)]
@@ -138,26 +140,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_it_is_about() {
-        let kept = LogOutput::default();
-        let writer = kept.clone();
-        let subscriber =
-            lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || {
-                writer.clone()
-            });
-        let work = async {
+    fn lines_have_the_ids_of_invocation_run_and_unit() {
+        let output = LogOutput::default();
+        let writer = output.clone();
+        let subscriber = lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || writer.clone());
+        let task = async {
             tracing::info!("before");
             let span = tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);
             async { tracing::info!(reason = "no", "failed") }.instrument(span).await;
         };
         tracing::subscriber::with_default(subscriber, || {
-            let came = InvocationOrigin { request_id: "req-7".to_owned(), received: None };
+            let origin = InvocationOrigin { request_id: "req-7".to_owned(), received: None };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(Telemetry::default().invoke(FunctionKind::Complete, came, work));
+            runtime.block_on(Telemetry::default().invoke(FunctionKind::Complete, origin, task));
         });
-        let kept = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
-        let lines: Vec<Value> = kept.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [before, failed] = &lines[..] else { panic!("{kept}") };
+        let output = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [before, failed] = &lines[..] else { panic!("{output}") };
         assert_eq!((&before["requestId"], &before["function"]), (&json!("req-7"), &json!("complete")));
         assert_eq!(before["fields"], json!({"message": "before"}));
         assert_eq!(failed["fields"], json!({"message": "failed", "reason": "no"}));
@@ -168,8 +167,8 @@ mod tests {
             ("attempt", json!(2)),
             ("level", json!("INFO")),
         ] {
-            assert_eq!(failed[name], expected, "{name}: {kept}");
+            assert_eq!(failed[name], expected, "{name}: {output}");
         }
-        assert!(failed["timestamp"].is_string(), "{kept}");
+        assert!(failed["timestamp"].is_string(), "{output}");
     }
 }

@@ -1,5 +1,6 @@
-//! The surroundings of the functions on AWS: read from the environment when the first event comes, and from the secret now
-//! and then.
+//! The adapter of Lambda functions: settings from the environment and a secret, clients of AWS, HTTP events.
+//!
+//! Settings are read at the first event. The secret is read again every five minutes.
 
 mod aws;
 mod emf;
@@ -44,43 +45,42 @@ pub use serve::serve;
 pub use sweep::SweepHandler;
 pub use variables::SECRET_VARIABLES;
 
-/// A function that runs for longer is killed; `Timeout` of the template.
+/// The time after which Lambda kills a function: `Timeout` of the template.
 pub const TIMEOUT: Duration = Duration::from_secs(29);
-/// How far clocks may be apart.
+/// The largest difference between two clocks.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// Why a function cannot work.
+/// The error of a function that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
     #[error("the environment variable {0} is not set")]
     Missing(&'static str),
-    /// A variable has a value that cannot be used. The value is not shown: it may be a secret.
-    #[error("the environment variable {name} cannot be used: {reason}")]
+    /// A variable has an invalid value. The text omits the value, which may be secret.
+    #[error("invalid environment variable {name}: {reason}")]
     Invalid { name: &'static str, reason: String },
-    #[error("the secret {name} cannot be read: {reason}")]
+    #[error("cannot read the secret {name}: {reason}")]
     Secret { name: String, reason: String },
-    /// The HTTP client cannot be made.
     #[error(transparent)]
     Http(#[from] ebb_egress::HttpClientError),
 }
 
-/// What surroundings are made of.
+/// The source of a [`FunctionContext`].
 struct FunctionConfig {
     config: SdkConfig,
     variables: FunctionVariables,
-    /// The host at which the first event came in, if it was a request.
+    /// The host of the first request, if the first event was one.
     host: Option<String>,
 }
 
 impl PartialEq for FunctionConfig {
     fn eq(&self, other: &Self) -> bool {
-        // All else is that of the process.
+        // The other fields do not change while the process runs.
         self.variables == other.variables
     }
 }
 
 impl FunctionConfig {
-    /// Reads the environment. One request is sent, if a secret is named.
+    /// Reads the environment, and the secret if `EBB_SECRET_ARN` is set.
     async fn read(host: Option<String>) -> Result<Self, FunctionError> {
         let config = aws::config().await?;
         let variables = FunctionVariables::read(&config).await?;
@@ -88,7 +88,7 @@ impl FunctionConfig {
     }
 }
 
-/// A function's surroundings.
+/// The clients and settings of a function.
 struct FunctionContext {
     env: Arc<Env>,
     store: Arc<Store>,
@@ -97,23 +97,26 @@ struct FunctionContext {
     telemetry: Arc<Telemetry>,
 }
 
-/// The routes of a function. Its surroundings are made when the first request comes. What is wrong with them is logged, and
-/// answered with 503; the next request has them made again.
+/// Returns the routes of a function, whose context is created at the first request.
 ///
-/// `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_CALLBACK_URL`, `EBB_SOURCE` name what the stack has,
-/// and `EBB_INSTALLATION` is what names the stack to relays and never changes. Without
-/// `EBB_CALLBACK_URL` callbacks come to the host of the first request: a function that has a URL of its own cannot have
-/// it in its configuration. `EBB_PLATFORM_URL` may be empty. `EBB_CLUSTERS` lists the clusters that are connected (see
-/// [`ClusterRegistry::parse`]); it may be empty, plans of webhook units alone need none. `EBB_RELAY_NETWORKS` opens networks
-/// for requests to relays, and to nobody else (see [`Policy::and_networks`]). `EBB_WEBHOOK_SECRETS`,
-/// `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS` are secrets; `EBB_API_TOKENS` is a comma-separated list
-/// of `ROLE:TOKEN`. These five and `EBB_CLUSTERS` may stand in the environment or in the secret of AWS Secrets Manager
-/// that `EBB_SECRET_ARN` names: a JSON object of them. `EBB_RETENTION_DAYS` is the number of days for which the data of
-/// gone targets is kept; 0 or no value keeps it forever. `EBB_METRICS_NAMESPACE` is the namespace of figures, which are
-/// printed if it is there. `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector of spans, `OTEL_EXPORTER_OTLP_HEADERS` is
-/// what it asks for and may stand in the secret.
+/// A configuration error is logged and returned as status 503. The next request reads the configuration again. Tasks
+/// that outlive their response are added to `background`.
 ///
-/// Work that outlives its answer is a task of `background`.
+/// Environment variables:
+///
+/// - `EBB_TABLE`, `EBB_BUCKET`, `EBB_QUEUE_URL`, `EBB_SOURCE`: resources of the stack.
+/// - `EBB_INSTALLATION`: the id of the stack for relay_policy. It never changes.
+/// - `EBB_CALLBACK_URL`: the URL of callbacks. Default: the host of the first request, because a function's
+///   configuration cannot contain its own URL.
+/// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
+/// - `EBB_CLUSTERS`: connected clusters, see [`ClusterRegistry::parse`]. Empty if all units are webhooks.
+/// - `EBB_RELAY_NETWORKS`: networks of relay_policy that are not public, see [`Policy::and_networks`].
+/// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
+/// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
+/// - `EBB_SECRET_ARN`: a secret of AWS Secrets Manager, a JSON object of [`SECRET_VARIABLES`].
+/// - `EBB_RETENTION_DAYS`: days to keep the data of gone targets. 0 or none keeps it forever.
+/// - `EBB_METRICS_NAMESPACE`: the namespace of metrics. Without it, no metrics are written.
+/// - `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_HEADERS`: a collector of spans and its headers.
 pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
     let current: Arc<ReloadingValue<FunctionConfig, Router>> = Arc::default();
     let background = Arc::clone(background);
@@ -122,24 +125,24 @@ pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTask
         async move {
             let host = lambda::host(&request);
             let read = || FunctionConfig::read(host.clone());
-            let made = current
+            let router = current
                 .get(Instant::now(), read, |source| Ok(FunctionContext::of(source)?.router(routes, &background)));
-            match made.await {
+            match router.await {
                 Ok(router) => router.oneshot(request).await.into_response(),
-                Err(error) => refused(&error),
+                Err(error) => misconfigured(&error),
             }
         }
     })
 }
 
-fn refused(error: &FunctionError) -> Response {
-    tracing::error!(%error, "the function cannot work");
-    let detail = "the function cannot work as it is deployed; its log says why";
+fn misconfigured(error: &FunctionError) -> Response {
+    tracing::error!(%error, "invalid configuration");
+    let detail = "the configuration of the function is invalid; its log has the cause";
     HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "misconfigured", detail).into_response()
 }
 
 impl FunctionContext {
-    /// Makes the clients. No request is sent.
+    /// Creates the clients. Sends no request.
     fn of(FunctionConfig { config, variables, host }: &FunctionConfig) -> Result<Self, FunctionError> {
         let dynamo = DynamoTable::new(aws_sdk_dynamodb::Client::new(config), variables.required("EBB_TABLE")?);
         let bucket =
@@ -150,9 +153,9 @@ impl FunctionContext {
         let outside = Arc::new(HttpClient::new(Policy::public())?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(HttpClient::new(relays(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
+        let inside = Arc::new(HttpClient::new(relay_policy(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
         let clusters = Arc::new(clusters(variables)?);
-        let post = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
+        let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
         let batches = store.clone();
         let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
@@ -166,12 +169,12 @@ impl FunctionContext {
             settings,
             cache: InstanceCache::default(),
         });
-        let access = Arc::new(access(&variables.optional("EBB_API_TOKENS"))?);
+        let tokens = Arc::new(api_tokens(&variables.optional("EBB_API_TOKENS"))?);
         let telemetry = Arc::new(telemetry(variables)?);
-        Ok(Self { env, store, tokens: access, poll_endpoint: post, telemetry })
+        Ok(Self { env, store, tokens, poll_endpoint, telemetry })
     }
 
-    /// A function behind HTTP, made of its routes. Each request to it is an invocation that tells what it did.
+    /// Returns the routes of an HTTP function. Each request is an invocation with telemetry.
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
         let (env, store) = (self.env.clone(), self.store.clone());
         let server = ServerState { env, store, tokens: self.tokens.clone(), poll_endpoint: self.poll_endpoint.clone() };
@@ -190,10 +193,11 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
         unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
         token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
-        // What a function was sending when it was killed, what a relay was about to do by then, and by whose clock.
+        // A killed function may have sent a request at its end, the relay then has its response timeout, and clocks
+        // differ.
         max_in_flight: Millis(1_000 * (TIMEOUT + RESPONSE_TIMEOUT + SKEW).as_secs()),
         grace: Duration::from_secs(30),
-        // With the budget below the 25 s in which `complete` has to answer.
+        // With the dispatch budget, less than the 25 s within which `complete` must respond.
         response_timeout: Duration::from_secs(15),
         first_sweep_delay: Millis(60_000),
         max_sweep_interval: Millis(3_600_000),
@@ -203,7 +207,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
     })
 }
 
-/// Returns where callbacks go: `EBB_CALLBACK_URL`, else this function.
+/// Returns the URL of callbacks: `EBB_CALLBACK_URL`, else that of this function.
 fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<String, FunctionError> {
     let own = |missing| host.map(|host| format!("https://{host}/v1/callbacks")).ok_or(missing);
     variables.required("EBB_CALLBACK_URL").or_else(own)
@@ -211,7 +215,7 @@ fn callback_url(variables: &FunctionVariables, host: Option<&str>) -> Result<Str
 
 const DAY: u64 = 86_400_000;
 
-/// Returns the time of a number of days; `None` for 0 or no value, which keeps data forever.
+/// Returns a number of days as a duration; `None` for 0 or no value, which keeps data forever.
 fn retention(variables: &FunctionVariables) -> Result<Option<Millis>, FunctionError> {
     let name = "EBB_RETENTION_DAYS";
     let text = variables.optional(name);
@@ -236,7 +240,7 @@ fn telemetry(variables: &FunctionVariables) -> Result<Telemetry, FunctionError> 
     }
     Ok(match variables.optional("EBB_METRICS_NAMESPACE").as_str() {
         "" => telemetry,
-        // Lambda reads there what a function says.
+        // Lambda forwards standard output to CloudWatch.
         namespace => telemetry.with_metrics(EmfSink::new(namespace, Box::new(std::io::stdout()))),
     })
 }
@@ -251,13 +255,13 @@ fn clusters(variables: &FunctionVariables) -> Result<ClusterRegistry, FunctionEr
     }
 }
 
-fn relays(variables: &FunctionVariables) -> Result<Policy, FunctionError> {
+fn relay_policy(variables: &FunctionVariables) -> Result<Policy, FunctionError> {
     let name = "EBB_RELAY_NETWORKS";
     let networks = variables.optional(name);
     Policy::public().and_networks(&networks).map_err(|reason| FunctionError::Invalid { name, reason })
 }
 
-fn access(text: &str) -> Result<ApiTokens, FunctionError> {
+fn api_tokens(text: &str) -> Result<ApiTokens, FunctionError> {
     let invalid = |reason: &str| FunctionError::Invalid { name: "EBB_API_TOKENS", reason: reason.to_owned() };
     let mut tokens = Vec::new();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -280,22 +284,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callbacks_come_to_the_function_itself_without_another_url() {
+    fn callbacks_default_to_the_function() {
         let url = callback_url(&FunctionVariables::default(), Some("abc.lambda-url.us-east-1.on.aws")).unwrap();
         assert_eq!(url, "https://abc.lambda-url.us-east-1.on.aws/v1/callbacks");
         let missing = callback_url(&FunctionVariables::default(), None).unwrap_err();
         assert!(matches!(missing, FunctionError::Missing("EBB_CALLBACK_URL")), "{missing}");
     }
 
-    /// Nothing is set where tests run: the function is there, and says that it cannot work without saying more.
+    /// Tests run without the variables: the function returns an error without their names.
     #[tokio::test]
-    async fn a_function_without_its_variables_answers() {
+    async fn a_function_without_its_variables_responds() {
         let router = router(ebb_api::api, &Arc::default());
         for _ in 0..2 {
             let request = Request::get("/healthz").body(Body::empty()).unwrap();
-            let answer = router.clone().oneshot(request).await.unwrap();
-            assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-            let body = to_bytes(answer.into_body(), 1 << 10).await.unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            let body = to_bytes(response.into_body(), 1 << 10).await.unwrap();
             assert!(!String::from_utf8_lossy(&body).contains("AWS_"), "{body:?}");
         }
     }

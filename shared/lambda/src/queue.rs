@@ -1,4 +1,4 @@
-//! The delayed queue on SQS.
+//! The message queue with delays, on SQS.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use futures::StreamExt as _;
 
-/// SQS delivers no message later than this.
-const LONGEST_DELAY: Duration = Duration::from_secs(900);
-/// Messages that one request to SQS may have.
+/// The longest delay of SQS.
+const MAX_DELAY: Duration = Duration::from_secs(900);
+/// The most messages of one request to SQS.
 const BATCH: usize = 10;
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// Sends messages to one SQS queue.
 pub(crate) struct SqsQueue {
@@ -37,8 +37,8 @@ impl SqsQueue {
         let sent = sent.map_err(|error| DisplayErrorContext(&error).to_string())?;
         match sent.failed().first() {
             Some(failed) => {
-                let (count, why) = (sent.failed().len(), failed.message().unwrap_or_else(|| failed.code()));
-                Err(format!("{count} of {} messages were refused: {why}", messages.len()))
+                let (count, reason) = (sent.failed().len(), failed.message().unwrap_or_else(|| failed.code()));
+                Err(format!("{count} of {} messages were rejected: {reason}", messages.len()))
             }
             None => Ok(()),
         }
@@ -46,8 +46,8 @@ impl SqsQueue {
 
     async fn try_to_send(&self, message: &QueueMessage, delay: Duration) -> Result<(), String> {
         let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
-        // Rounded up: a hint that comes too early finds nothing due.
-        let seconds = delay.min(LONGEST_DELAY).as_millis().div_ceil(1000);
+        // Rounded up: an early wake-up would find nothing due.
+        let seconds = delay.min(MAX_DELAY).as_millis().div_ceil(1000);
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let sent = self.client.send_message().queue_url(&self.url).message_body(body).delay_seconds(seconds);
         let sent = sent.send().await;
@@ -59,7 +59,7 @@ impl SqsQueue {
 impl MessageQueue for SqsQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
         if let Err(error) = self.try_to_send(&message, delay).await {
-            tracing::warn!(%error, "a hint was not sent; the schedule finds what is due");
+            tracing::warn!(%error, "cannot send a wake-up; the schedule covers for it");
         }
     }
 
@@ -68,10 +68,10 @@ impl MessageQueue for SqsQueue {
             return self.send(message.clone(), Duration::ZERO).await;
         }
         let batches: Vec<_> = messages.chunks(BATCH).map(|batch| self.try_to_send_batch(batch)).collect();
-        let mut sent = futures::stream::iter(batches).buffer_unordered(AT_ONCE);
+        let mut sent = futures::stream::iter(batches).buffer_unordered(MAX_CONCURRENT);
         while let Some(sent) = sent.next().await {
             if let Err(error) = sent {
-                tracing::warn!(%error, "hints were not sent; the schedule finds what is due");
+                tracing::warn!(%error, "cannot send wake-ups; the schedule covers for them");
             }
         }
     }

@@ -1,20 +1,19 @@
-//! What a function is made of, and for how long.
+//! A value that is created from a source and recreated when the source changes.
 //!
-//! Clients, certificates of authorities and the secret take longer than all else that a start does. Lambda counts a
-//! start from the beginning of the program until it asks for an event; what is done after that can fail without ending
-//! the function, and the next event finds it tried again.
+//! Clients, certificates and the secret take most of the time of a start. They are created at the first event, not
+//! before: an error at an event is retried at the next one, but an error before it ends the function.
 //!
-//! An instance that is never idle lives for hours, and somebody may change the secret meanwhile: a new key, a new cluster.
+//! An instance under load runs for hours, while operators rotate keys and connect clusters.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// After this it is looked at whether the source has changed.
+/// The time between two checks of the source.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 
-/// What was made last of a source.
+/// The value of the last source that was valid.
 pub(crate) struct ReloadingValue<S, T>(Mutex<Option<LoadedValue<S, T>>>);
 
 struct LoadedValue<S, T> {
@@ -30,11 +29,13 @@ impl<S, T> Default for ReloadingValue<S, T> {
 }
 
 impl<S: PartialEq, T: Clone> ReloadingValue<S, T> {
-    /// What is made of what the source is now, or was at most five minutes ago. A source that cannot be read any more, or of
-    /// which nothing can be made, changes nothing: that is logged, and tried again after as long. `now` is the time.
+    /// Returns the value of a source that was read at most five minutes before `now`.
+    ///
+    /// If the source cannot be read or has no value, the previous value stays, the error is logged, and the next check
+    /// follows after another five minutes.
     ///
     /// # Errors
-    /// Nothing was ever made, and cannot be.
+    /// There is no previous value.
     pub(crate) async fn get<F, E: Display>(
         &self,
         now: Instant,
@@ -44,27 +45,27 @@ impl<S: PartialEq, T: Clone> ReloadingValue<S, T> {
     where
         F: Future<Output = Result<S, E>>,
     {
-        let mut kept = self.0.lock().await;
-        let Some(last) = kept.as_mut() else {
+        let mut loaded = self.0.lock().await;
+        let Some(last) = loaded.as_mut() else {
             let source = read().await?;
-            let made = make(&source)?;
-            *kept = Some(LoadedValue { source, value: made.clone(), checked: now });
-            return Ok(made);
+            let value = make(&source)?;
+            *loaded = Some(LoadedValue { source, value: value.clone(), checked: now });
+            return Ok(value);
         };
         if now.duration_since(last.checked) >= REFRESH_INTERVAL {
             last.checked = now;
             let changed = match read().await {
                 Ok(source) if source == last.source => None,
-                Ok(source) => Some(make(&source).map(|made| (made, source))),
+                Ok(source) => Some(make(&source).map(|value| (value, source))),
                 Err(error) => Some(Err(error)),
             };
             match changed {
                 None => {}
-                Some(Ok((made, source))) => {
+                Some(Ok((value, source))) => {
                     tracing::info!("the secret has changed");
-                    (last.value, last.source) = (made, source);
+                    (last.value, last.source) = (value, source);
                 }
-                Some(Err(error)) => tracing::error!(%error, "the function goes on with what it knew before"),
+                Some(Err(error)) => tracing::error!(%error, "the function keeps its previous configuration"),
             }
         }
         Ok(last.value.clone())
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_source_that_changes_is_seen_after_a_while() {
+    async fn a_changed_source_is_read_after_the_interval() {
         let (source, reads) = (Cell::new(Err("locked")), Cell::new(0));
         let current = ReloadingValue::<u8, String>::default();
         let begun = Instant::now();
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(get(0).await.unwrap(), "of 1");
         assert_eq!(reads.get(), 2);
         assert_eq!(get(1).await.unwrap(), "of 2");
-        // What cannot be used changes nothing, and is not asked for by each event.
+        // An invalid source changes nothing, and is not read at each event.
         for (times, broken) in [(2, Ok(0)), (3, Err("gone"))] {
             source.set(broken);
             let before = reads.get();

@@ -1,4 +1,4 @@
-//! How Lambda runs a function behind HTTP: event, answer, the rest of the work, next event.
+//! The event loop of an HTTP function: event, response, background tasks, next event.
 
 use std::sync::Arc;
 
@@ -12,23 +12,25 @@ use tower::util::MapFutureLayer;
 
 use crate::router;
 
-/// Answers the events of a function, made of its routes. Lambda has the answer of an event before the rest of its work is
-/// done, and freezes the function only when it asks for the next event.
+/// Serves the events of a function with its routes.
+///
+/// Lambda receives a response before the background tasks of its event end. It freezes the function when the function
+/// requests the next event, which is after they ended.
 ///
 /// # Errors
-/// Lambda's runtime interface cannot be used.
+/// Lambda's runtime interface fails.
 pub async fn serve(routes: fn(ServerState) -> Router) -> Result<(), Error> {
     let background = Arc::new(BackgroundTasks::default());
     let router = router(routes, &background);
-    let joined = MapFutureLayer::new(move |answered| join(answered, Arc::clone(&background)));
+    let joined = MapFutureLayer::new(move |response| join(response, Arc::clone(&background)));
     Runtime::new(Adapter::from(router)).layer(TracingLayer::new()).layer(joined).run().await
 }
 
-/// Waits until the answer is sent, then until the rest of the work is done.
-async fn join<T>(answered: impl Future<Output = T>, background: Arc<BackgroundTasks>) -> T {
-    let answered = answered.await;
+/// Waits for the response, then for the background tasks.
+async fn join<T>(response: impl Future<Output = T>, background: Arc<BackgroundTasks>) -> T {
+    let response = response.await;
     background.join().await;
-    answered
+    response
 }
 
 #[cfg(test)]
@@ -40,20 +42,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_next_event_waits_for_the_rest_of_the_work() {
+    async fn the_next_event_waits_for_background_tasks() {
         let background = Arc::new(BackgroundTasks::default());
         let (go, held) = oneshot::channel::<()>();
         let done = Arc::new(AtomicBool::new(false));
-        let noted = Arc::clone(&done);
+        let set_done = Arc::clone(&done);
         background.spawn(async move {
             held.await.ok();
-            noted.store(true, Ordering::SeqCst);
+            set_done.store(true, Ordering::SeqCst);
         });
-        let answered = async move {
-            // The answer is out before the work may end.
+        let response = async move {
+            // The task can end only after the response.
             go.send(()).ok();
         };
-        join(answered, background).await;
+        join(response, background).await;
         assert!(done.load(Ordering::SeqCst));
     }
 }

@@ -1,4 +1,4 @@
-//! `sweep` on Lambda: the schedule's minute, and batches of the queue.
+//! `sweep` on Lambda: events of the schedule, and batches of the queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,32 +13,30 @@ use tokio::time::timeout;
 use crate::reloading::ReloadingValue;
 use crate::{FunctionConfig, FunctionContext};
 
-/// After this `sweep` gives up what still waits for others, so that the rest of what it has to do and to tell is not lost
-/// with it.
+/// The time after which `sweep` stops waiting for other servers, so that results and telemetry are not lost.
 const TIME_LIMIT: Duration = Duration::from_secs(25);
 
-/// `sweep`, whose surroundings are those of [`router`](crate::router).
+/// The function `sweep`. Its context is that of [`router`](crate::router).
 #[derive(Default)]
 pub struct SweepHandler(ReloadingValue<FunctionConfig, Arc<FunctionContext>>);
 
 impl SweepHandler {
-    /// An event of the schedule, or a batch of the queue, and the id of the request. Gives the batch's failures for SQS to
-    /// send again.
+    /// Handles an event of the schedule or a batch of the queue. Returns the failed messages, which SQS delivers again.
     ///
     /// # Errors
-    /// The surroundings cannot be made, or the index cannot be asked; the schedule asks again.
+    /// The configuration is invalid, or the index cannot be read. The next event of the schedule repeats the sweep.
     pub async fn invoke(
         &self,
         event: Value,
         request: String,
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        let deployed = self
+        let context = self
             .0
             .get(Instant::now(), || FunctionConfig::read(None), |source| FunctionContext::of(source).map(Arc::new))
             .await?;
-        let came = InvocationOrigin { request_id: request, received: None };
-        let look = Box::pin(deployed.handle(event));
-        Ok(Box::pin(deployed.telemetry.invoke(FunctionKind::Sweep, came, look)).await?)
+        let origin = InvocationOrigin { request_id: request, received: None };
+        let sweep = Box::pin(context.handle(event));
+        Ok(Box::pin(context.telemetry.invoke(FunctionKind::Sweep, origin, sweep)).await?)
     }
 }
 
@@ -53,9 +51,9 @@ impl FunctionContext {
     async fn run_schedule(&self) -> Result<Value, FlowError> {
         let (env, store) = (&self.env, self.store.as_ref());
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
-            tracing::warn!(%error, "that the schedule works is not marked");
+            tracing::warn!(%error, "cannot record the run of the schedule");
         }
-        // At the same time: a sweep that waits for clusters must not delay the scan for orphans.
+        // Concurrent, because a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env, store)));
@@ -64,51 +62,51 @@ impl FunctionContext {
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the scan for orphans is repeated later"),
-            Err(_) => tracing::warn!("the cluster takes too long; the next scan looks for its orphans"),
+            Ok(Err(error)) => tracing::warn!(%error, "the scan for orphans failed; the next scan repeats it"),
+            Err(_) => tracing::warn!("the scan for orphans timed out; the next scan continues"),
         }
         match retention {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "lives whose retention is over are removed later"),
-            Err(_) => tracing::warn!("the rest of the lives whose retention is over is removed later"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot remove expired instances; the next run repeats it"),
+            Err(_) => tracing::warn!("the removal of expired instances timed out; the next run continues"),
         }
-        // Also if the sweep failed: users see the cluster that units wait for.
+        // Also after a failed sweep: users see the clusters that units wait for.
         if let Err(error) = ebb_flow::sweep::outages::record_outages(env, store).await {
-            tracing::warn!(%error, "the outages of clusters are not recorded");
+            tracing::warn!(%error, "cannot record outages of clusters");
         }
         let SweepSummary { processed: looked, failed, unfinished: given_up, lag_ms: late_ms } = swept?;
         tracing::debug!(looked, failed, given_up, late_ms, "swept");
         Ok(json!({ "looked": looked, "failed": failed, "givenUp": given_up, "lateMs": late_ms }))
     }
 
-    /// Does what a message asks for. If that takes too long the table says when it is looked at again.
+    /// Handles a message. After the time limit, its run or target is due again later.
     async fn handle_message(&self, message: &QueueMessage) -> Result<(), FlowError> {
-        let work = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
-        match timeout(TIME_LIMIT, work).await {
+        let task = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
+        match timeout(TIME_LIMIT, task).await {
             Ok(done) => done,
             Err(_) => {
-                tracing::warn!(?message, "what a message asks for takes too long; it is put off");
+                tracing::warn!(?message, "the message timed out; it is postponed");
                 ebb_flow::sweep::postpone_message(&self.env, message).await;
                 Ok(())
             }
         }
     }
 
-    /// All messages at once: one that waits for a server must not make the others wait for their repetition.
+    /// Handles all messages concurrently: one that waits for a server does not delay the others.
     async fn handle_batch(&self, records: &[Value]) -> Value {
-        let taken = records.iter().map(|record| async move {
+        let handled = records.iter().map(|record| async move {
             let body = record.get("body").and_then(Value::as_str).unwrap_or_default();
-            let taken = match serde_json::from_str::<QueueMessage>(body) {
+            let result = match serde_json::from_str::<QueueMessage>(body) {
                 Ok(message) => self.handle_message(&message).await,
-                Err(error) => Err(FlowError::Broken(format!("a message that is none of ours: {error}"))),
+                Err(error) => Err(FlowError::Broken(format!("invalid message: {error}"))),
             };
-            match taken {
+            match result {
                 Ok(()) => return None,
-                Err(error) => tracing::warn!(%error, "a message is delivered again"),
+                Err(error) => tracing::warn!(%error, "the message failed; SQS delivers it again"),
             }
             Some(json!({ "itemIdentifier": record.get("messageId") }))
         });
-        let failures = futures::future::join_all(taken).await.into_iter().flatten();
+        let failures = futures::future::join_all(handled).await.into_iter().flatten();
         json!({ "batchItemFailures": failures.collect::<Vec<_>>() })
     }
 }

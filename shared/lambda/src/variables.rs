@@ -1,6 +1,6 @@
-//! What a function is told: variables of its environment, and those that a secret of AWS Secrets Manager holds.
+//! Variables of a function, from its environment or from a secret of AWS Secrets Manager.
 //!
-//! Whoever may look at a function sees the variables of its environment, and few may look at a secret.
+//! More users can read a function's environment than a secret.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::FunctionError;
 
-/// Names the secret, by its ARN or its name.
+/// The variable with the ARN or the name of the secret.
 const SECRET_NAME: &str = "EBB_SECRET_ARN";
-/// What it may hold, which is never in a function's configuration.
+/// The variables that the secret may contain. The template never puts them into the environment.
 pub const SECRET_VARIABLES: [&str; 7] = [
     "EBB_WEBHOOK_SECRETS",
     "EBB_PLATFORM_SECRETS",
@@ -23,7 +23,6 @@ pub const SECRET_VARIABLES: [&str; 7] = [
     "OTEL_EXPORTER_OTLP_HEADERS",
 ];
 
-/// The variables of one function.
 #[derive(Default, PartialEq, Eq)]
 pub(crate) struct FunctionVariables {
     secret: BTreeMap<String, String>,
@@ -33,38 +32,38 @@ impl FunctionVariables {
     /// Reads the secret that `EBB_SECRET_ARN` names, if it names one.
     ///
     /// # Errors
-    /// It cannot be read, or is not what is expected.
+    /// The secret cannot be read, or is not a JSON object of [`SECRET_VARIABLES`].
     pub(crate) async fn read(config: &SdkConfig) -> Result<Self, FunctionError> {
         let Ok(name) = Self::default().required(SECRET_NAME) else { return Ok(Self::default()) };
-        let asked = aws_sdk_secretsmanager::Client::new(&crate::aws::with_long_timeouts(config))
+        let request = aws_sdk_secretsmanager::Client::new(&crate::aws::with_long_timeouts(config))
             .get_secret_value()
             .secret_id(&name);
-        let answer = asked
+        let response = request
             .send()
             .await
             .map_err(|error| FunctionError::Secret { reason: DisplayErrorContext(&error).to_string(), name })?;
-        let secret = parse_secret(answer.secret_string().unwrap_or_default());
+        let secret = parse_secret(response.secret_string().unwrap_or_default());
         secret.map(|secret| Self { secret }).map_err(invalid)
     }
 
-    /// A variable that may be missing: the environment's, else the secret's, else nothing.
+    /// Returns a variable of the environment, else of the secret, else an empty text.
     pub(crate) fn optional(&self, name: &'static str) -> String {
-        let own = std::env::var(name).ok().filter(|value| !value.is_empty());
-        own.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
+        let variable = std::env::var(name).ok().filter(|value| !value.is_empty());
+        variable.or_else(|| self.secret.get(name).cloned()).unwrap_or_default()
     }
 
-    /// A variable that has to be there.
+    /// Returns a variable.
     ///
     /// # Errors
-    /// [`FunctionError::Missing`].
+    /// [`FunctionError::Missing`] if it is empty.
     pub(crate) fn required(&self, name: &'static str) -> Result<String, FunctionError> {
         Some(self.optional(name)).filter(|value| !value.is_empty()).ok_or(FunctionError::Missing(name))
     }
 
-    /// A variable that has to be there, as what it means.
+    /// Returns a parsed variable.
     ///
     /// # Errors
-    /// [`FunctionError`].
+    /// [`FunctionError::Missing`] if it is empty, [`FunctionError::Invalid`] if it cannot be parsed.
     pub(crate) fn parsed<T, E: std::fmt::Display>(
         &self,
         name: &'static str,
@@ -78,19 +77,19 @@ fn invalid(reason: &'static str) -> FunctionError {
     FunctionError::Invalid { name: SECRET_NAME, reason: reason.to_owned() }
 }
 
-/// What a secret says. No reason repeats any of it.
+/// Parses a secret. Errors contain no part of it.
 fn parse_secret(text: &str) -> Result<BTreeMap<String, String>, &'static str> {
-    let held: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| "the secret is no JSON object")?;
-    if held.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
-        return Err("the secret has a name that is none of EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
+    let values: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| "the secret is not a JSON object")?;
+    if values.keys().any(|name| !SECRET_VARIABLES.contains(&name.as_str())) {
+        return Err("the secret has an unknown name; expected EBB_WEBHOOK_SECRETS, EBB_PLATFORM_SECRETS, \
                     EBB_UNIT_SECRETS, EBB_TOKEN_KEYS, EBB_API_TOKENS, EBB_CLUSTERS, OTEL_EXPORTER_OTLP_HEADERS");
     }
     let text = |value| match value {
         Value::String(text) => text,
-        // Clusters are an object, which nobody has to put into a string.
+        // `EBB_CLUSTERS` is an object.
         other => other.to_string(),
     };
-    Ok(held.into_iter().map(|(name, value)| (name, text(value))).collect())
+    Ok(values.into_iter().map(|(name, value)| (name, text(value))).collect())
 }
 
 #[cfg(test)]
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_secret_is_said_without_it() {
+    fn errors_do_not_contain_the_secret() {
         for text in ["", "canary", "[\"canary\"]", "{\"canary\": 1}", "{\"EBB_TOKEN_KEYS\": \"canary\""] {
             assert!(!parse_secret(text).unwrap_err().contains("canary"), "{text}");
         }

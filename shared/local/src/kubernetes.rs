@@ -1,5 +1,4 @@
-//! Units in a real cluster instead of processes of this machine: its relay is a child of this process, and is asked over
-//! HTTP as any relay is.
+//! Units in a cluster. Its relay is a child of this process, which calls it over HTTP like any relay.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,40 +15,40 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Level;
 
-/// How long the relay of a process that was just killed may take to end.
+/// The longest time until the relay of a killed process frees its port.
 const PORT_WAIT: Duration = Duration::from_secs(3);
 const PORT_INTERVAL: Duration = Duration::from_millis(20);
-/// The wait between an unexpected end of a relay and its next start.
+/// The pause before a relay is restarted.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// A cluster in which units run.
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
     /// The program `ebb-relay`.
     pub relay: PathBuf,
     pub kubeconfig: PathBuf,
-    /// The context in that file; `None`: the current one.
+    /// The context of the kubeconfig; `None`: the current one.
     pub context: Option<String>,
     /// The address at which its pods reach this machine, and the port that the relay then listens on.
     pub advertise_address: SocketAddr,
-    /// The image with the entrypoint, as `/ebb-entrypoint`.
+    /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     /// The namespace of units that name none; created if it is missing.
     pub unit_namespace: String,
-    /// The file of the policy, as YAML; `None`: the relay's default for such a cluster.
+    /// The YAML file of the policy; `None`: the relay's default.
     pub policy: Option<PathBuf>,
 }
 
 type DynError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts the relay of a cluster and keeps it running until `stopped`; it calls back at `functions`. Work that goes on is
-/// found again by the next one.
+/// Starts the relay of a cluster and restarts it until `stopped`. The relay calls back to `functions`.
+///
+/// Tasks outlive the relay; the next one adopts them.
 pub(crate) async fn open(
     cluster: &KubernetesOptions,
     functions: IpAddr,
     stopped: watch::Receiver<bool>,
 ) -> Result<(ClusterRegistry, JoinHandle<()>), DynError> {
-    // This process alone sends requests to the relay.
+    // Only this process sends requests to the relay.
     let secret = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>())?;
     let relay = RelayProcess::start(cluster, functions, &secret).await?;
     let clusters = ClusterRegistry::only(ClusterConfig {
@@ -67,7 +66,7 @@ pub(crate) async fn open(
     Ok((clusters, task))
 }
 
-/// Starts a relay again that has ended. The records in the cluster are all that it needs.
+/// Restarts a relay that has ended. Its state is in the cluster.
 async fn keep_running(
     mut relay: RelayProcess,
     cluster: KubernetesOptions,
@@ -76,13 +75,13 @@ async fn keep_running(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut stop = std::pin::pin!(async move {
-        // An error means that the stack is gone, which is a stop too.
+        // An error means that the stack was dropped, which is also a stop.
         stopped.wait_for(|&stopped| stopped).await.ok();
     });
     loop {
         tokio::select! {
             () = &mut stop => return relay.stop().await,
-            reason = relay.wait() => tracing::warn!(reason, "the relay of the cluster has ended, and starts again"),
+            reason = relay.wait() => tracing::warn!(reason, "the relay of the cluster has ended; restarting it"),
         }
         relay = loop {
             let started = async {
@@ -93,20 +92,19 @@ async fn keep_running(
                 () = &mut stop => return,
                 started = started => match started {
                     Ok(relay) => break relay,
-                    Err(error) => tracing::warn!(%error, "the relay of the cluster does not start again"),
+                    Err(error) => tracing::warn!(%error, "cannot restart the relay of the cluster"),
                 }
             }
         };
     }
 }
 
-/// The time in which a relay starts, its questions to the cluster included.
+/// The longest start of a relay, including its requests to the cluster.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A relay that runs.
 struct RelayProcess {
     child: Child,
-    /// It runs as long as this is open: the system closes it for a process that was killed, too.
+    /// The relay stops when this is closed. The system closes it even if this process is killed.
     stdin: ChildStdin,
     log: JoinHandle<String>,
     /// The uid of the namespace `kube-system` of its cluster.
@@ -114,12 +112,12 @@ struct RelayProcess {
 }
 
 impl RelayProcess {
-    /// Starts it and waits until it listens.
+    /// Starts the relay and waits until it listens.
     async fn start(cluster: &KubernetesOptions, functions: IpAddr, secret: &WebhookSecret) -> Result<Self, DynError> {
         let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, cluster.advertise_address.port()));
-        free(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
+        wait_until_free(everywhere).await.map_err(|error| format!("{everywhere}: {error}"))?;
         let mut command = Command::new(&cluster.relay);
-        // Settings of another relay are none of this one's.
+        // The environment may contain settings of another relay.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"EBB_RELAY_")) {
             command.env_remove(name);
         }
@@ -134,22 +132,22 @@ impl RelayProcess {
             command.arg("--policy").arg(file);
         }
         command.env("EBB_LOG", std::env::var_os("RUST_LOG").unwrap_or_else(|| "warn".into()));
-        // Ctrl-C is not for it: what is taken away then still needs it.
+        // Ctrl-C must not stop the relay, because teardowns use it.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", cluster.relay.display()))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err("it has no standard streams".into());
+            return Err("the relay has no standard streams".into());
         };
         let mut relay = Self { child, stdin, log: tokio::spawn(forward_log(stderr)), cluster: String::new() };
-        // One that has ended by now says why.
+        // A write to a relay that has ended fails. Its log has the cause.
         let _ = relay.stdin.write_all(secret.reveal().as_bytes()).await;
         let _ = relay.stdin.write_all(b"\n").await;
         let first = tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).lines().next_line()).await;
         let first = first.map_err(|_| {
             let file = cluster.kubeconfig.display();
-            format!("it has not started in {START_TIMEOUT:?}: the credentials of {file} must not ask questions, and the cluster must answer")
+            format!("the relay has not started in {START_TIMEOUT:?}: check that the credentials of {file} need no input and that the cluster responds")
         })?;
         match first? {
             Some(line) => relay.cluster = line.rsplit(' ').next().unwrap_or_default().to_owned(),
@@ -158,26 +156,25 @@ impl RelayProcess {
         Ok(relay)
     }
 
-    /// Waits until it ends by itself, and says why.
+    /// Waits until the relay ends by itself, and returns the cause.
     async fn wait(&mut self) -> String {
         let status = self.child.wait().await;
-        let why = (&mut self.log).await.unwrap_or_default();
-        match (status, why.trim_end()) {
+        let cause = (&mut self.log).await.unwrap_or_default();
+        match (status, cause.trim_end()) {
             (Ok(status), "") => status.to_string(),
             (Err(error), "") => error.to_string(),
-            (_, why) => why.to_owned(),
+            (_, cause) => cause.to_owned(),
         }
     }
 
     async fn stop(mut self) {
         drop(self.stdin);
-        // It has been a child, or this is over for other reasons.
+        // The relay is a child, so the wait cannot fail in a way that matters here.
         let _ = self.child.wait().await;
     }
 }
 
-/// Waits until the address is free.
-async fn free(address: SocketAddr) -> io::Result<()> {
+async fn wait_until_free(address: SocketAddr) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match TcpListener::bind(address).await {
@@ -187,17 +184,17 @@ async fn free(address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Passes on what a relay logs, to where this process logs if it does; gives what it says last if it fails.
+/// Copies the relay's log to standard error, if this process logs. Returns the relay's error text.
 async fn forward_log(stderr: ChildStderr) -> String {
-    let (mut lines, mut why) = (BufReader::new(stderr).lines(), String::new());
+    let (mut lines, mut cause) = (BufReader::new(stderr).lines(), String::new());
     while let Ok(Some(line)) = lines.next_line().await {
         match line.strip_prefix("error: ") {
-            Some(said) if why.is_empty() => why = format!("{said}\n"),
-            _ if !why.is_empty() => why += &format!("{line}\n"),
-            // It filters by the same variable.
+            Some(text) if cause.is_empty() => cause = format!("{text}\n"),
+            _ if !cause.is_empty() => cause += &format!("{line}\n"),
+            // The relay filters by the same variable.
             _ if tracing::enabled!(target: "ebb_relay_core", Level::ERROR) => drop(writeln!(io::stderr(), "{line}")),
             _ => {}
         }
     }
-    why
+    cause
 }

@@ -1,4 +1,4 @@
-//! Ebb on one machine: the same functions, over stores, a clock and a relay of this machine.
+//! Ebb on one machine: the functions with a local table, bucket, clock and relay.
 
 pub mod embedded;
 pub mod kubernetes;

@@ -1,4 +1,4 @@
-//! Folders that only their owner may enter.
+//! Folders that only their owner can enter.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -7,11 +7,10 @@ use std::path::Path;
 
 const OWNER_ALONE: u32 = 0o700;
 
-/// Creates the folder, with all above it, for its owner alone. Closes an existing folder of this user that others may
-/// enter: its contents are state of ours.
+/// Creates the folder and its parents for its owner only. Restricts an existing folder of this user.
 ///
 /// # Errors
-/// The folder can be neither created nor closed.
+/// The folder can be neither created nor restricted.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(path)?;
     let found = fs::metadata(path)?;
@@ -31,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_for_its_owner_alone() {
+    fn a_new_folder_is_private() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("a/b");
         folder(&path).unwrap();
@@ -39,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_folder_is_closed() {
+    fn an_open_folder_is_restricted() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("a");
         fs::create_dir(&path).unwrap();

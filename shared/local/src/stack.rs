@@ -1,5 +1,4 @@
-//! The functions of Ebb on one machine: the same code as on AWS, over a table, a bucket, a queue, a clock and a relay
-//! of this machine.
+//! The control plane on one machine: the code of the Lambda functions, with a local table, bucket, queue and relay.
 
 mod backend;
 mod keys;
@@ -32,70 +31,70 @@ use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
 use crate::pods::{LocalRelay, LocalRelayOptions};
 
 pub use backend::{RemoteRelays, UnitBackend};
+use keys::StackKeys;
 pub use keys::{KeysError, StackConnection};
 pub use platform::OutcomeLog;
 
 const TABLE: &str = "ebb";
-/// The folder of the embedded table, in that of all state.
+/// The folder of the embedded table, in the state folder.
 const TABLE_FOLDER: &str = "table";
-/// How often the index is asked for what is due. The queue wakes what is due sooner.
-const SWEEP: Duration = Duration::from_secs(1);
-/// What the schedule does each minute: it is marked that it does, and the table is asked whether orphans are to be looked for.
+/// The time between two sweeps. The queue wakes runs and targets that are due sooner.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two runs of the schedule: mark it, remove expired data, scan for orphans.
 const SCHEDULE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often folders of scripts are removed that are over.
-const PRUNE: Duration = Duration::from_secs(600);
-/// For how long they stay after their result was taken: longer than a request for them may be under way.
+/// The time between two removals of the folders of ended scripts.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
+/// The time for which folders of acknowledged scripts are keys: longer than a request for them is in flight.
 const POD_RETENTION: Duration = Duration::from_secs(3_600);
-/// Between `SIGTERM` and `SIGKILL` of a script.
+/// The time between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How to start a [`Stack`].
+/// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
 pub struct StackSettings {
     pub state: PathBuf,
-    /// The address at which the functions listen, and which callbacks are told; `None`: the loopback interface.
+    /// The address of the functions, which is also that of callbacks; `None`: the loopback interface.
     pub listen: Option<IpAddr>,
-    /// Port of the functions; `None`: the one of the last start if it is free, else any.
+    /// Port of the functions; `None`: the last one if it is free, else any.
     pub port: Option<u16>,
-    /// Port of the S3 endpoint for scripts, likewise.
+    /// Port of the S3 endpoint for scripts; `None`: the last one if it is free, else any.
     pub s3_port: Option<u16>,
-    /// Where notifications go; `None`: to the stack itself, which keeps them.
+    /// The URL of notifications; `None`: the stack itself, which stores them.
     pub platform: Option<String>,
-    /// Where the table is; `None`: in the folder of all state.
+    /// The DynamoDB of the table; `None`: a file in the state folder.
     pub dynamodb: Option<ExternalTable>,
     pub units: UnitBackend,
     pub telemetry: Arc<Telemetry>,
-    /// How long the stored data of a life is kept after it is gone; `None`: forever.
+    /// The time for which data of gone instances is keys; `None`: forever.
     pub retention: Option<Duration>,
 }
 
-/// A table in somebody else's DynamoDB, such as Amazon's DynamoDB Local. It belongs to one stack.
+/// A table in another DynamoDB, such as Amazon's DynamoDB Local. Only one stack may use it.
 #[derive(Clone, Debug)]
 pub struct ExternalTable {
     /// Address of the service. Requests are signed with [`crate::embedded::ACCESS_KEY`].
     pub endpoint: String,
-    /// Name of the table, which is made if it is not there.
+    /// Name of the table, created if it is missing.
     pub table: String,
 }
 
-/// Why a stack cannot be started.
+/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     #[error("{0} is in use by another `ebb`: stop it, or choose another folder with --state")]
     InUse(PathBuf),
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
-    /// Keys that cannot be read or made.
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// The table of a folder that was in use is empty.
+    /// The table is empty, but the state folder was in use.
     #[error(
         "{} is empty, and {} was in use: put back a copy of the file. To start without the sandboxes that were there, \
          remove the folder; what they have created stays, and has to be removed by hand",
         table.display(), state.display()
     )]
     Emptied { table: PathBuf, state: PathBuf },
-    /// An embedded part does not start.
+    /// An embedded server does not start.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
 }
@@ -106,7 +105,7 @@ impl StackError {
     }
 }
 
-/// Everything, running. Work that is under way goes on when this ends, and is found again by the next start.
+/// A running control plane. Units outlive it; the next start adopts them.
 pub struct Stack {
     connection: StackConnection,
     s3: S3Server,
@@ -118,21 +117,21 @@ pub struct Stack {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
-    /// The relay of a cluster ends last: what the others finish may ask it.
+    /// The stop signal and the task of a cluster's relay. It stops last, because other tasks use it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
     _lock: keys::FolderLock,
 }
 
 impl Stack {
-    /// Starts everything and recovers what an earlier stack has left unfinished.
+    /// Starts all parts and resumes unfinished runs.
     ///
     /// # Errors
-    /// [`StackError`]; nothing is left running then.
+    /// [`StackError`]. No part keeps running.
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
         raise_open_files();
         let state = &settings.state;
         let lock = keys::lock(state).await?;
-        let kept = keys::StackKeys::open(state)?;
+        let keys = StackKeys::open(state)?;
         let last = StackConnection::read(state).ok().flatten();
         let port = settings.port.or_else(|| last.as_ref().and_then(StackConnection::port));
         let listen = settings.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -151,7 +150,7 @@ impl Stack {
         let meter = Arc::new(Meter::new());
         let store = Store::new(dynamo, Arc::new(bucket));
         let store = Arc::new(store.metered(Arc::clone(&meter)));
-        let inside = Arc::new(reaching(listen).map_err(StackError::part("HTTP"))?);
+        let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
         let options = LocalRelayOptions {
             call: inside.clone(),
@@ -164,8 +163,8 @@ impl Stack {
         let opened = backend::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
         last.1 = opened.task;
 
-        let connection = kept.connection(&url, &s3.endpoint());
-        let outcomes = Arc::new(OutcomeLog::open(state, kept.platform_keys()?)?);
+        let connection = keys.connection(&url, &s3.endpoint());
+        let outcomes = Arc::new(OutcomeLog::open(state, keys.platform_keys()?)?);
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let (queue, messages) = queue::channel();
         let env = Arc::new(Env {
@@ -176,12 +175,12 @@ impl Stack {
             egress: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
-            settings: flow_settings(&kept, &url, platform, &settings.units, settings.retention)?,
+            settings: flow_settings(&keys, &url, platform, &settings.units, settings.retention)?,
             cache: InstanceCache::default(),
         });
-        let access = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
-        let post = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
-        let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens: access, poll_endpoint: post };
+        let tokens = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
+        let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
+        let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens, poll_endpoint };
         let telemetry = settings.telemetry;
         let background = Arc::new(BackgroundTasks::default());
         let router = ebb_api::all(server);
@@ -191,9 +190,9 @@ impl Stack {
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
-        let work = queue::work(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
-        tasks.push(tokio::spawn(work));
-        tasks.push(tokio::spawn(each_minute(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
+        let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
+        tasks.push(tokio::spawn(messages));
+        tasks.push(tokio::spawn(run_schedule(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
         }
@@ -216,56 +215,52 @@ impl Stack {
         })
     }
 
-    /// Where the functions answer.
+    /// Returns the URL of the functions.
     pub fn url(&self) -> &str {
         &self.connection.url
     }
 
-    /// The operator's bearer token.
     pub fn token(&self) -> &str {
         &self.connection.token
     }
 
-    /// Signs lifecycle webhooks.
+    /// Returns the secret that signs lifecycle webhooks.
     pub fn webhook_secret(&self) -> &str {
         &self.connection.webhook_secret
     }
 
-    /// Where scripts find S3.
     pub fn s3_url(&self) -> String {
         self.s3.endpoint()
     }
 
-    /// The notifications that were sent to the stack itself.
+    /// Returns the log of notifications to the stack itself.
     pub fn outcomes(&self) -> &Arc<OutcomeLog> {
         &self.outcomes
     }
 
-    /// Counts the requests to the table.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// The surroundings of the functions, for tests and measurements.
+    /// Returns the ports and settings of the functions.
     pub fn env(&self) -> &Arc<Env> {
         &self.env
     }
 
-    /// The store.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// The last line that a unit's script has printed so far, if the try runs here.
+    /// Returns the last line of a script's log, if the attempt runs on this machine.
     pub fn last_line(&self, run: &str, unit: usize, attempt: u32) -> Option<String> {
         self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
-    /// Ends the functions and waits for them. Scripts that run go on; the next start finds them again.
+    /// Stops the functions and waits for them. Running scripts continue; the next start adopts them.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
-            // A task that panicked has said so.
+            // A task that panicked has logged the cause.
             task.await.ok();
         }
         self.background.join().await;
@@ -276,20 +271,20 @@ impl Stack {
     }
 }
 
-/// Reaches this machine, also where the functions listen.
-fn reaching(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
-    let whole = if listen.is_ipv4() { 32 } else { 128 };
-    Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{whole}"))?)?)
+/// Returns a client that may connect to this machine, including the address of the functions.
+fn local_client(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error + Send + Sync>> {
+    let prefix = if listen.is_ipv4() { 32 } else { 128 };
+    Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{prefix}"))?)?)
 }
 
-/// Refuses the empty table of a folder whose last start was completed: it would count as a new one.
+/// Fails if the table is empty although an earlier start completed: the data was lost.
 fn check_table(state: &Path) -> Result<(), StackError> {
     let table = EmbeddedTable::file(&state.join(TABLE_FOLDER));
     let is_empty = table.metadata().is_ok_and(|found| found.len() == 0);
     if is_empty { Err(StackError::Emptied { table, state: state.to_owned() }) } else { Ok(()) }
 }
 
-/// The table, made if it was not there.
+/// Opens the table; creates it if it is missing.
 async fn table(settings: &StackSettings) -> Result<DynamoTable, Box<dyn std::error::Error + Send + Sync>> {
     let (client, name) = match &settings.dynamodb {
         None => (EmbeddedTable::open(&settings.state.join(TABLE_FOLDER))?, TABLE),
@@ -303,27 +298,27 @@ fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
     move |source| StackError::Io { what: what.to_owned(), source }
 }
 
-/// Binds a port. One that was not asked for by the user gives way when it is taken.
-async fn bind(listen: IpAddr, port: Option<u16>, asked: bool) -> Result<TcpListener, StackError> {
+/// Binds a port. If it is taken and the user did not choose it, binds another one.
+async fn bind(listen: IpAddr, port: Option<u16>, is_required: bool) -> Result<TcpListener, StackError> {
     let what = format!("port {} of {listen}", port.unwrap_or(0));
     let first = TcpListener::bind(SocketAddr::from((listen, port.unwrap_or(0)))).await;
     match first {
-        Err(_) if !asked => TcpListener::bind(SocketAddr::from((listen, 0))).await,
+        Err(_) if !is_required => TcpListener::bind(SocketAddr::from((listen, 0))).await,
         other => other,
     }
     .map_err(io_error(&what))
 }
 
-async fn start_s3(folder: &Path, asked: Option<u16>, last: Option<u16>) -> Result<S3Server, StackError> {
-    if let (None, Some(port)) = (asked, last)
+async fn start_s3(folder: &Path, required: Option<u16>, last: Option<u16>) -> Result<S3Server, StackError> {
+    if let (None, Some(port)) = (required, last)
         && let Ok(server) = S3Server::start(folder, port).await
     {
         return Ok(server);
     }
-    S3Server::start(folder, asked.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
+    S3Server::start(folder, required.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
 }
 
-/// What scripts find of S3. The key pair is no secret: the endpoint is on the loopback interface and asks for none.
+/// Returns the variables of scripts for S3. The key pair is not secret: the endpoint listens on loopback only.
 fn script_environment(s3: &str) -> Vec<(String, String)> {
     let pairs = [
         ("AWS_ENDPOINT_URL_S3", s3),
@@ -340,29 +335,29 @@ fn callback_url(url: &str) -> String {
 }
 
 fn flow_settings(
-    kept: &keys::StackKeys,
+    keys: &StackKeys,
     url: &str,
     platform: String,
     units: &UnitBackend,
     retention: Option<Duration>,
 ) -> Result<FlowSettings, StackError> {
-    let retention = retention.map(|kept| Millis(u64::try_from(kept.as_millis()).unwrap_or(u64::MAX)));
-    let landing = match units {
-        // On one machine nothing is under way for longer.
+    let retention = retention.map(|time| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
+    let max_in_flight = match units {
+        // Requests on one machine are in flight for less than this.
         UnitBackend::Processes | UnitBackend::Containers(_) | UnitBackend::Cluster(_) => Millis(500),
-        // What a relay is asked for is under way for as long as its answer is waited for.
+        // A request to a relay is in flight until its response times out.
         UnitBackend::RemoteRelays(_) => Millis(16_000),
     };
     Ok(FlowSettings {
         callback_url: callback_url(url),
-        installation: kept.installation(),
+        installation: keys.installation(),
         source: url.to_owned(),
         platform_url: Some(platform),
-        platform_keys: kept.platform_keys()?,
-        webhook_keys: kept.webhook_keys()?,
-        unit_keys: kept.unit_keys()?,
-        token_keys: kept.token_keys()?,
-        max_in_flight: landing,
+        platform_keys: keys.platform_keys()?,
+        webhook_keys: keys.webhook_keys()?,
+        unit_keys: keys.unit_keys()?,
+        token_keys: keys.token_keys()?,
+        max_in_flight,
         grace: GRACE,
         response_timeout: Duration::from_secs(20),
         first_sweep_delay: Millis(60_000),
@@ -373,7 +368,7 @@ fn flow_settings(
     })
 }
 
-/// Looks at what is due, at first at everything that is open: whoever was to act on it may have died.
+/// Sweeps until the stack stops. The first sweep covers all open runs, whose tasks may have been killed.
 async fn sweep_forever(
     env: Arc<Env>,
     store: Arc<Store>,
@@ -381,19 +376,19 @@ async fn sweep_forever(
     mut stopped: watch::Receiver<bool>,
 ) {
     if let Err(error) = recover(&env, &store).await {
-        tracing::warn!(%error, "what was left unfinished is looked at when it is due");
+        tracing::warn!(%error, "cannot resume unfinished runs; sweeps resume them when they are due");
     }
     loop {
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(SWEEP) => {}
+            () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
         let sweep = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
         if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
-            tracing::warn!(%error, "the index could not be asked");
+            tracing::warn!(%error, "the sweep failed");
         }
         if let Err(error) = ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await {
-            tracing::warn!(%error, "it is not written down which clusters answer");
+            tracing::warn!(%error, "cannot record outages of clusters");
         }
     }
 }
@@ -403,40 +398,40 @@ async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
     loop {
         match relay.prune(POD_RETENTION).await {
             Ok(0) => {}
-            Ok(pruned) => tracing::debug!(pruned, "folders of scripts that are over were removed"),
-            Err(error) => tracing::warn!(%error, "folders of scripts that are over stay"),
+            Ok(pruned) => tracing::debug!(pruned, "removed folders of ended scripts"),
+            Err(error) => tracing::warn!(%error, "cannot remove folders of ended scripts"),
         }
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            () = tokio::time::sleep(PRUNE) => {}
+            () = tokio::time::sleep(PRUNE_INTERVAL) => {}
         }
     }
 }
 
-/// Looks for orphans when they are due to be looked for, beside what is urgent: a cluster may take its time to answer.
-async fn each_minute(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+/// Runs the schedule until the stack stops, apart from sweeps: a cluster can respond slowly.
+async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
     loop {
         if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
-            tracing::warn!(%error, "that the schedule works is not marked");
+            tracing::warn!(%error, "cannot record the run of the schedule");
         }
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
         }
         if let Err(error) = ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await {
-            tracing::warn!(%error, "lives whose retention is over are removed later");
+            tracing::warn!(%error, "cannot remove expired instances; the next run repeats it");
         }
-        let round = ebb_flow::sweep::orphans::scan(&env, store.as_ref());
+        let scan = ebb_flow::sweep::orphans::scan(&env, store.as_ref());
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            done = round => if let Err(error) = done {
-                tracing::warn!(%error, "orphans are looked for later");
+            done = scan => if let Err(error) = done {
+                tracing::warn!(%error, "the scan for orphans failed; the next scan repeats it");
             }
         }
     }
 }
 
-/// Things that one recovery looks at.
+/// The most runs and targets of one recovery.
 const MAX_RECOVERED: usize = 100_000;
 
 async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::FlowError> {
@@ -452,13 +447,14 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::Flo
     Ok(())
 }
 
-/// Raises the limit of open files of this process to what the user may have. Shells often set 1,024, and each request and
-/// each script of a large run has several.
+/// Raises the limit of open files to the hard limit.
+///
+/// Shells often set 1,024. Each request and each script of a large run needs several.
 fn raise_open_files() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
-        tracing::warn!(%error, soft, "the limit of open files stays");
+        tracing::warn!(%error, soft, "cannot raise the limit of open files");
     }
 }

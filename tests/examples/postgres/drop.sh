@@ -1,6 +1,6 @@
 #!/bin/sh
-# Drops the database. What is gone already is no error. Without a name no attempt of "provision" lived to report one, but
-# it may have created the database: the name is found in the same way as there.
+# Drops the database; a missing one is not an error. Without a name, no attempt of "provision" reported one, but it may
+# have created the database: the name is computed in the same way as there.
 set -eu
 export PGCONNECT_TIMEOUT=5
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Creates the database. Its name is the same in every attempt: an attempt that follows a lost one finds the database that
-# the lost one made, and "drop" knows it even if no attempt lived to report it.
+# Creates the database. Its name is the same in every attempt: an attempt after a lost one finds the database of that
+# one, and "drop" can compute the name even if no attempt reported it.
 set -eu
 export PGCONNECT_TIMEOUT=5
 
@@ -17,7 +17,7 @@ exists() {
     [ "$(psql -X -d postgres -Atc "SELECT count(*) FROM pg_database WHERE datname = '$database'")" = 1 ]
 }
 
-# An earlier attempt may create it between the question and the statement: only what is there afterwards counts.
+# An earlier attempt may create it between the query and the statement, so only the final state counts.
 if exists; then
     echo "$database exists: an earlier attempt has created it"
 else

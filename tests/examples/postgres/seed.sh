@@ -1,5 +1,5 @@
 #!/bin/sh
-# Puts in the first rows, all or none; rows that are there already stay as they are.
+# Inserts the first rows, all or none; existing rows do not change.
 set -eu
 export PGCONNECT_TIMEOUT=5
 

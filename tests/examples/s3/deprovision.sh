@@ -1,13 +1,13 @@
 #!/bin/sh
-# Empties the bucket and removes it. What is gone already is no error. Without a name no attempt of "provision" lived to
-# report one, but it may have created the bucket: the name is found in the same way as there.
+# Empties and deletes the bucket; a missing one is not an error. Without a name, no attempt of "provision" reported one,
+# but it may have created the bucket: the name is computed in the same way as there.
 set -eu
 
 bucket="${BUCKET_NAME:-ebb-$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)}"
 endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 
-# Sends a request, leaves the answer in /tmp/answer and its status in $status; any other than those of $1 is fatal.
-# Keeps trying for half a minute.
+# Sends a request; writes the response to /tmp/answer and its status to $status. A status that is not in $1 is fatal.
+# Retries for half a minute.
 s3() {
     expected=$1
     shift

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Creates the bucket. The name looks random and is the same in every attempt: an attempt that follows a lost one finds
-# the bucket that the lost one made, and "deprovision" knows it even if no attempt lived to report it.
+# Creates the bucket. The name looks random and is the same in every attempt: an attempt after a lost one finds the
+# bucket of that one, and "deprovision" can compute the name even if no attempt reported it.
 set -eu
 
 bucket="ebb-$(printf %s "$EBB_TARGET_UID/$EBB_RESOURCE" | sha256sum | cut -c1-32)"
 endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 
-# Sends a request, leaves the answer in /tmp/answer and prints its status. Keeps trying for half a minute.
+# Sends a request, writes the response to /tmp/answer and prints its status. Retries for half a minute.
 s3() {
     if [ -n "${AWS_ACCESS_KEY_ID:-}" ]; then
         set -- --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \

@@ -5,7 +5,7 @@ set -eu
 prefix="seed/$EBB_RESOURCE/"
 endpoint="${AWS_ENDPOINT_URL_S3:-https://s3.$AWS_REGION.amazonaws.com}"
 
-# Sends a request and fails unless the answer is a success. Keeps trying for half a minute.
+# Sends a request and fails unless the response is a success. Retries for half a minute.
 s3() {
     if [ -n "${AWS_ACCESS_KEY_ID:-}" ]; then
         set -- --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \

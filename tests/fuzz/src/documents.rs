@@ -1,4 +1,4 @@
-//! Documents of both dialects, from text to a plan and back.
+//! Documents of both formats, from text to a plan and back.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use semver::Version;
 
 use crate::{InputParts, placed};
 
-/// The first part is a text of documents, the others are the files beside it: `f0`, `f1` and so on.
+/// Runs documents. The first part is their text; the others are the embedded files `f0`, `f1` and so on.
 pub(crate) fn documents(parts: &InputParts<'_>) {
     let files = parts.from(1);
     let Some(documents) = loaded(parts.get(0), &NumberedFiles(files)) else { return };
@@ -21,8 +21,8 @@ pub(crate) fn documents(parts: &InputParts<'_>) {
     }
 }
 
-/// Each part is what a document embeds: as YAML in the place of a list, as text in that of a script and of a pod
-/// template, and as bytes.
+/// Runs embedded files. Each part is embedded as YAML for a list, as text for a script and a pod template, and as
+/// bytes.
 pub(crate) fn embeds(parts: &InputParts<'_>) {
     let template = "name: p\nspec:\n  runner: {image: a, podTemplateOverlay: \"@{embed: f0}\"}\n  create:\n  - {name: s, script: \"@{embed: f0}\"}\n";
     let tree =
@@ -40,7 +40,7 @@ pub(crate) fn embeds(parts: &InputParts<'_>) {
     loaded(&written, &NoFiles);
 }
 
-/// Files by number.
+/// Files by the number in their name.
 struct NumberedFiles<'a>(&'a [&'a str]);
 
 impl FileSource for NumberedFiles<'_> {
@@ -80,7 +80,7 @@ fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
     }
 }
 
-/// What loads can be stored: it reads as the same again, without files and variables, and compiles to the same plan.
+/// Checks that a document can be stored: its expanded text loads to the same document and compiles to the same plan.
 fn stored(document: &Document, plugins: &[&PluginDoc]) {
     let text = expanded(document);
     let again = load::document("stored.yaml", text, &NoFiles, &DocumentVars::none());
@@ -94,7 +94,7 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
                 (Err(errors), Err(_)) => return placed::errors(&errors),
                 (one, two) => panic!("stored, it is judged otherwise: {one:?} {two:?}\n{text}"),
             }
-            let sandbox = asks_for(one);
+            let sandbox = sandbox_of(one);
             let Some(sandbox) = load::sandbox("s.yaml", &sandbox, &NoFiles, &DocumentVars::none()).ok() else {
                 panic!("a sandbox of it does not load:\n{sandbox}");
             };
@@ -108,10 +108,10 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
     }
 }
 
-/// A sandbox with one resource of this plugin and a value for each of its params.
-fn asks_for(plugin: &PluginDoc) -> String {
+/// Returns a sandbox with one resource of this plugin and a value for each param.
+fn sandbox_of(plugin: &PluginDoc) -> String {
     let params: serde_json::Map<String, serde_json::Value> =
-        plugin.params.iter().map(|(name, param)| (name.value.clone(), fitting(param))).collect();
+        plugin.params.iter().map(|(name, param)| (name.value.clone(), value_for(param))).collect();
     serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "s",
         "resources": {"r": {"plugin": plugin.name.value, "params": params}},
@@ -119,8 +119,8 @@ fn asks_for(plugin: &PluginDoc) -> String {
     .to_string()
 }
 
-/// A value that has the type of a param, and fits what else it asks for in the simple cases.
-fn fitting(param: &ParamDoc) -> serde_json::Value {
+/// Returns a value of a param's type that meets its simple constraints.
+fn value_for(param: &ParamDoc) -> serde_json::Value {
     if let Some(value) = param.one_of.first() {
         return value.clone();
     }
@@ -134,8 +134,7 @@ fn fitting(param: &ParamDoc) -> serde_json::Value {
     }
 }
 
-/// The plan without the lines that its units stand in, if there is one: the same each time, and for the plan that was
-/// stored as well.
+/// Compiles a plan twice and checks that both are equal. Returns it without line numbers; `None` if it is rejected.
 fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
@@ -166,7 +165,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     Some(placeless.to_json())
 }
 
-/// Each unit of a plan can be shown and sent, or it is said why not.
+/// Checks that each unit of a plan renders, or has an error with a reason.
 fn sent(plan: &Plan) {
     let compiled = CompiledExpressions::new(plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let facts = TargetFacts { kind: "sandbox".to_owned(), name: "s".to_owned(), ..TargetFacts::default() };

@@ -1,4 +1,4 @@
-//! Expressions over a webhook's answer.
+//! Expressions over the response of a webhook.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::{InputParts, placed};
 
-/// Stands at the end of each text of the answer; errors do not repeat it.
+/// The end of each text in the response. Errors must not repeat it.
 const CANARY: &str = "Q7canaryZ";
 
-/// The first part is an expression, the second the body of the answer that it is evaluated over, in JSON.
+/// Runs an expression, the first part, over a response body in JSON, the second part.
 pub(crate) fn expressions(parts: &InputParts<'_>) {
     let text = parts.get(0);
     for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Objects, Scope::Plan] {
@@ -47,20 +47,20 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
                 let size = match output {
                     render::RenderValue::Json(json) => json.to_string().len(),
                     render::RenderValue::Bytes(bytes) => bytes.len(),
-                    render::RenderValue::Secret(_) => panic!("an answer has no secrets"),
+                    render::RenderValue::Secret(_) => panic!("a response has no secrets"),
                 };
                 assert!(size <= MAX_VALUE_BYTES);
             }
         }
         Err(error @ RenderError::Plan { .. }) => panic!("{error}"),
         Err(error) => {
-            let said = error.to_string();
-            assert!(!said.contains(CANARY) || text.contains(CANARY), "a value is in the error: {said}");
+            let message = error.to_string();
+            assert!(!message.contains(CANARY) || text.contains(CANARY), "a value is in the error: {message}");
         }
     }
 }
 
-/// The same with the canary in every text, names of fields excepted: expressions name these.
+/// Returns the value with the canary in each text. Field names stay, because expressions use them.
 fn marked(value: Value) -> Value {
     match value {
         Value::String(text) => format!("{text}{CANARY}").into(),
@@ -70,7 +70,7 @@ fn marked(value: Value) -> Value {
     }
 }
 
-/// A plan of one webhook with an output that is this expression, unless it is refused.
+/// Returns a plan of one webhook with this expression as output; `None` if it is rejected.
 fn plan(expression: &str) -> Option<Plan> {
     let document = serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Plugin", "name": "p",
@@ -89,7 +89,7 @@ fn plan(expression: &str) -> Option<Plan> {
     bound(plugins.first()?)
 }
 
-/// The plan of a sandbox with one resource of this plugin, unless it is refused.
+/// Returns the plan of a sandbox with one resource of this plugin; `None` if it is rejected.
 pub(crate) fn bound(plugin: &PluginDoc) -> Option<Plan> {
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
     let sandbox = load::sandbox("s.yaml", sandbox, &NoFiles, &DocumentVars::none()).expect("it is well written");

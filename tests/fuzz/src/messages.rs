@@ -1,4 +1,4 @@
-//! Messages from outside: lifecycle webhooks, callbacks, what relays say.
+//! Messages from other systems: lifecycle webhooks, callbacks, responses of relays.
 
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::Callback;
@@ -16,7 +16,7 @@ use crate::InputParts;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-/// The first part is a header in each line, the second the body.
+/// Runs a lifecycle webhook. The first part has one header per line, the second is the body.
 pub(crate) fn events(parts: &InputParts<'_>) {
     let mut headers = HeaderMap::new();
     for line in parts.get(0).lines() {
@@ -29,7 +29,7 @@ pub(crate) fn events(parts: &InputParts<'_>) {
     let body = parts.get(1).as_bytes();
     let secret = WebhookSecret::from_bytes(&[7; 32]).expect("32 bytes are a secret");
     let keys = WebhookKeys::from(secret.clone());
-    // Nobody can guess a signature.
+    // A forged signature must not verify.
     if let Ok(verified) = sign::verify(&keys, &headers, body, NOW) {
         panic!("forged: {verified:?}");
     }
@@ -50,26 +50,26 @@ pub(crate) fn events(parts: &InputParts<'_>) {
     }
 }
 
-/// The first part is the body of a callback, or of any other message in JSON.
+/// Runs a callback, or any other message in JSON; the first part is its body.
 pub(crate) fn callbacks(parts: &InputParts<'_>) {
     let text = parts.get(0);
-    if let Some(callback) = same::<Callback>(text) {
+    if let Some(callback) = round_trip::<Callback>(text) {
         for value in callback.outputs.into_values().map(UnitValue::Json) {
             assert_eq!(value.to_bytes().map(|bytes| bytes.len()), Some(value.size()));
         }
     }
-    same::<Outputs>(text);
-    same::<EnsureTask>(text);
-    same::<TaskState>(text);
-    same::<AttemptRecord>(text);
-    if let Some(Err(invalid)) = same::<LifecycleData>(text).map(|lifecycle| lifecycle.validate()) {
+    round_trip::<Outputs>(text);
+    round_trip::<EnsureTask>(text);
+    round_trip::<TaskState>(text);
+    round_trip::<AttemptRecord>(text);
+    if let Some(Err(invalid)) = round_trip::<LifecycleData>(text).map(|lifecycle| lifecycle.validate()) {
         assert!(!invalid.to_string().is_empty());
     }
     assert_eq!(UnitValue::from_bytes(text.as_bytes().to_vec()).to_bytes(), Some(text.as_bytes().to_vec()));
 }
 
-/// What is read and written is read as the same again.
-fn same<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(text: &str) -> Option<T> {
+/// Checks that a message survives writing and reading.
+fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(text: &str) -> Option<T> {
     let read: T = serde_json::from_str(text).ok()?;
     let written = serde_json::to_string(&read).unwrap_or_else(|error| panic!("{read:?}: {error}"));
     let again: T = serde_json::from_str(&written).unwrap_or_else(|error| panic!("{error}: {written}"));

@@ -1,18 +1,18 @@
-//! Every error of a document has its place in it.
+//! Checks of diagnostics: each has a position in its document.
 
 use ebb_documents::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
 use ebb_documents::model::LineColumn;
 
-/// Errors that concern a document as a whole.
+/// Codes of errors that concern a document as a whole.
 const OF_THE_WHOLE: [&str; 4] = ["empty", "too-large", "several-documents", "limit"];
 
-/// Checks that these are errors that can be shown.
+/// Checks that errors can be shown.
 pub(crate) fn errors(errors: &Diagnostics) {
     assert!(errors.has_errors(), "refused without an error");
     errors.iter().for_each(one);
 }
 
-/// Checks that what is said has a place inside of its document, a help that fits, and can be drawn.
+/// Checks that a diagnostic has a position in its document and a valid fix, and can be drawn.
 pub(crate) fn one(diagnostic: &Diagnostic) {
     match diagnostic.at {
         Some(at) => inside(diagnostic, at),
@@ -28,7 +28,7 @@ pub(crate) fn one(diagnostic: &Diagnostic) {
 }
 
 fn inside(diagnostic: &Diagnostic, LineColumn { line, column }: LineColumn) {
-    // One behind the end is where something is missing.
+    // The column after the end marks something that is missing.
     let text = diagnostic.source.text.replace("\r\n", "\n").replace('\r', "\n");
     let lines = text.split('\n').count();
     let characters = text.split('\n').nth(line.saturating_sub(1) as usize).map_or(0, |l| l.chars().count());

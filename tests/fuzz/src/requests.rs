@@ -1,4 +1,4 @@
-//! Requests of webhook units: a value that a target user chose changes neither where they go nor what they are.
+//! Requests of webhook units: a value of a user changes neither their destination nor their structure.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,13 @@ use url::Url;
 use crate::expressions::bound;
 use crate::{InputParts, placed};
 
-/// What is rendered in the place of a value that nobody could object to.
+/// A harmless value, rendered for comparison.
 const HARMLESS: &str = "x";
 
-/// The parts: what a URL has behind its host, a header's value, a text of the body, a text of a manifest; then the name
-/// of the target and a label, which the templates read as `${target.name}` and `${target.labels.l}`.
+/// Runs templates with values of a user.
+///
+/// The parts are the path of a URL, a header's value, a text of the body, a text of a manifest, the name of the target
+/// and a label. Templates read the last two as `${target.name}` and `${target.labels.l}`.
 pub(crate) fn requests(parts: &InputParts<'_>) {
     let document = serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Plugin", "name": "p",

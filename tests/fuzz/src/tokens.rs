@@ -10,8 +10,10 @@ use crate::InputParts;
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-/// The first part is a token, the second the names of a target, resource and unit in a line each. A token that stands
-/// there and was minted here has to say what it said; any other is refused.
+/// Runs a token and ids. The first part is a token, the second has the names of target, resource and unit, one per
+/// line.
+///
+/// A token that was minted here must contain its ids. Any other token must be rejected.
 pub(crate) fn tokens(parts: &InputParts<'_>) {
     let text = parts.get(0);
     let keys = TokenKeys::from_bytes("k1", &[3; 32]).expect("32 bytes are a key");
@@ -28,14 +30,14 @@ pub(crate) fn tokens(parts: &InputParts<'_>) {
     }
     let mut names = parts.get(1).lines();
     let [kind, name, resource, unit] = std::array::from_fn(|_| names.next().unwrap_or_default());
-    let life = id::instance_key(kind, name, unit);
+    let instance = id::instance_key(kind, name, unit);
     for hook in [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop] {
-        let run = RunId::new(&life, text.len() as u64 + 1, hook);
+        let run = RunId::new(&instance, text.len() as u64 + 1, hook);
         assert_eq!(run.as_str().parse::<RunId>().as_ref(), Ok(&run));
         assert_eq!(run.hook(), hook);
         altered(&keys, run, text);
     }
-    let key = id::unit_key(&life, resource, unit);
+    let key = id::unit_key(&instance, resource, unit);
     assert!(key.len() <= id::MAX_UNIT_KEY && key.starts_with(|c: char| c.is_ascii_lowercase()), "{key}");
     assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()), "{key}");
     if let Ok(run) = text.parse::<RunId>() {
@@ -47,7 +49,7 @@ pub(crate) fn tokens(parts: &InputParts<'_>) {
     assert!(message.len() <= limits::MESSAGE, "{}", message.len());
 }
 
-/// A token that is changed at one place by one byte of the input is no token.
+/// Checks that a token is rejected after one byte has changed.
 fn altered(keys: &TokenKeys, run: RunId, text: &str) {
     let claims = TokenClaims {
         run,

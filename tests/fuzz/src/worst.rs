@@ -1,4 +1,4 @@
-//! Documents that take as much work to compile as any of their kind, and what compiling them takes.
+//! The most expensive documents of each kind, and the work to compile them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,11 +13,11 @@ use semver::Version;
 const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
 const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\n";
 
-/// A sandbox whose resources are all bound to one plugin.
+/// A sandbox whose resources all use one plugin.
 #[derive(Debug)]
 pub struct WorstCase {
     pub name: &'static str,
-    /// The code of an error that it is refused with; `None`: it is accepted.
+    /// The code of the expected error; `None` if the document is valid.
     pub refused: Option<&'static str>,
     sandbox: SandboxDoc,
     plugin: PluginDoc,
@@ -34,7 +34,7 @@ impl WorstCase {
     /// Compiles the sandbox within a budget.
     ///
     /// # Errors
-    /// Those of the documents.
+    /// The errors of the documents.
     pub fn compile(&self, budget: &Rc<WorkBudget>) -> Result<usize, Diagnostics> {
         let version = Version::new(1, 0, 0);
         let bound = BoundPlugin { plugin: &self.plugin, version: &version, digest: "sha256:00" };
@@ -45,12 +45,11 @@ impl WorstCase {
     }
 }
 
-/// `count` times what `line` makes of a number.
+/// Returns `count` lines, each made by `line` from its number.
 fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
     (0..count).map(line).collect()
 }
 
-/// Every case.
 pub fn cases() -> Vec<WorstCase> {
     let one = "resources: {r: {plugin: p}}\n";
     let param = |n: usize, pattern: &str| {

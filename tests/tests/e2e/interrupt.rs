@@ -123,11 +123,8 @@ async fn twice_leaves_at_once() {
     run.signal(Signal::SIGINT);
     let ran = run.end().await;
     assert_eq!(ran.code, Some(130), "{ran:#?}");
-    let left = ran.stderr.split("left at once").nth(1).unwrap_or_else(|| panic!("{ran:#?}"));
-    assert!(
-        left.contains("thing/make") && left.contains("`ebb dev` and then `ebb sandbox delete impatient`"),
-        "{left}"
-    );
+    let left = ran.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{ran:#?}"));
+    assert!(left.contains("thing/make") && left.contains("`ebb dev` and `ebb sandbox delete impatient`"), "{left}");
     assert!(story.made());
 
     story.let_remove();

@@ -1,4 +1,4 @@
-//! `ebb completions`.
+//! `ebb completions`: prints a completion script.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -9,7 +9,7 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to write the script for
     shell: Shell,
 }
 

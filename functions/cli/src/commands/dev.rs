@@ -1,4 +1,4 @@
-//! `ebb dev`.
+//! `ebb dev`: runs the control plane on this machine.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,26 +16,26 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
-    /// Port of the control plane
+    /// Port of the API, on the address of --listen
     #[arg(long, value_name = "PORT", default_value_t = 7878)]
     port: u16,
-    /// Port of the bucket service, which speaks S3
+    /// Port of the S3 service for scripts
     #[arg(long, value_name = "PORT", default_value_t = 7879)]
     s3_port: u16,
-    /// Folder for everything that is kept
+    /// Folder for state, secrets and logs
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
-    /// The URL that notifications are posted to, as signed CloudEvents
+    /// URL to post notifications to, as signed CloudEvents
     #[arg(long, value_name = "URL")]
     platform_url: Option<Url>,
-    /// A DynamoDB to keep the table in, such as Amazon's DynamoDB Local, instead of the folder; it has to take any
-    /// signature
+    /// DynamoDB endpoint for the table, such as DynamoDB Local; it must accept any signature. By default the table is a
+    /// file in --state
     #[arg(long, value_name = "URL")]
     dynamodb: Option<Url>,
-    /// Name of the table there, made if it is missing; it belongs to one server
+    /// Name of the table there; created if missing, used by one server only
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
-    /// Days for which runs, outputs and logs of gone targets are kept; 0 keeps them for good
+    /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
     #[command(flatten)]
@@ -59,7 +59,7 @@ impl DevArgs {
         })
         .await?;
         output::print(&format!(
-            "server  {}\nS3      {}\nsecrets in {}: token (api), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
+            "server  {}\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
             machine.url(),
             machine.s3_url(),
             machine.file().display()
@@ -73,7 +73,7 @@ impl DevArgs {
     }
 }
 
-/// One line per fact on standard error; `RUST_LOG` chooses which.
+/// Logs to standard error. `RUST_LOG` sets the filter.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new("warn,ebb=info,ebb_api=info,ebb_flow=info,ebb_local=info,ebb_relay_client=info")
@@ -83,7 +83,7 @@ fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(console::colors_enabled_stderr())
         .with_target(false)
-        // It would report a closed standard error there, and panic.
+        // The subscriber would report a closed standard error there and panic.
         .log_internal_errors(false)
         .init();
 }

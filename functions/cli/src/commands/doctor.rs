@@ -1,4 +1,4 @@
-//! `ebb doctor`.
+//! `ebb doctor`: checks each component of a deployment.
 
 use ebb_protocol::api::{CheckList, HealthCheck};
 use serde::Serialize;
@@ -8,8 +8,8 @@ use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
-/// How far clocks may be apart, in seconds; webhooks that are five minutes off are refused.
-const APART: i64 = 60;
+/// Largest accepted difference between the clocks, in seconds. The server rejects webhooks that are 5 minutes off.
+const MAX_CLOCK_SKEW: i64 = 60;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -17,7 +17,6 @@ pub(crate) struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum CheckResult {
@@ -26,7 +25,6 @@ enum CheckResult {
     Skipped,
 }
 
-/// One check.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DoctorCheck {
@@ -43,25 +41,25 @@ impl DoctorCheck {
 
 impl DoctorArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let asked = timing::now().as_millisecond();
-        let answer = client.checks().await;
-        let between = asked.midpoint(timing::now().as_millisecond());
-        // Without a connection each other check fails too.
-        let answer = match answer {
+        let sent = timing::now().as_millisecond();
+        let response = client.checks().await;
+        let here = sent.midpoint(timing::now().as_millisecond());
+        // Without a connection, all other checks would fail with the same error.
+        let response = match response {
             Err(error @ ApiClientError::Unreachable { .. }) => return Err(error.into()),
-            answer => answer,
+            response => response,
         };
         let mut checks = Vec::new();
-        match answer {
+        match response {
             Ok(list) => {
                 checks.push(DoctorCheck::new("api", CheckResult::Passed, format!("version {}", list.version)));
-                checks.push(clock(&list, between));
+                checks.push(clock(&list, here));
                 checks.push(signature(client).await);
                 checks.push(callbacks(client, &list.callback_url).await);
                 checks.extend(list.checks.into_iter().map(of_server));
             }
             Err(error) => {
-                checks.push(DoctorCheck::new("api", CheckResult::Failed, unanswered(&error)));
+                checks.push(DoctorCheck::new("api", CheckResult::Failed, failure(&error)));
                 checks.push(signature(client).await);
             }
         }
@@ -71,11 +69,11 @@ impl DoctorArgs {
     }
 }
 
-fn unanswered(error: &ApiClientError) -> String {
+fn failure(error: &ApiClientError) -> String {
     match error.refusal().map(|problem| problem.status) {
         Some(401) => format!("{error}: set EBB_TOKEN"),
-        Some(403) => format!("{error}: the token has to be an operator's"),
-        Some(404) => "the server is older than this program, and cannot say".to_owned(),
+        Some(403) => format!("{error}: set EBB_TOKEN to a token with the role operator"),
+        Some(404) => "the server is older than this program and has no checks".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -83,15 +81,15 @@ fn unanswered(error: &ApiClientError) -> String {
 fn clock(list: &CheckList, here: i64) -> DoctorCheck {
     let there = i64::try_from(list.now_ms).unwrap_or(i64::MAX);
     let apart = there.saturating_sub(here) / 1000;
-    let how = if apart < 0 { "before" } else { "after" };
-    let said = format!("the server's is {} s {how} this machine's", apart.abs());
-    if apart.abs() <= APART {
-        DoctorCheck::new("clock", CheckResult::Passed, said)
+    let direction = if apart < 0 { "behind" } else { "ahead of" };
+    let difference = format!("the server is {} s {direction} this machine", apart.abs());
+    if apart.abs() <= MAX_CLOCK_SKEW {
+        DoctorCheck::new("clock", CheckResult::Passed, difference)
     } else {
         DoctorCheck::new(
             "clock",
             CheckResult::Failed,
-            format!("{said}: signatures five minutes off are refused; set this clock"),
+            format!("{difference}: set the clock of this machine; signatures that are 5 minutes off are rejected"),
         )
     }
 }
@@ -117,16 +115,16 @@ async fn signature(client: &ApiClient) -> DoctorCheck {
 
 async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
     let check = |result, detail: String| DoctorCheck::new("callbacks", result, detail);
-    let Ok(parsed) = url.parse() else { return check(CheckResult::Failed, format!("{url} is no URL")) };
+    let Ok(parsed) = url.parse() else { return check(CheckResult::Failed, format!("{url} is not a URL")) };
     match client.probe_callback(parsed).await {
-        Ok(Some(problem)) if problem.status == 401 => check(CheckResult::Passed, format!("answered at {url}")),
+        Ok(Some(problem)) if problem.status == 401 => check(CheckResult::Passed, format!("{url} responds")),
         Ok(Some(problem)) => check(CheckResult::Failed, format!("{url}: {}", problem.detail)),
         Ok(None) => {
             check(CheckResult::Failed, format!("{url} accepts callbacks without a token: it belongs to another server"))
         }
         Err(_) => check(
             CheckResult::Failed,
-            format!("{url}, the callback URL of units, gives no valid answer: see the parameter Url"),
+            format!("no valid response from {url}, the callback URL of units: check the parameter Url"),
         ),
     }
 }
@@ -175,9 +173,9 @@ mod tests {
         let list =
             |now_ms| CheckList { version: String::new(), now_ms, callback_url: String::new(), checks: Vec::new() };
         for (there, result, says) in [
-            (160_000, CheckResult::Passed, "60 s after"),
-            (39_000, CheckResult::Failed, "61 s before"),
-            (161_000, CheckResult::Failed, "61 s after"),
+            (160_000, CheckResult::Passed, "60 s ahead of"),
+            (39_000, CheckResult::Failed, "61 s behind"),
+            (161_000, CheckResult::Failed, "61 s ahead of"),
         ] {
             let check = clock(&list(there), 100_000);
             assert!(check.result == result && check.detail.contains(says), "{check:?}");

@@ -1,4 +1,4 @@
-//! `ebb graph`.
+//! `ebb graph`: draws the units of a sandbox or plugin.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,15 +15,18 @@ use crate::server::ServerArgs;
 use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb graph sandbox.yaml --plugin plugin.yaml\n  ebb graph plugin.yaml --format dot | dot -Tsvg >plugin.svg"
+)]
 pub(crate) struct GraphArgs {
-    /// A sandbox or a plugin; `-` is standard input
+    /// File with a sandbox or plugins; `-` reads standard input
     file: PathBuf,
-    /// A file with plugins; with it no server is asked. May be given more than once
+    /// File with plugins; repeatable. With it, the server is not used
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
-    /// What to draw for
+    /// Format of the picture
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     format: DiagramFormat,
 }
@@ -49,7 +52,7 @@ impl GraphArgs {
                 }
                 Document::RouteGroup(group) => {
                     return Err(CliError::failed(format!(
-                        "{} is a route group, which has no resources and no units",
+                        "{} is a route group: it has no resources and no units",
                         group.name.value
                     )));
                 }
@@ -60,24 +63,25 @@ impl GraphArgs {
     }
 }
 
-/// The published plugins of a sandbox. One that is not published is missing.
+/// Loads the published plugins of a sandbox. Plugins that are not published are left out.
 async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<PluginDoc>, CliError> {
     let resources = sandbox.resources.iter().filter(|resource| !compile::is_built_in(resource));
-    let wanted: BTreeSet<(String, String)> = resources
+    let referenced: BTreeSet<(String, String)> = resources
         .map(|resource| {
             let version = resource.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
             (resource.plugin.value.clone(), version)
         })
         .collect();
-    if wanted.is_empty() {
+    if referenced.is_empty() {
         return Ok(Vec::new());
     }
-    let client =
-        ApiClient::new(server.find().map_err(|trouble| {
-            trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
-        })?)?;
+    let client = ApiClient::new(
+        server
+            .find()
+            .map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))?,
+    )?;
     let mut plugins = Vec::new();
-    for (name, version) in wanted {
+    for (name, version) in referenced {
         if let Some(found) = client.plugin(&name, &version).await? {
             let source = format!("{name}@{}", found.info.version);
             plugins.extend(load::plugins(&source, &found.document, &NoFiles, &DocumentVars::none())?);

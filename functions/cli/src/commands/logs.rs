@@ -1,4 +1,4 @@
-//! `ebb logs`.
+//! `ebb logs`: prints the logs of units.
 
 mod follow;
 
@@ -15,29 +15,29 @@ use crate::target::{TargetArgs, TargetRef};
 use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Only units of this resource
     #[arg(long, value_name = "RESOURCE")]
     resource: Option<String>,
-    /// Only the unit of this name
+    /// Only the unit UNIT or RESOURCE/UNIT
     #[arg(long, alias = "step", value_name = "UNIT")]
     unit: Option<String>,
     /// Only units of this hook, such as preStart
     #[arg(long, value_name = "HOOK")]
     hook: Option<String>,
-    /// This attempt, from 1; without it the last one
+    /// Number of the attempt, from 1; by default the last attempt with a log
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
-    /// Print what is said from now on too, until the unit has ended; without --unit until the sandbox's run has
+    /// Print new lines until the unit has ended; without --unit, until all runs have ended
     #[arg(long, short, conflicts_with_all = ["attempt", "format"])]
     follow: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// The log of one attempt.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AttemptLog {
@@ -57,7 +57,7 @@ impl LogsArgs {
         let seen = client.target(&target).await?.ok_or_else(|| super::unknown(&target))?;
         let chosen = self.chosen(&seen);
         if chosen.is_empty() {
-            return Err(nothing_meant(&target, &seen));
+            return Err(no_match(&target, &seen));
         }
         let mut logs = Vec::new();
         for (run, unit) in &chosen {
@@ -105,19 +105,19 @@ impl LogsArgs {
     }
 }
 
-/// There is no such unit, or it has not begun.
-fn nothing_meant(target: &TargetRef, seen: &TargetDetail) -> CliError {
+/// The error if no unit matches the options.
+fn no_match(target: &TargetRef, seen: &TargetDetail) -> CliError {
     let keys = seen.runs.iter().flat_map(|run| run.units.iter().map(|unit| unit.key.as_str()));
     let keys: Vec<&str> = keys.collect();
-    let trouble = CliError::failed(format!("no unit of {target} that has begun is meant by this"));
+    let error = CliError::failed(format!("no unit of {target} matches"));
     if keys.is_empty() {
-        trouble.with_hint(format!("nothing has begun yet: ebb why {}", named(target)))
+        error.with_hint(format!("no unit has started: ebb why {}", named(target)))
     } else {
-        trouble.with_hint(format!("there is {}", keys.join(", ")))
+        error.with_hint(format!("units: {}", keys.join(", ")))
     }
 }
 
-/// None of these units has a log, or not of this attempt.
+/// The error if none of the units has a log of this attempt.
 fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     let Some(pod) = units.iter().find(|unit| unit.kind == "pod") else {
         let kinds = units.iter().map(|unit| match unit.kind.as_str() {
@@ -125,11 +125,11 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
             _ => format!("{} is a set of objects", unit.key),
         });
         let kinds: Vec<String> = kinds.collect();
-        return CliError::failed(format!("only scripts have a log: {}", kinds.join(", ")));
+        return CliError::failed(format!("only scripts have logs: {}", kinds.join(", ")));
     };
     match attempt {
         Some(attempt) if attempt > pod.attempt => CliError::failed(format!(
-            "attempt {attempt} of {} has not begun; it is at attempt {}",
+            "attempt {attempt} of {} has not started; the last attempt is {}",
             pod.key, pod.attempt
         )),
         Some(attempt) => CliError::failed(format!("attempt {attempt} of {} has no log", pod.key)),
@@ -137,7 +137,7 @@ fn no_log(units: &[&UnitDetail], attempt: Option<u32>) -> CliError {
     }
 }
 
-/// One log as it is, several with a line before each.
+/// Returns one log unchanged; puts a heading before each of several logs.
 fn text(logs: &[AttemptLog]) -> String {
     if let [log] = logs {
         return clean(&log.log);
@@ -150,15 +150,15 @@ fn text(logs: &[AttemptLog]) -> String {
     text
 }
 
-/// The line before a log where there are several.
+/// The line before a log, if there are several.
 fn heading(hook: &str, unit: &str, attempt: u32) -> String {
     format!("==> {hook} {unit} attempt {attempt} <==\n")
 }
 
 fn clean(log: &str) -> String {
-    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { ended(log) }
+    if console::user_attended() { log.lines().map(|line| printable(line) + "\n").collect() } else { with_line_end(log) }
 }
 
-fn ended(log: &str) -> String {
+fn with_line_end(log: &str) -> String {
     if log.is_empty() || log.ends_with('\n') { log.to_owned() } else { format!("{log}\n") }
 }

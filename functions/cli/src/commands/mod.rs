@@ -23,12 +23,13 @@ use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 use crate::target::TargetRef;
 
-/// Gives sandboxes the resources that they need, and removes them again
+/// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]
 #[command(
     name = "ebb",
     version,
-    after_help = "Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 130 \
+    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb sandbox apply -f sandbox.yaml\n  ebb why pr-1\n\n\
+                  Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 130 \
                   interrupted.\nData goes to standard output, messages to standard error."
 )]
 pub(crate) struct EbbCli {
@@ -46,16 +47,16 @@ enum EbbCommand {
     Dev(dev::DevArgs),
     /// Check each component of a deployment
     Doctor(doctor::DoctorArgs),
-    /// Publish, read, check and draw plugins
+    /// Publish, show, check and draw plugins
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(plugin::PluginCommand),
-    /// Create, read and delete sandboxes
+    /// Create, list and delete sandboxes
     #[command(subcommand)]
     Sandbox(sandbox::SandboxCommand),
     /// Connect clusters and list them
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Run a unit alone, or override a failed one
+    /// Run a unit alone, or mark a failed one as complete
     #[command(subcommand)]
     Unit(unit::UnitCommand),
     /// Print the logs of units
@@ -70,10 +71,10 @@ enum EbbCommand {
     Retry(retry::RetryArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
-    /// Says which command applies a document
+    /// Name the commands that apply documents
     #[command(hide = true)]
     Apply {
-        /// Anything
+        /// Ignored arguments, such as `-f FILE`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<std::ffi::OsString>,
     },
@@ -84,7 +85,6 @@ enum EbbCommand {
 }
 
 impl EbbCli {
-    /// Runs the command.
     pub(crate) async fn run(self) -> Result<Exit, CliError> {
         let server = &self.server;
         match self.command {
@@ -98,9 +98,11 @@ impl EbbCli {
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Why(args) => args.run(&connect(server)?).await,
             EbbCommand::Graph(args) => args.run(server).await,
-            EbbCommand::Apply { .. } => Err(CliError::broken("`ebb apply` does not say what to apply")
-                .with_hint("ebb sandbox apply -f FILE")
-                .with_hint("ebb plugin apply -f FILE")),
+            EbbCommand::Apply { .. } => {
+                Err(CliError::broken("`ebb apply` is not a command: sandboxes and plugins have their own")
+                    .with_hint("ebb sandbox apply -f FILE")
+                    .with_hint("ebb plugin apply -f FILE"))
+            }
             EbbCommand::Plan(args) => args.run(server).await,
             EbbCommand::Retry(args) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
@@ -110,18 +112,18 @@ impl EbbCli {
     }
 }
 
-/// A connection to the server that is meant.
+/// Returns a client of the server that `server` selects.
 fn connect(server: &ServerArgs) -> Result<ApiClient, CliError> {
     ApiClient::new(server.find()?)
 }
 
-/// There is no such target.
+/// The error if the server has no such target.
 fn unknown(target: &TargetRef) -> CliError {
     let list = match target.kind.as_str() {
         "sandbox" => "ebb sandbox list".to_owned(),
         kind => format!("ebb sandbox list --kind {kind}"),
     };
-    CliError::failed(format!("the server knows no {target}")).with_hint(list)
+    CliError::failed(format!("{target} does not exist")).with_hint(list)
 }
 
 #[cfg(test)]

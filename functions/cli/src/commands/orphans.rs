@@ -1,4 +1,4 @@
-//! `ebb orphans`.
+//! `ebb orphans`: lists and deletes objects that outlive their targets.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OrphansArgs {
-    /// Delete the owned ones: their uids were recorded when they were applied
+    /// Delete the owned orphans: Ebb recorded their UIDs when it applied them
     #[arg(long)]
     delete: bool,
-    /// Do not ask for confirmation
+    /// Delete without asking for confirmation
     #[arg(long, requires = "delete")]
     yes: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ impl OrphansArgs {
         }
         if owned.is_empty() {
             self.output.write(&DeleteOrphansResponse::default(), |_| String::new())?;
-            output::status_line("There are no owned orphans");
+            output::status_line("No owned orphans");
             return Ok(Exit::Done);
         }
         if !self.yes {

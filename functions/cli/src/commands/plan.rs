@@ -1,4 +1,4 @@
-//! `ebb plan`.
+//! `ebb plan`: prints the plan of a sandbox.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,10 +13,11 @@ use crate::server::ServerArgs;
 use crate::{client, offline};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  ebb plan sandbox.yaml\n  ebb plan sandbox.yaml --plugin plugin.yaml")]
 pub(crate) struct PlanArgs {
-    /// The sandbox; `-` is standard input
+    /// File with the sandbox; `-` reads standard input
     file: PathBuf,
-    /// A file with plugins; with it no server is asked. May be given more than once
+    /// File with plugins; repeatable. With it, the server is not used
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
     #[command(flatten)]
@@ -31,9 +32,10 @@ impl PlanArgs {
         let sandbox = documents::sandbox(&self.file, &vars)?;
         let name = sandbox.name.value.clone();
         let preview = if self.plugins.is_empty() {
-            let client = client::ApiClient::new(server.find().map_err(|trouble| {
-                trouble.with_hint("or give the plugins' files with --plugin: then no server is needed")
-            })?)?;
+            let client =
+                client::ApiClient::new(server.find().map_err(|error| {
+                    error.with_hint("or add the plugins' files with --plugin, which needs no server")
+                })?)?;
             client.preview(&sandbox.expanded).await?
         } else {
             let plugins = documents::all_plugins(&self.plugins, &vars)?;
@@ -48,7 +50,7 @@ impl PlanArgs {
     }
 }
 
-/// The plan as text, with a line end.
+/// Returns the plan as text that ends with a line break.
 fn text(name: &str, preview: &PlanPreview) -> String {
     let mut text = format!("{name}  {}\n", preview.digest);
     for hook in &preview.hooks {
@@ -105,7 +107,7 @@ fn write_rendered(text: &mut String, rendered: &Value) {
     }
 }
 
-/// Where a pod's input goes to.
+/// Returns the variable and the path of a pod's input.
 fn places(input: &Value) -> String {
     let named = |name: &str| input[name].as_str().map(|value| format!("{name} {value}"));
     let places: Vec<String> = [named("env"), named("path")].into_iter().flatten().collect();
@@ -114,7 +116,7 @@ fn places(input: &Value) -> String {
 
 fn scalar(value: &Value) -> String {
     match value {
-        Value::Null => "(not given)".to_owned(),
+        Value::Null => "(absent)".to_owned(),
         Value::String(text) if !text.is_empty() && !text.contains('\n') => text.clone(),
         other => other.to_string(),
     }

@@ -1,4 +1,4 @@
-//! `ebb retry`.
+//! `ebb retry`: starts new attempts of the failed units of a target.
 
 use ebb_protocol::api::RetryResponse;
 

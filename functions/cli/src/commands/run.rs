@@ -1,4 +1,4 @@
-//! `ebb run`: the whole lifecycle of a sandbox on this machine, from files.
+//! `ebb run`: creates a sandbox on this machine from files, and optionally deletes it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,21 +24,25 @@ use crate::progress::screen::ProgressScreen;
 use crate::{cluster, offline, pods, server, timing, why};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb run sandbox.yaml --plugin plugin.yaml --set region=eu-north-1 -o json"
+)]
 pub(crate) struct RunArgs {
-    /// The sandbox; `-` is standard input
+    /// File with the sandbox; `-` reads standard input
     file: PathBuf,
-    /// A file with plugins; may be given more than once
+    /// File with plugins; repeatable
     #[arg(long = "plugin", value_name = "FILE", num_args = 1..)]
     plugins: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
-    /// Delete the sandbox once it is ready
+    /// Delete the sandbox when it is ready
     #[arg(long)]
     rm: bool,
-    /// Folder for everything that is kept
+    /// Folder for state, secrets and logs
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
-    /// How long it may take to become ready, and again to be deleted; without it as long as its units may
+    /// Longest time until the sandbox is ready, and again until it is deleted; by default only the timeouts of units
+    /// apply
     #[arg(long, value_name = "DURATION", value_parser = timing::parse)]
     wait_timeout: Option<Duration>,
     #[command(flatten)]
@@ -49,7 +53,7 @@ pub(crate) struct RunArgs {
     pods: pods::PodsArgs,
 }
 
-/// What `-o` writes.
+/// The output of `-o json|yaml`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RunReport {
@@ -67,14 +71,13 @@ struct UnitReport {
     unit: ebb_protocol::api::UnitDetail,
 }
 
-/// What happens once the sandbox is ready.
+/// The action after the sandbox is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadyAction {
     Keep,
     Delete,
 }
 
-/// A sandbox that runs on this machine.
 struct LocalSandbox<'a> {
     machine: &'a LocalServer,
     client: ApiClient,
@@ -93,7 +96,7 @@ impl RunArgs {
         if let TargetDocument::Sandbox(sandbox) = &document
             && offline::complete(sandbox, &plugins)
         {
-            // The files tell more exactly what is wrong than the server, which sees expanded documents.
+            // The files locate errors better than the server, which reads expanded documents.
             for warning in offline::plan(sandbox, &plugins)?.warnings {
                 output::status_line(warning.drawn(output::drawing()).trim_end());
             }
@@ -114,7 +117,7 @@ impl RunArgs {
             screen: ProgressScreen::new(),
         };
         let ended = running.run_to_end(&document, &plugins, then, self.output).await;
-        // Whoever pressed Ctrl-C twice does not wait, nor whoever presses it now.
+        // After a second Ctrl-C, the program does not wait for the server to stop.
         if !matches!(ended, Ok(RunEnd::Interrupted)) {
             let seen = interrupts.count();
             tokio::select! {
@@ -129,11 +132,9 @@ impl RunArgs {
     }
 }
 
-/// How it went.
 enum RunEnd {
-    /// To an end.
     Ended(Exit),
-    /// The person has left at once.
+    /// The user pressed Ctrl-C again during the deletion.
     Interrupted,
 }
 
@@ -165,21 +166,21 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::TimedOut(_) => {
                 explain(&self.client, &self.instance.target).await;
-                output::status_line("error: the time given with --wait-timeout is over");
+                output::status_line("error: the sandbox is not ready after --wait-timeout");
                 Exit::Failed
             }
             FollowEnd::Interrupted(_) => {
-                output::status_line("interrupted: its resources are being deleted; Ctrl-C again leaves at once");
+                output::status_line("interrupted: deleting its resources; press Ctrl-C again to exit at once");
                 return self.delete(Exit::Interrupted, 1).await;
             }
         };
         let reached = self.last.clone();
-        // A reader that went away is no reason to leave things behind.
+        // A closed standard output does not stop the deletion.
         let printed = match reached.as_deref() {
             Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
             _ => Ok(()),
         };
-        let ran = match then {
+        let end = match then {
             ReadyAction::Delete => self.delete(exit, 0).await?,
             ReadyAction::Keep => {
                 output::status_line(&self.how_to_delete());
@@ -188,21 +189,21 @@ impl LocalSandbox<'_> {
         };
         printed?;
         if output.format().is_some()
-            && let (RunEnd::Ended(_), Some(reached), Some(last)) = (&ran, &reached, &self.last)
+            && let (RunEnd::Ended(_), Some(reached), Some(last)) = (&end, &reached, &self.last)
         {
             output.write(&result(reached, last), |_| String::new())?;
         }
-        Ok(ran)
+        Ok(end)
     }
 
-    /// A sandbox of this name that is left from before is not taken over.
+    /// Fails if a sandbox of this name exists already.
     async fn refuse_existing(&self) -> Result<(), CliError> {
         let target = &self.instance.target;
         match self.client.target(target).await? {
             Some(seen) if seen.info.phase != TargetState::Gone => {
                 let phase = labels::phase(seen.info.phase);
-                let trouble = CliError::failed(format!(
-                    "{target} is there already, {phase} since {}",
+                let error = CliError::failed(format!(
+                    "{target} exists already, {phase} since {}",
                     timing::clock(&seen.info.since)
                 ));
                 let delete = if is_alive(&seen) {
@@ -210,7 +211,7 @@ impl LocalSandbox<'_> {
                 } else {
                     format!("ebb why {}", named(target))
                 };
-                Err(trouble.with_hint(format!("`ebb dev` and then `{delete}`, or another --state")))
+                Err(error.with_hint(format!("run `ebb dev` and `{delete}`, or use another --state")))
             }
             _ => Ok(()),
         }
@@ -228,7 +229,9 @@ impl LocalSandbox<'_> {
         Ok(ended)
     }
 
-    /// Deletes the sandbox. `exit` is the code if that succeeds; `interrupts` have been seen before.
+    /// Deletes the sandbox.
+    ///
+    /// Returns `exit` if the deletion succeeds. `interrupts` is the number of interrupts so far.
     async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<RunEnd, CliError> {
         request(&self.client, LifecycleType::Deleted, &self.instance, None).await?;
         match self.follow(FollowGoal::Gone, interrupts).await? {
@@ -242,19 +245,19 @@ impl LocalSandbox<'_> {
                 explain(&self.client, &self.instance.target).await;
                 let target = &self.instance.target;
                 output::status_line(&format!(
-                    "{target} is stuck; to continue: `ebb dev` and then `ebb retry {}`",
+                    "{target} is stuck; to continue, run `ebb dev` and `ebb retry {}`",
                     named(target)
                 ));
                 Ok(RunEnd::Ended(Exit::Failed))
             }
             FollowEnd::TimedOut(_) => {
                 explain(&self.client, &self.instance.target).await;
-                output::status_line("error: the time given with --wait-timeout is over before everything was gone");
+                output::status_line("error: the sandbox is not deleted after --wait-timeout");
                 output::status_line(&self.how_to_delete());
                 Ok(RunEnd::Ended(Exit::Failed))
             }
             FollowEnd::Interrupted(_) if interrupts == 0 => {
-                output::status_line("interrupted: it is being deleted; Ctrl-C again leaves at once");
+                output::status_line("interrupted: the deletion continues; press Ctrl-C again to exit at once");
                 Box::pin(self.delete(Exit::Interrupted, 1)).await
             }
             FollowEnd::Interrupted(_) => {
@@ -266,16 +269,16 @@ impl LocalSandbox<'_> {
 
     fn how_to_delete(&self) -> String {
         let target = &self.instance.target;
-        format!("{target} stays; to delete it: `ebb dev` and then `ebb sandbox delete {}`", named(target))
+        format!("{target} remains; to delete it, run `ebb dev` and `ebb sandbox delete {}`", named(target))
     }
 }
 
-/// Publishes a plugin; one that is published with the same content is fine.
+/// Publishes a plugin. A version with the same content counts as success.
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
         Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
-            Err(super::plugin::immutable(plugin).with_hint("or use another --state, which has not seen this version"))
+            Err(super::plugin::immutable(plugin).with_hint("or use another --state"))
         }
         Err(error) => Err(error.into()),
     }
@@ -290,7 +293,7 @@ fn outputs(seen: &TargetDetail) -> String {
 }
 
 fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
-    // A server that forgets a target forgets its runs: those that were seen before are kept.
+    // A server can forget a target and its runs. The runs of the earlier response are kept.
     let mut runs: Vec<&RunDetail> = last.runs.iter().collect();
     for run in &reached.runs {
         if !runs.iter().any(|other| other.id == run.id) {
@@ -310,17 +313,17 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
     }
 }
 
-/// The text after an exit at once: units with resources that may remain, and how to continue.
+/// The message after an immediate exit: units whose resources may remain, and how to continue.
 fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance) -> String {
-    let undone: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
-    let what = if undone.is_empty() { "nothing that is known of".to_owned() } else { undone.join(", ") };
+    let started: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
+    let units = if started.is_empty() { "none".to_owned() } else { started.join(", ") };
     format!(
-        "left at once; resources of these units may remain: {what}\n  to continue: `ebb dev` and then `ebb sandbox delete {}`",
+        "stopped at once; resources of these units may remain: {units}\n  to continue, run `ebb dev` and `ebb sandbox delete {}`",
         named(&instance.target)
     )
 }
 
-/// Keys of the units that may have made something.
+/// Returns the keys of the units that may have created resources.
 fn started_units(runs: &[RunDetail]) -> Vec<&str> {
     let before = runs.iter().filter(|run| matches!(run.hook.as_str(), "preStart" | "postStart"));
     let started = |state| !matches!(state, UnitState::Waiting | UnitState::Skipped | UnitState::Blocked);
@@ -334,14 +337,14 @@ mod tests {
     use crate::target::TargetRef;
 
     #[test]
-    fn what_may_be_left_is_named() {
+    fn units_with_possible_resources_are_listed() {
         let view = fixtures::busy();
         assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         insta::assert_snapshot!(remaining_text(None, &instance), @r"
-        left at once; resources of these units may remain: nothing that is known of
-          to continue: `ebb dev` and then `ebb sandbox delete pr-1`
+        stopped at once; resources of these units may remain: none
+          to continue, run `ebb dev` and `ebb sandbox delete pr-1`
         ");
     }
 }

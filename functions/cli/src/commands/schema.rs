@@ -1,4 +1,4 @@
-//! `ebb schema`.
+//! `ebb schema`: prints the JSON Schema of a document.
 
 use clap::ValueEnum;
 use ebb_documents::schema;
@@ -8,9 +8,9 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// The document
+    /// Document to describe
     document: SchemaDocument,
-    /// Signadot's format of it
+    /// Describe Signadot's format of the document
     #[arg(long)]
     signadot: bool,
 }

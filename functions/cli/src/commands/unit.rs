@@ -1,4 +1,4 @@
-//! `ebb unit …`: runs one unit alone, by default as a process of this machine, or overrides one of a sandbox.
+//! `ebb unit run` runs one unit alone; `ebb unit force-complete` overrides a unit of a sandbox.
 
 pub(crate) mod force_complete;
 mod remote;
@@ -36,29 +36,32 @@ use self::remote::SingleScript;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UnitCommand {
-    /// Run one pod unit: its log to standard error, its outputs to standard output
+    /// Run one pod unit; print its log to standard error, its outputs to standard output
     Run(Box<UnitRunArgs>),
     /// Mark a failed teardown unit as complete
     ForceComplete(force_complete::ForceCompleteArgs),
 }
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb unit run plugin.yaml provision --input region=eu-north-1\n  ebb unit run plugin.yaml provision --pods docker"
+)]
 pub(crate) struct UnitRunArgs {
-    /// The plugin; `-` is standard input
+    /// File with the plugin; `-` reads standard input
     file: PathBuf,
-    /// The unit's name
+    /// Name of the unit
     unit: String,
-    /// An input's value, instead of what the plugin says; may be given more than once
+    /// Value of an input, instead of the plugin's; repeatable
     #[arg(long = "input", value_name = "NAME=VALUE")]
     inputs: Vec<String>,
     #[command(flatten)]
     sets: SetArgs,
-    /// Folder for everything that is kept
+    /// Folder for state, secrets and logs
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
     #[command(flatten)]
     output: OutputArgs,
-    /// The cluster that it runs in, of those of --clusters
+    /// Cluster of --clusters to run in; by default `default`
     #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Kubernetes")]
     named: Option<String>,
     #[command(flatten)]
@@ -93,7 +96,7 @@ impl UnitRunArgs {
                 let once = OneOffScript { script, timeout, extra_env: Vec::new(), program: None };
                 tokio::select! {
                     ended = run_once(&self.state, once, log) => {
-                        Some(ended.map_err(|error| CliError::broken("the unit cannot be run").with_causes(&error))?)
+                        Some(ended.map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?)
                     }
                     () = interrupts.more_than(0) => None,
                 }
@@ -101,8 +104,8 @@ impl UnitRunArgs {
             UnitBackend::Containers(_) | UnitBackend::Cluster(_) | UnitBackend::RemoteRelays(_) => {
                 let run = RunId::new(&id::instance_key("sandbox", "alone", &fresh_uid()), 1, Hook::PreStart);
                 let name = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
-                let alone = SingleScript { task: name, script, timeout, cluster: self.named.clone() };
-                alone.run(StackSettings { state: self.state.clone(), ..settings }, &interrupts, log).await?
+                let single = SingleScript { task: name, script, timeout, cluster: self.named.clone() };
+                single.run(StackSettings { state: self.state.clone(), ..settings }, &interrupts, log).await?
             }
         };
         match ended {
@@ -114,7 +117,7 @@ impl UnitRunArgs {
     fn print_result(&self, ended: &Callback) -> Result<Exit, CliError> {
         if ended.status != CallbackStatus::Succeeded {
             let reason = ended.reason.as_ref().map(labels::reason);
-            let reason = reason.unwrap_or_else(|| "it did not say why".to_owned());
+            let reason = reason.unwrap_or_else(|| "it reported no reason".to_owned());
             return Err(CliError::failed(format!("{} failed: {reason}", self.unit)));
         }
         let outputs = outputs(ended);
@@ -127,18 +130,18 @@ impl UnitRunArgs {
 
 fn log(bytes: &[u8]) {
     let mut err = std::io::stderr().lock();
-    // A standard error that is closed is no reason to stop.
+    // A closed standard error does not stop the unit.
     let _ = err.write_all(bytes).and_then(|()| err.flush());
 }
 
 fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut given = BTreeMap::new();
     for input in inputs {
-        let (name, value) = input
-            .split_once('=')
-            .ok_or_else(|| CliError::broken(format!("`{input}` is no input")).with_hint("write --input NAME=VALUE"))?;
+        let (name, value) = input.split_once('=').ok_or_else(|| {
+            CliError::broken(format!("`{input}` is not an input")).with_hint("write --input NAME=VALUE")
+        })?;
         if given.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(CliError::broken(format!("the input {name} is given twice")).with_hint("give each once"));
+            return Err(CliError::broken(format!("--input {name} is given twice")).with_hint("set each input once"));
         }
     }
     Ok(given)
@@ -150,27 +153,24 @@ fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
 
 fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
     let all: Vec<&str> = plugins.iter().flat_map(names).collect();
-    let trouble = CliError::failed(format!("there is no unit `{unit}` in it"));
+    let error = CliError::failed(format!("the plugin has no unit `{unit}`"));
     match ebb_documents::expr::nearest(unit, all.iter().copied()) {
-        Some(near) => trouble.with_hint(format!("did you mean `{near}`?")),
-        None => trouble.with_hint(format!("there is {}", all.join(", "))),
+        Some(near) => error.with_hint(format!("did you mean `{near}`?")),
+        None => error.with_hint(format!("units: {}", all.join(", "))),
     }
 }
 
-/// The script of a unit with its inputs, and how long it may take. Inputs that are given replace those of the plan.
+/// Returns the script of a unit, rendered with its inputs, and its timeout. `given` replaces inputs of the plan.
 fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Result<(ScriptTask, Duration), CliError> {
     let found = plan.hooks.iter().enumerate().find_map(|(hook, of)| {
         let unit = of.units.iter().position(|unit| unit.key.split_once('/').is_some_and(|(_, unit)| unit == name))?;
         Some((hook, unit))
     });
-    let (hook, position) = found.ok_or_else(|| CliError::failed(format!("there is no unit `{name}`")))?;
+    let (hook, position) = found.ok_or_else(|| CliError::failed(format!("the plugin has no unit `{name}`")))?;
     let at = UnitRef { hook: plan.hooks[hook].hook, unit: u32::try_from(position).unwrap_or(u32::MAX) };
     let unit = &mut plan.hooks[hook].units[position];
     let Action::Pod(pod) = unit.action.clone() else {
-        return Err(CliError::failed(format!(
-            "{name} is a {} unit, and only a pod's script can run alone",
-            unit.action.kind()
-        )));
+        return Err(CliError::failed(format!("{name} is a {} unit; only pod units can run alone", unit.action.kind())));
     };
     for input in &mut unit.inputs {
         if let Some(value) = given.remove(&input.name) {
@@ -180,11 +180,10 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     }
     if let Some(name) = given.keys().next() {
         let names: Vec<&str> = unit.inputs.iter().map(|input| input.name.as_str()).collect();
-        return Err(
-            CliError::broken(format!("there is no input `{name}`")).with_hint(format!("there is {}", names.join(", ")))
-        );
+        return Err(CliError::broken(format!("the unit has no input `{name}`"))
+            .with_hint(format!("inputs: {}", names.join(", "))));
     }
-    // It runs because somebody wants it to, whatever its condition says.
+    // The user runs the unit, so its condition does not apply.
     unit.when = None;
     unit.undoes.clear();
     let unit = unit.clone();
@@ -212,7 +211,9 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
 
 fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInput>, CliError> {
     let broken = |error: &RenderError| {
-        CliError::failed("its inputs have no value").with_causes(error).with_hint("give them with --input NAME=VALUE")
+        CliError::failed("cannot compute the unit's inputs")
+            .with_causes(error)
+            .with_hint("set them with --input NAME=VALUE")
     };
     let compiled = CompiledExpressions::new(plan).map_err(|error| broken(&error))?;
     let facts = TargetFacts {
@@ -231,15 +232,15 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
     }
 }
 
-/// What stands for the target in the names of things.
+/// The instance key of the target, of which names and labels are made.
 fn key() -> String {
     id::instance_key("sandbox", "alone", "alone")
 }
 
-/// The variables that a script finds in every run.
+/// The variables that every script gets.
 fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, hook: &str) -> Vec<(String, String)> {
     let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
-    // An undo has the key of what it undoes.
+    // An undo has the key of the unit that it reverses.
     let (key_resource, key_unit) = undone.unwrap_or(unit).key.split_once('/').unwrap_or(("", name));
     let key = key();
     let pairs = [

@@ -1,4 +1,4 @@
-//! `ebb why`.
+//! `ebb why`: explains the state of a target.
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};

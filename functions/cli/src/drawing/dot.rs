@@ -1,10 +1,10 @@
-//! Graphviz.
+//! Pictures for Graphviz, in the language DOT.
 
 use std::fmt::Write as _;
 
 use super::PlanDiagram;
 
-/// The text, with a line end.
+/// Returns a DOT graph that ends with a line break.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(&graph.title));
     for (number, hook) in graph.hooks.iter().enumerate() {
@@ -27,7 +27,7 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
     text
 }
 
-/// A DOT string. Backslashes would begin escapes of labels, such as `\N`.
+/// Returns a DOT string. Backslashes are escaped: in labels, `\N` and similar have a meaning.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

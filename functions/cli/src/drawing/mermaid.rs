@@ -1,10 +1,10 @@
-//! Mermaid flowcharts.
+//! Pictures for Mermaid, as flowcharts.
 
 use std::fmt::Write as _;
 
 use super::PlanDiagram;
 
-/// The text, with a line end.
+/// Returns a flowchart that ends with a line break.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", yaml(&graph.title));
     for (number, hook) in graph.hooks.iter().enumerate() {
@@ -26,7 +26,7 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
     text
 }
 
-/// Mermaid writes characters that mean something to it as entities that begin with `#`.
+/// Escapes characters with a meaning in Mermaid as entities, such as `#quot;`.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -45,7 +45,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A YAML string in double quotes, which JSON's strings are.
+/// Returns a YAML string in double quotes. JSON strings have the same syntax.
 fn yaml(text: &str) -> String {
     serde_json::Value::String(text.to_owned()).to_string()
 }

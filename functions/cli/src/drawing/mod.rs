@@ -1,4 +1,4 @@
-//! Graphs of units as pictures: for the terminal, for Mermaid, for Graphviz.
+//! Pictures of plans: for the terminal, for Mermaid, for Graphviz.
 
 mod dot;
 mod mermaid;
@@ -10,59 +10,53 @@ use ebb_documents::plan::Plan;
 
 use crate::offline;
 
-/// What a picture is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiagramFormat {
-    /// The terminal.
+    /// A picture for the terminal.
     Text,
-    /// Mermaid.
+    /// A Mermaid flowchart.
     Mermaid,
-    /// Graphviz.
+    /// A Graphviz graph.
     Dot,
 }
 
 /// The units and edges of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlanDiagram {
-    /// What it is the graph of.
     pub(crate) title: String,
-    /// The hooks in the order of a life.
+    /// The hooks, in the order of the lifecycle.
     pub(crate) hooks: Vec<HookDiagram>,
 }
 
-/// One hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HookDiagram {
-    /// `preStart`, …
+    /// The name of the hook, such as `preStart`.
     pub(crate) name: String,
-    /// Its units in the order of the plan.
+    /// The units, in the order of the plan.
     pub(crate) units: Vec<DiagramNode>,
-    /// Its edges; one for each pair of units.
+    /// The edges, one per pair of units.
     pub(crate) edges: Vec<DiagramEdge>,
 }
 
-/// One unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DiagramNode {
-    /// `resource/unit`.
     pub(crate) key: String,
     /// `pod`, `webhook` or `object`.
     pub(crate) kind: String,
 }
 
-/// One unit waits for another.
+/// A dependency: the unit `to` starts after the unit `from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DiagramEdge {
-    /// Position of the unit that comes first.
+    /// Position of the unit that runs first.
     pub(crate) from: usize,
-    /// Position of the one that waits.
+    /// Position of the unit that waits.
     pub(crate) to: usize,
-    /// Why: `bucket-name, region` or `after`.
+    /// The reason, such as `bucket-name, region` or `after`.
     pub(crate) label: String,
 }
 
 impl PlanDiagram {
-    /// The graph of a plan.
     pub(crate) fn new(title: &str, plan: &Plan) -> Self {
         let all = compile::edges(plan);
         let hooks = plan.hooks.iter().map(|hook| {
@@ -96,7 +90,6 @@ impl PlanDiagram {
         Self { title: title.to_owned(), hooks: hooks.collect() }
     }
 
-    /// Draws it.
     pub(crate) fn draw(&self, picture: DiagramFormat) -> String {
         match picture {
             DiagramFormat::Text => terminal::text(self),

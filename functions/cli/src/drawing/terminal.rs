@@ -1,15 +1,15 @@
-//! Pictures made of characters.
+//! Pictures for the terminal, drawn with characters.
 
 use ascii_dag::RenderOptions;
 
 use super::{HookDiagram, PlanDiagram};
 
-/// More units than this are listed: a picture of them is wider than any terminal.
-const DRAWN: usize = 60;
-/// Columns beyond which a picture is replaced by a list.
-const WIDTH: usize = 160;
+/// The most units that are drawn. A picture of more is wider than terminals; they are listed.
+const MAX_UNITS: usize = 60;
+/// The widest picture, in columns. Wider ones are replaced by a list.
+const MAX_WIDTH: usize = 160;
 
-/// The text, with a line end.
+/// Returns a picture that ends with a line break.
 pub(super) fn text(graph: &PlanDiagram) -> String {
     let mut text = format!("{}\n", graph.title);
     for hook in &graph.hooks {
@@ -23,7 +23,7 @@ pub(super) fn text(graph: &PlanDiagram) -> String {
 }
 
 fn picture(hook: &HookDiagram) -> Option<String> {
-    if hook.units.len() > DRAWN || hook.edges.is_empty() {
+    if hook.units.len() > MAX_UNITS || hook.edges.is_empty() {
         return None;
     }
     let mut drawn = ascii_dag::Graph::new();
@@ -35,7 +35,7 @@ fn picture(hook: &HookDiagram) -> Option<String> {
     }
     let text = drawn.compute_layout().render_string(&RenderOptions::plain());
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let fits = lines.iter().all(|line| console::measure_text_width(line) <= WIDTH);
+    let fits = lines.iter().all(|line| console::measure_text_width(line) <= MAX_WIDTH);
     fits.then(|| lines.iter().map(|line| format!("  {line}\n")).collect())
 }
 

@@ -1,4 +1,4 @@
-//! Views for tests.
+//! Views of targets for tests.
 
 use ebb_protocol::api::{RunDetail, RunState, TargetState, UnitDetail, UnitState};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
@@ -64,7 +64,7 @@ fn units() -> Vec<UnitDetail> {
     ]
 }
 
-/// A run in which every state occurs.
+/// Returns a view with a unit in every state.
 pub(crate) fn busy() -> TargetView {
     let run = RunDetail {
         id: "k3-1-pre-start".to_owned(),
@@ -74,17 +74,17 @@ pub(crate) fn busy() -> TargetView {
         units: units(),
         next_token: None,
     };
-    let said = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
+    let last_lines = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
     TargetView {
         target: "sandbox/pr-1".to_owned(),
         phase: TargetState::Starting,
         since: "2026-11-21T09:00:00Z".to_owned(),
         runs: vec![run],
-        last_lines: said.into(),
+        last_lines: last_lines.into(),
     }
 }
 
-/// The same run when it has ended, and the target is being taken away.
+/// Returns the view of `busy` after its run has ended, while the target stops.
 pub(crate) fn done() -> TargetView {
     let mut view = busy();
     view.phase = TargetState::Stopping;
@@ -110,7 +110,7 @@ pub(crate) fn done() -> TargetView {
     view
 }
 
-/// A run with so many units, of which some fail and some run.
+/// Returns a view with `count` units: one failed, three running.
 pub(crate) fn wide(count: usize) -> TargetView {
     let mut view = busy();
     view.last_lines.clear();

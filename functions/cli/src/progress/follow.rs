@@ -1,4 +1,4 @@
-//! Watching a target until it is where it should be.
+//! Polls a target until it reaches its goal, and shows its progress.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,58 +17,57 @@ use crate::target::TargetRef;
 use crate::timing;
 use crate::why::printable;
 
-const EVERY: Duration = Duration::from_millis(200);
-/// A question that took long is asked again after so many times as long: watching must not be what keeps a server busy.
-const SPARING: u32 = 5;
-/// So many questions in a row may stay without answer: a server that restarts.
-const PATIENCE: u32 = 25;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause after a slow request, as a multiple of its duration. It bounds the load on the server to a sixth.
+const PAUSE_FACTOR: u32 = 5;
+/// Consecutive requests without a response before the command fails. A server that restarts needs some.
+const MAX_UNANSWERED: u32 = 25;
 
-/// Where the target should get to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowGoal {
     Ready,
-    /// They are there, and what follows has been done.
+    /// Ready, and the run after ready has ended.
     Settled,
     Gone,
 }
 
-/// A life of a target that is watched.
+/// The instance of a target that is followed.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedInstance {
     pub(crate) target: TargetRef,
     pub(crate) uid: String,
-    /// The generation that was asked for.
+    /// The generation that was requested.
     pub(crate) generation: u64,
 }
 
-/// How watching ended, with what was seen last.
+/// The end of a watch, with the last view.
 #[derive(Debug)]
 pub(crate) enum FollowEnd {
-    /// It is there; `None`: the server knows nothing of it any more.
+    /// The goal is reached; `None` if the server has no such target.
     Reached(Option<Box<TargetDetail>>),
-    /// It will not get there by itself.
+    /// The goal cannot be reached without a user.
     Failed(Box<TargetDetail>),
-    /// It was taken away by somebody else.
+    /// Another client deleted the target.
     Deleted,
     TimedOut(Option<Box<TargetDetail>>),
     Interrupted(Option<Box<TargetDetail>>),
 }
 
-/// When watching ends whatever is seen.
+/// The limits of a watch.
 pub(crate) struct FollowLimits<'a> {
     pub(crate) timeout: Option<Duration>,
-    /// When there are more interrupts than this.
+    /// The watch ends with more interrupts than this.
     pub(crate) interrupts: (&'a InterruptCount, u32),
 }
 
-/// Watches a target and shows how it goes.
+/// Polls a target until the goal, its failure or a limit, and shows its progress on `screen`.
 ///
 /// # Errors
-/// If the server does not answer for long, or refuses to.
+/// The server does not respond to 25 requests in a row, or rejects one.
 pub(crate) async fn follow(
     client: &ApiClient,
     machine: Option<&LocalServer>,
-    life: &WatchedInstance,
+    instance: &WatchedInstance,
     goal: FollowGoal,
     limits: FollowLimits<'_>,
     screen: &mut ProgressScreen,
@@ -76,31 +75,31 @@ pub(crate) async fn follow(
     let begun = Instant::now();
     let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
-    let mut told = false;
+    let mut reported = false;
     let mut running = AttemptStarts::default();
     let ended = loop {
-        let asked = Instant::now();
-        let answer = client.target(&life.target).await;
-        let pause = EVERY.max(asked.elapsed() * SPARING);
-        match answer {
+        let sent = Instant::now();
+        let response = client.target(&instance.target).await;
+        let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
+        match response {
             Ok(seen) => {
                 unanswered = 0;
                 if let Some(seen) = &seen
-                    && seen.info.uid == life.uid
+                    && seen.info.uid == instance.uid
                 {
                     let mut view = TargetView::new(seen);
                     running.note(&mut view, timing::now());
                     if let Some(machine) = machine {
-                        listen(machine, &mut view);
+                        add_last_lines(machine, &mut view);
                     }
                     screen.show(view, timing::now());
                 } else if let Some(seen) = &seen
-                    && seen.waiting_uid.as_deref() == Some(life.uid.as_str())
-                    && !std::mem::replace(&mut told, true)
+                    && seen.waiting_uid.as_deref() == Some(instance.uid.as_str())
+                    && !std::mem::replace(&mut reported, true)
                 {
-                    screen.say(&waits(life, seen));
+                    screen.print(&waiting_line(instance, seen));
                 }
-                if let Some(ended) = verdict(life, goal, seen.as_ref()) {
+                if let Some(ended) = outcome(instance, goal, seen.as_ref()) {
                     break match ended {
                         GoalState::Reached => FollowEnd::Reached(seen.map(Box::new).or(last)),
                         GoalState::Failed => match seen.map(Box::new) {
@@ -110,20 +109,20 @@ pub(crate) async fn follow(
                         GoalState::Deleted => FollowEnd::Deleted,
                     };
                 }
-                last = seen.filter(|seen| seen.info.uid == life.uid).map(Box::new).or(last);
+                last = seen.filter(|seen| seen.info.uid == instance.uid).map(Box::new).or(last);
             }
             Err(error @ ApiClientError::Unreachable { .. }) => {
                 unanswered += 1;
                 if unanswered == 2 {
-                    screen.say("the server does not answer; asking again");
+                    screen.print("the server does not respond; trying again");
                 }
-                if unanswered > PATIENCE {
-                    screen.rest(timing::now());
+                if unanswered > MAX_UNANSWERED {
+                    screen.finish(timing::now());
                     return Err(error.into());
                 }
             }
             Err(error) => {
-                screen.rest(timing::now());
+                screen.finish(timing::now());
                 return Err(error.into());
             }
         }
@@ -140,11 +139,11 @@ pub(crate) async fn follow(
             () = interrupts.more_than(seen) => break FollowEnd::Interrupted(last),
         }
     };
-    screen.rest(timing::now());
+    screen.finish(timing::now());
     Ok(ended)
 }
 
-/// When attempts were first seen to run: their start, as long as the server does not know it.
+/// The time at which each attempt was first seen running. It replaces a start that the server does not have.
 #[derive(Default)]
 struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 
@@ -160,8 +159,8 @@ impl AttemptStarts {
     }
 }
 
-/// Asks the units of this machine what they have logged last.
-fn listen(machine: &LocalServer, view: &mut TargetView) {
+/// Adds the last log lines of units that run on this machine.
+fn add_last_lines(machine: &LocalServer, view: &mut TargetView) {
     for run in view.runs.iter().filter(|run| run.state == RunState::Running) {
         for (position, unit) in run.units.iter().enumerate() {
             if unit.state == UnitState::Running
@@ -174,14 +173,14 @@ fn listen(machine: &LocalServer, view: &mut TargetView) {
     }
 }
 
-fn waits(life: &WatchedInstance, seen: &TargetDetail) -> String {
+fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
     let info = &seen.info;
     if let (TargetState::Gone, Some(waits)) = (info.phase, &info.waits_for) {
-        return format!("{} waits: its predecessor is gone and waits for {}", life.target, printable(waits));
+        return format!("{} waits for {} of its predecessor, which is gone", instance.target, printable(waits));
     }
     format!(
-        "{} waits until its predecessor {} is gone, which is {} since {}",
-        life.target,
+        "{} waits until its predecessor {} is gone ({} since {})",
+        instance.target,
         info.uid,
         super::labels::phase(info.phase),
         timing::clock(&info.since),
@@ -195,19 +194,18 @@ enum GoalState {
     Deleted,
 }
 
-/// Whether watching is over.
-fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<GoalState> {
+/// Returns the end of the watch, `None` while it continues.
+fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<GoalState> {
     let lost = || Some(if goal == FollowGoal::Gone { GoalState::Reached } else { GoalState::Deleted });
     let Some(seen) = seen else { return lost() };
-    let detail = seen;
-    if detail.info.uid != life.uid {
-        let waits = detail.waiting_uid.as_deref() == Some(life.uid.as_str());
+    if seen.info.uid != instance.uid {
+        let waits = seen.waiting_uid.as_deref() == Some(instance.uid.as_str());
         return if waits { None } else { lost() };
     }
-    if detail.info.generation < life.generation {
+    if seen.info.generation < instance.generation {
         return None;
     }
-    match (goal, detail.info.phase) {
+    match (goal, seen.info.phase) {
         (_, TargetState::Gone) => lost(),
         (_, TargetState::Stuck) => Some(GoalState::Failed),
         (FollowGoal::Gone, _) => None,
@@ -222,7 +220,7 @@ fn verdict(life: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>
     }
 }
 
-/// Where the run after ready stands.
+/// Returns the state of the run after ready.
 fn after_ready(seen: &TargetDetail) -> Option<RunState> {
     seen.runs.iter().find(|run| run.hook == "postStart").map(|run| run.state)
 }
@@ -241,9 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_decides() {
+    fn the_response_decides() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
+        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
         let cases = [
             (FollowGoal::Ready, Some(seen("a", 2, "starting")), None),
             (FollowGoal::Ready, Some(seen("a", 2, "ready")), Some(GoalState::Reached)),
@@ -261,16 +259,16 @@ mod tests {
         ];
         for (goal, seen, expected) in cases {
             let shown = format!("{goal:?} {seen:?}");
-            assert_eq!(verdict(&life, goal, seen.as_ref()), expected, "{shown}");
+            assert_eq!(outcome(&instance, goal, seen.as_ref()), expected, "{shown}");
         }
     }
 
     #[test]
-    fn who_waits_for_a_name_is_not_lost() {
+    fn an_instance_that_waits_for_a_name_is_not_lost() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let life = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
+        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         let mut other = seen("b", 1, "stopping");
         other.waiting_uid = Some("a".to_owned());
-        assert_eq!(verdict(&life, FollowGoal::Ready, Some(&other)), None);
+        assert_eq!(outcome(&instance, FollowGoal::Ready, Some(&other)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! States in words.
+//! States and reasons as text.
 
 use ebb_protocol::api::{RunState, TargetInfo, TargetState, UnitDetail, UnitState};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
@@ -7,7 +7,6 @@ use jiff::Timestamp;
 
 use crate::timing;
 
-/// A phase.
 pub(crate) fn phase(phase: TargetState) -> &'static str {
     match phase {
         TargetState::Starting => "starting",
@@ -19,7 +18,7 @@ pub(crate) fn phase(phase: TargetState) -> &'static str {
     }
 }
 
-/// Returns the phase of a target, with what is special about its end.
+/// Returns the phase of a target, with notes about its end, such as `gone (expired)`.
 pub(crate) fn target_state(target: &TargetInfo) -> String {
     let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
     let overridden = target.overridden.then_some("overridden");
@@ -30,7 +29,6 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     }
 }
 
-/// A run's state.
 pub(crate) fn run(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
@@ -41,7 +39,7 @@ pub(crate) fn run(state: RunState) -> &'static str {
     }
 }
 
-/// A reason: what happened, and its class as `retry.on` names it, unless the text says all that the class does.
+/// Returns a reason as text, with its class in the words of `retry.on` unless the message implies it.
 pub(crate) fn reason(reason: &FailureReason) -> String {
     let message = reason.message.trim().replace('\n', " ");
     match (message.as_str(), reason.code) {
@@ -53,7 +51,7 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
     }
 }
 
-/// A class of failure, as the API names it.
+/// Returns a class of failure in the words of the API.
 pub(crate) fn code(code: ReasonCode) -> &'static str {
     match code {
         ReasonCode::Exit => "exit",
@@ -80,7 +78,7 @@ pub(crate) fn code(code: ReasonCode) -> &'static str {
     }
 }
 
-/// Where a unit stands: on what it waits, since when, until when.
+/// Returns the state of a unit, with its reason, its start and its deadline.
 pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> String {
     let number = attempt_number(unit);
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
@@ -121,7 +119,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
     }
 }
 
-/// `attempt 1/3`; after a retry by an operator also the number that its logs have.
+/// Returns `attempt 1/3`. After a retry by an operator, the number in logs follows, as in `attempt 1/3 (#4)`.
 fn attempt_number(unit: &UnitDetail) -> String {
     let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
     if number == attempt {
@@ -141,7 +139,7 @@ fn took(unit: &UnitDetail) -> String {
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 
-/// At most three keys, and how many there are beside.
+/// Returns at most three keys and the number of the others.
 fn abbreviated(keys: &[&str]) -> String {
     const SHOWN: usize = 3;
     let shown = keys.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
@@ -151,7 +149,7 @@ fn abbreviated(keys: &[&str]) -> String {
     }
 }
 
-/// The keys that a unit still waits for.
+/// Returns the keys of the units that a unit waits for.
 pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| {
         units.iter().any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
@@ -159,7 +157,7 @@ pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
 }
 
-/// `1 unit`, `2 units`.
+/// Returns a count, such as `1 unit` or `2 units`.
 pub(crate) fn units(count: usize) -> String {
     if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
 }

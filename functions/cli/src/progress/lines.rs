@@ -1,4 +1,4 @@
-//! One line per change, for whoever is no terminal.
+//! Progress as one line per change, for outputs that are not a terminal.
 
 use ebb_protocol::api::{RunDetail, TargetState, UnitState};
 use jiff::Timestamp;
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use super::{TargetView, labels};
 use crate::timing;
 
-/// What has changed from one view to the next; from nothing at first.
+/// Returns the changes between two views. Without `before`, all of `after` is new.
 pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     let phase = format!("{}  {}", after.target, labels::phase(after.phase));
     let changed = before.map(|view| view.phase) != Some(after.phase);
-    // A phase that begins something stands before it, one that ends something behind it.
+    // The line of a phase precedes the runs that it starts, and follows those that it ends.
     let begins = matches!(after.phase, TargetState::Starting | TargetState::Stopping);
     if changed && begins {
         lines.push(phase.clone());
@@ -20,7 +20,7 @@ pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Time
         let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
         let begun = old.is_none();
         if before.is_none() && !is_open(run) {
-            // It was over before anybody looked.
+            // The run ended before the watch started.
             lines.push(ended(run));
             continue;
         }
@@ -60,7 +60,7 @@ fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Ve
     lines
 }
 
-/// A line with the time since the beginning.
+/// Prefixes a line with the time since the start of the command.
 pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
     format!("[{:>6}] {line}", timing::length(elapsed))
 }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_over_before_is_summed_up() {
+    fn earlier_runs_are_summed_up() {
         let view = done();
         let text = changes(None, &view, NOW.parse().unwrap()).join("\n");
         insta::assert_snapshot!(text, @r"

@@ -1,7 +1,7 @@
-//! How far a target is: seen from the api, shown on standard error.
+//! Progress of targets, from the API to standard error.
 //!
-//! [`follow`](follow::follow) asks again and again; [`tree`] and [`lines`] make text of what it sees, without a clock or
-//! a terminal; [`screen`] puts the text where it belongs.
+//! [`follow`](follow::follow) polls the server. [`tree`] and [`lines`] turn views into text, without a clock or
+//! terminal. [`screen`] prints the text.
 
 pub(crate) mod follow;
 pub(crate) mod labels;
@@ -13,21 +13,20 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::api::{RunDetail, TargetDetail, TargetState};
 
-/// What is shown of a target.
+/// The state of a target that is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetView {
-    /// `KIND/NAME`.
+    /// The target, as `KIND/NAME`.
     pub(crate) target: String,
     pub(crate) phase: TargetState,
-    /// Since when, as the api writes it.
+    /// The start of the phase, in the format of the API.
     pub(crate) since: String,
     pub(crate) runs: Vec<RunDetail>,
-    /// The last line that a running unit has logged, by run and key.
+    /// The last log line of each running unit, by run id and unit key.
     pub(crate) last_lines: BTreeMap<(String, String), String>,
 }
 
 impl TargetView {
-    /// A view of what the api tells.
     pub(crate) fn new(detail: &TargetDetail) -> Self {
         Self {
             target: format!("{}/{}", detail.info.kind, detail.info.name),
@@ -38,8 +37,8 @@ impl TargetView {
         }
     }
 
-    /// What a running unit says of itself: its last log line, else its progress.
-    fn said<'a>(&'a self, run: &RunDetail, unit: &'a ebb_protocol::api::UnitDetail) -> Option<&'a str> {
+    /// Returns the last log line of a running unit, else its progress.
+    fn status_of<'a>(&'a self, run: &RunDetail, unit: &'a ebb_protocol::api::UnitDetail) -> Option<&'a str> {
         let line = self.last_lines.get(&(run.id.clone(), unit.key.clone())).map(String::as_str);
         line.or(unit.progress.as_deref()).filter(|line| !line.trim().is_empty())
     }

@@ -1,4 +1,4 @@
-//! Where progress is shown.
+//! Progress on standard error, as a terminal or as lines.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::lines::{changes, stamped};
 use super::tree::{ScreenSize, StateMarks, tree};
 use crate::output;
 
-/// Standard error, as a terminal that is drawn again and again or as lines.
+/// The state of the display: a tree that is redrawn in a terminal, or lines.
 pub(crate) struct ProgressScreen {
     begun: Instant,
     last: Option<TargetView>,
@@ -24,7 +24,7 @@ enum ScreenMode {
 }
 
 impl ProgressScreen {
-    /// The screen that standard error is.
+    /// Returns a display for standard error.
     pub(crate) fn new() -> Self {
         let term = Term::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -37,17 +37,17 @@ impl ProgressScreen {
         Self { begun: Instant::now(), last: None, mode }
     }
 
-    /// Shows a view.
+    /// Shows a view and keeps it for comparison.
     pub(crate) fn show(&mut self, view: TargetView, now: Timestamp) {
         match &mut self.mode {
             ScreenMode::Terminal { term, multi, bars } => {
                 let (height, width) = term.size();
-                // The last column and line stay free: a full line would wrap, a full screen scroll.
-                let room = ScreenSize {
+                // The last column and line stay free: a full line would wrap, a full screen would scroll.
+                let size = ScreenSize {
                     width: usize::from(width).saturating_sub(1).max(20),
                     height: usize::from(height).saturating_sub(2).max(5),
                 };
-                let lines = tree(&view, now, room, marks());
+                let lines = tree(&view, now, size, marks());
                 while bars.len() > lines.len() {
                     if let Some(bar) = bars.pop() {
                         multi.remove(&bar);
@@ -70,26 +70,26 @@ impl ProgressScreen {
         self.last = Some(view);
     }
 
-    /// Says a line of its own, once.
-    pub(crate) fn say(&self, line: &str) {
+    /// Prints one line in addition to the view.
+    pub(crate) fn print(&self, line: &str) {
         match &self.mode {
             ScreenMode::Terminal { multi, .. } => multi.suspend(|| output::status_line(line)),
             ScreenMode::Lines => output::status_line(&stamped(line, self.begun.elapsed())),
         }
     }
 
-    /// Leaves the last view where it is, in full. What is shown next goes below it.
-    pub(crate) fn rest(&mut self, now: Timestamp) {
+    /// Prints the last view in full below earlier output and ends the display.
+    pub(crate) fn finish(&mut self, now: Timestamp) {
         if let ScreenMode::Terminal { term, multi, bars } = &mut self.mode {
             for bar in bars.drain(..) {
                 multi.remove(&bar);
             }
-            // A terminal that is gone has nothing to clear.
+            // A closed terminal needs no clearing.
             let _ = multi.clear();
             if let Some(view) = self.last.take() {
                 let (height, width) = term.size();
-                let room = ScreenSize { width: usize::from(width), height: usize::from(height).max(40) };
-                output::status_line(&tree(&view, now, room, marks()).join("\n"));
+                let size = ScreenSize { width: usize::from(width), height: usize::from(height).max(40) };
+                output::status_line(&tree(&view, now, size, marks()).join("\n"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The tree of units as lines of text, for a terminal that is drawn again and again.
+//! Progress as a tree of units, for terminals.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use jiff::Timestamp;
 use super::{TargetView, labels};
 use crate::timing;
 
-/// How states are marked.
+/// The style of the signs for states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateMarks {
     Signs,
-    /// Plain signs, without colour.
+    /// Signs without colour.
     Plain,
 }
 
-/// The room there is.
+/// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScreenSize {
     pub(crate) width: usize,
     pub(crate) height: usize,
 }
 
-/// The lines of a view. Units that have nothing to tell are counted where there is no room for all.
-pub(crate) fn tree(view: &TargetView, now: Timestamp, room: ScreenSize, marks: StateMarks) -> Vec<String> {
+/// Returns the lines of a view. If there are more units than lines, those of least interest are counted.
+pub(crate) fn tree(view: &TargetView, now: Timestamp, size: ScreenSize, marks: StateMarks) -> Vec<String> {
     let since = timing::since(&view.since, now).map(|time| format!(" for {}", timing::length(time)));
     let mut lines = vec![format!("{}  {}{}", view.target, labels::phase(view.phase), since.unwrap_or_default())];
     let old = view.runs.len().saturating_sub(1);
@@ -37,10 +37,10 @@ pub(crate) fn tree(view: &TargetView, now: Timestamp, room: ScreenSize, marks: S
         }
         lines.push(format!("{}  {}", run.hook, labels::run(run.state)));
         let after = view.runs.len() - number - 1;
-        let free = room.height.saturating_sub(lines.len() + after).max(3);
+        let free = size.height.saturating_sub(lines.len() + after).max(3);
         lines.extend(units(view, run, now, free, marks));
     }
-    lines.into_iter().map(|line| truncate_str(&line, room.width, "…").into_owned()).collect()
+    lines.into_iter().map(|line| truncate_str(&line, size.width, "…").into_owned()).collect()
 }
 
 fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec<String> {
@@ -60,10 +60,10 @@ fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks:
         let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
         let waiting = labels::waiting_for(unit, &run.units);
         let state = labels::unit(unit, &waiting, now);
-        let said = if unit.state == UnitState::Running { view.said(run, unit) } else { None };
-        let said = said.map(|line| format!("  │ {}", line.trim_end())).unwrap_or_default();
+        let status = if unit.state == UnitState::Running { view.status_of(run, unit) } else { None };
+        let status = status.map(|line| format!("  │ {}", line.trim_end())).unwrap_or_default();
         let mark = mark(unit.state, marks);
-        lines.push(format!("{branch} {mark} {:<key_width$}  {state}{said}", unit.key));
+        lines.push(format!("{branch} {mark} {:<key_width$}  {state}{status}", unit.key));
     }
     if hidden {
         lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)));
@@ -71,7 +71,7 @@ fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks:
     lines
 }
 
-/// Which units are worth a line first.
+/// Returns the rank of a state; low ranks are shown first.
 fn interest(state: UnitState) -> u8 {
     match state {
         UnitState::Failed => 0,
@@ -85,7 +85,7 @@ fn interest(state: UnitState) -> u8 {
     }
 }
 
-/// `3 succeeded, 1 failed`.
+/// Returns the units per state, such as `3 succeeded, 1 failed`.
 pub(crate) fn counted(units: &[UnitDetail]) -> String {
     let mut counts: BTreeMap<u8, (&str, usize)> = BTreeMap::new();
     for unit in units {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_too_high_shows_what_matters() {
+    fn a_tree_that_is_too_high_shows_failures_first() {
         let text = drawn(&wide(1000), 100, 10);
         assert_eq!(text.lines().count(), 10, "{text}");
         insta::assert_snapshot!(text);
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn colours_only_colour() {
         let now = NOW.parse().unwrap();
-        let room = ScreenSize { width: 200, height: 50 };
-        let coloured = tree(&busy(), now, room, StateMarks::Signs).join("\n");
+        let size = ScreenSize { width: 200, height: 50 };
+        let coloured = tree(&busy(), now, size, StateMarks::Signs).join("\n");
         assert!(coloured.contains("\u{1b}["));
-        assert_eq!(console::strip_ansi_codes(&coloured), tree(&busy(), now, room, StateMarks::Plain).join("\n"));
+        assert_eq!(console::strip_ansi_codes(&coloured), tree(&busy(), now, size, StateMarks::Plain).join("\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Commands that need no server, as somebody would type them.
+//! Commands that need no server, as a user types them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ fn ebb() -> Command {
 }
 
 #[test]
-fn commands_print_what_they_should() {
-    // A server that the machine's owner has set would be asked.
+fn commands_print_their_snapshots() {
+    // Variables of the user would select a server.
     let cases = trycmd::TestCases::new();
     cases.env("NO_COLOR", "1").env("COLUMNS", "100");
     cases.case("tests/cmd/*.trycmd");
@@ -33,7 +33,7 @@ fn a_reader_that_goes_away_is_success() {
 
 #[test]
 fn a_closed_standard_error_is_survived() {
-    // Closed before the program starts, so that its first message already fails.
+    // Closed before the program starts, so that its first message fails.
     let exit = Command::new("sh")
         .args(["-c", "\"$0\" plugin versions x 2>&-", env!("CARGO_BIN_EXE_ebb")])
         .env("EBB_URL", "http://127.0.0.1:9")
@@ -80,7 +80,7 @@ fn one_unit_runs_alone() {
     assert!(err.contains("--input"), "{err}");
 }
 
-/// The relay of a cluster is looked for before anything is started.
+/// The program of a relay is searched before anything starts.
 #[test]
 fn a_relay_that_is_missing_is_named() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -93,7 +93,7 @@ fn a_relay_that_is_missing_is_named() {
         String::from_utf8(out.stderr).unwrap()
     };
     let err = missing(&[]);
-    assert!(err.contains("no `ebb-relay` beside") && err.contains("cargo build -p ebb-relay"), "{err}");
+    assert!(err.contains("no `ebb-relay` next to") && err.contains("cargo build -p ebb-relay"), "{err}");
     let err = missing(&["--relay", "elsewhere"]);
     assert!(err.contains("the relay elsewhere does not exist"), "{err}");
 }

@@ -1,4 +1,4 @@
-//! The plugins that `ebb plugin new` writes, with a failure at each line of each of their scripts.
+//! The plugins of `ebb plugin new`, with a failure at each line of each of their scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 const EBB: &str = env!("CARGO_BIN_EXE_ebb");
-/// Scripts have a `/tmp` of their own, below which this repository may be; they see this folder as it is.
+/// A folder that scripts see as it is. They have their own `/tmp`, which may contain this repository.
 const OUTSIDE: &str = "/var/tmp";
 
-/// Lives at one time: each has a server of its own, and a script that is not started in time counts as lost.
-const AT_ONCE: usize = 2;
+/// The most instances at once. Each has its own server, and a script that does not start in time counts as lost.
+const MAX_CONCURRENT: usize = 2;
 
-/// Which script fails, and when.
+/// A script that fails, and its attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DocumentFault {
     /// The script that creates, in every attempt.
@@ -21,7 +21,7 @@ enum DocumentFault {
     Delete,
 }
 
-/// The document that is written, as an author goes on with it: the scripts make and remove a folder in `things`.
+/// Returns the document of the template, completed by an author: its scripts create and delete a folder in `things`.
 fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
     let made = Command::new(EBB).current_dir(folder).args(["plugin", "new", "thing"]).args(more).output().unwrap();
     assert!(made.status.success(), "{made:?}");
@@ -43,7 +43,7 @@ fn written(folder: &Path, things: &Path, more: &[&str]) -> String {
     filled
 }
 
-/// The lines of each script: of the one that creates, then of the one that deletes.
+/// Returns the line numbers of the creating script, then of the deleting one.
 fn scripts(text: &str) -> [Vec<usize>; 2] {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = |line: &str| line.len() - line.trim_start().len();
@@ -54,7 +54,7 @@ fn scripts(text: &str) -> [Vec<usize>; 2] {
     scripts.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// The text with a failure before a line.
+/// Returns the text with a failure before a line.
 fn failing(text: &str, before: usize, like: usize, fault: DocumentFault) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let blanks = " ".repeat(lines[like].len() - lines[like].trim_start().len());
@@ -76,13 +76,13 @@ fn run(folder: &Path, plugin: &str) -> Output {
     command.args(["-o", "json", "--state", "state"]).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs one life with a failure before a line, and checks that it is gone and that nothing of it is left.
-fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
+/// Runs one instance with a failure before a line, and checks that it is gone with its resources.
+fn run_instance(place: PathBuf, more: &[&str], script: usize, line: usize) {
     let things = place.join("things");
     fs::create_dir_all(&things).unwrap();
     let text = written(&place, &things, more);
     let lines = &scripts(&text)[script];
-    // The interpreter stands in the first line; the last place is after the last line.
+    // The first line names the interpreter. The last position is after the last line.
     let before = lines[0] + 1 + line;
     let fault = if script == 0 { DocumentFault::Create } else { DocumentFault::Delete };
     let out = run(&place, &failing(&text, before, lines[0], fault));
@@ -92,7 +92,7 @@ fn life(place: PathBuf, more: &[&str], script: usize, line: usize) {
     assert_eq!(json["phase"], "gone", "{case}");
     let makes = text.lines().position(|line| line.contains("echo made")).unwrap();
     assert_eq!(place.join("made").exists(), fault == DocumentFault::Delete || before > makes, "{case}");
-    // A script that failed in its first attempt has had another one.
+    // The script failed in its first attempt and succeeded in the next one.
     let again = |line: &str| line.contains("postStop") && line.contains("succeeded") && line.contains("attempt ");
     assert!(fault == DocumentFault::Create || case.lines().any(again), "the script that deletes did not fail: {case}");
     let left: Vec<_> = fs::read_dir(&things).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -106,24 +106,24 @@ fn each_line(more: &'static [&'static str]) {
     assert!(lines.iter().all(|lines| *lines >= 2), "{lines:?}");
     let cases = (0..2).flat_map(|script| (0..lines[script]).map(move |line| (script, line)));
     let cases: Vec<(usize, usize)> = cases.collect();
-    for some in cases.chunks(AT_ONCE) {
-        let lives = some.iter().map(|&(script, line)| {
+    for some in cases.chunks(MAX_CONCURRENT) {
+        let runs = some.iter().map(|&(script, line)| {
             let place = place.join(format!("{script}-{line}"));
             fs::create_dir_all(&place).unwrap();
-            thread::spawn(move || life(place, more, script, line))
+            thread::spawn(move || run_instance(place, more, script, line))
         });
-        let lives: Vec<_> = lives.collect();
-        let failed = lives.into_iter().filter_map(|life| life.join().err()).count();
-        assert_eq!(failed, 0, "lives that did not end as they should");
+        let runs: Vec<_> = runs.collect();
+        let failed = runs.into_iter().filter_map(|run_instance| run_instance.join().err()).count();
+        assert_eq!(failed, 0, "instances that did not end as expected");
     }
 }
 
 #[test]
-fn what_is_written_survives_a_failure_at_each_line() {
+fn the_template_survives_a_failure_at_each_line() {
     each_line(&[]);
 }
 
 #[test]
-fn what_is_written_for_signadot_survives_a_failure_at_each_line() {
+fn the_signadot_template_survives_a_failure_at_each_line() {
     each_line(&["--signadot"]);
 }

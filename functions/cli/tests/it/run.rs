@@ -1,4 +1,4 @@
-//! `ebb run` from its start to its end, as a person would use it.
+//! `ebb run` from its start to its end, as a user runs it.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn run(state: &Path, sandbox: &str, plugin: &str, more: &[&str]) -> Command {
 }
 
 #[test]
-fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
+fn a_sandbox_outlives_the_command_and_a_version_cannot_change() {
     let state = tempfile::tempdir().unwrap();
     let sandbox = state.path().join("sandbox.yaml");
     std::fs::write(&sandbox, SANDBOX).unwrap();
@@ -40,7 +40,7 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
     let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &[]).output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{err}");
-    assert!(err.contains("sandbox/pr-1 is there already, ready since"), "{err}");
+    assert!(err.contains("sandbox/pr-1 exists already, ready since"), "{err}");
 
     let changed = state.path().join("changed.yaml");
     let document = std::fs::read_to_string(Path::new(DOCUMENTS).join("bucket.yaml")).unwrap();
@@ -56,7 +56,7 @@ fn what_stays_is_seen_by_the_next_one_and_a_version_cannot_change() {
 fn a_reader_that_goes_away_leaves_nothing_behind() {
     let state = tempfile::tempdir().unwrap();
     let mut command = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm"]);
-    // No collector listens there. The command succeeds all the same.
+    // No collector listens there. The command succeeds anyway.
     let mut child = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap();
     drop(child.stdout.take());
     let mut err = String::new();

@@ -1,23 +1,22 @@
-//! The functions as they are deployed.
+//! The build of the Lambda functions with SAM.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use super::place;
+use super::output_folder;
 use crate::python::PythonTools;
 use crate::run::{command, folder, root, run};
 
-/// The functions by the names of their resources.
+/// The functions, by the names of their resources in the template.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
-/// What Lambda takes as an upload, in bytes.
-const LARGEST_ZIP: u64 = 50 << 20;
+/// The largest upload that Lambda accepts, in bytes.
+const MAX_ZIP: u64 = 50 << 20;
 
-/// How they are built.
 #[derive(clap::Args)]
 pub(crate) struct FunctionsBuildArgs {
-    /// For Lambda's arm64 instead of x86_64; needs Rust's target aarch64-unknown-linux-gnu
+    /// Build for arm64, not for x86_64; needs Rust's target aarch64-unknown-linux-gnu
     #[arg(long)]
     arm64: bool,
 }
@@ -28,7 +27,6 @@ impl FunctionsBuildArgs {
     }
 }
 
-/// What Lambda runs functions on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LambdaArchitecture {
     X86,
@@ -36,19 +34,16 @@ pub(crate) enum LambdaArchitecture {
 }
 
 impl LambdaArchitecture {
-    /// That of this machine, whose own programs the emulators start.
-    ///
-    /// # Errors
-    /// When Lambda has no such machines.
+    /// Returns the architecture of this machine, because the emulators run programs of the machine.
     pub(crate) fn of_this_machine() -> anyhow::Result<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Ok(Self::X86),
             "aarch64" => Ok(Self::Arm64),
-            other => bail!("Lambda runs programs for x86_64 and arm64, and this machine none of them: it is {other}"),
+            other => bail!("Lambda runs x86_64 and arm64; this machine is {other}"),
         }
     }
 
-    /// Lambda's name of it.
+    /// Returns the name of the architecture in Lambda.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::X86 => "x86_64",
@@ -57,11 +52,10 @@ impl LambdaArchitecture {
     }
 }
 
-/// Builds all functions with SAM, and prints the size of each, plain and as it is uploaded, beside that of a function that
-/// does nothing.
+/// Builds all functions with SAM and prints the size of each.
 ///
-/// # Errors
-/// When one does not compile, or is too large for Lambda.
+/// Prints the sizes of the programs and of their uploads, in bytes, and compares them with an empty function. Fails if
+/// an upload is too large for Lambda.
 pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     PythonTools::Sam.install()?;
     println!("== sam build, for {}", architecture.name());
@@ -70,7 +64,7 @@ pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     if architecture == LambdaArchitecture::Arm64 {
         build.args(["--parameter-overrides", "Architecture=arm64"]);
     }
-    // One folder for all functions: what they share, which is most of it, is compiled once.
+    // With one target folder for all functions, common code is compiled once.
     run(build.env("CARGO_TARGET_DIR", folder()))?;
     build_empty(architecture)?;
     let least = ProgramSize::of(&empty())?;
@@ -80,15 +74,14 @@ pub(crate) fn all(architecture: LambdaArchitecture) -> anyhow::Result<()> {
         let ProgramSize { plain, zipped } = ProgramSize::of(&built().join(name).join("bootstrap"))?;
         let times = plain as f64 / least.plain as f64;
         println!("{name:<9}{plain:>12}{zipped:>12}  {times:.1} times empty");
-        anyhow::ensure!(zipped < LARGEST_ZIP, "{name} is too large for Lambda");
+        anyhow::ensure!(zipped < MAX_ZIP, "{name} is too large for Lambda");
     }
     Ok(())
 }
 
-/// How large a program is, in bytes.
 struct ProgramSize {
     plain: u64,
-    /// Packed as in the upload.
+    /// The size after compression, as in the upload.
     zipped: u64,
 }
 
@@ -101,7 +94,7 @@ impl ProgramSize {
     }
 }
 
-/// Builds the function that does nothing, as SAM builds the others.
+/// Builds the empty function in the same way as SAM builds the others.
 fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     let mut build = PythonTools::Sam.program("cargo-lambda");
     build.args(["lambda", "build", "--release", "--bin", "noop"]).current_dir(root().join("functions/lambda"));
@@ -109,18 +102,18 @@ fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
         build.arg("--arm64");
     }
     run(build.env("CARGO_TARGET_DIR", folder()))?;
-    fs::create_dir_all(place().join("empty"))?;
+    fs::create_dir_all(output_folder().join("empty"))?;
     let program = folder().join("lambda/noop/bootstrap");
-    fs::copy(program, empty()).context("the function that does nothing")?;
+    fs::copy(program, empty()).context("cannot copy the empty function")?;
     Ok(())
 }
 
-/// Where the bootstrap of the function that does nothing is.
+/// Returns the program of the empty function.
 pub(crate) fn empty() -> PathBuf {
-    place().join("empty/bootstrap")
+    output_folder().join("empty/bootstrap")
 }
 
-/// Where SAM puts what it has built, by its settings.
+/// Returns the folder of SAM's output, as `infra/aws/samconfig.toml` sets it.
 pub(crate) fn built() -> PathBuf {
-    place().join("build")
+    output_folder().join("build")
 }

@@ -1,4 +1,4 @@
-//! What was built, deployed to an AWS of this machine.
+//! The deployment of the built functions to MiniStack, an emulator of AWS.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +9,7 @@ use serde_json::Value;
 use super::{aws_e2e, build};
 use crate::run::{folder, root, run};
 
-/// Has the program `aws-e2e` deploy what was built to MiniStack.
-///
-/// # Errors
-/// When something cannot be had or does not compile, and when a step fails.
+/// Deploys the functions to MiniStack and tests them with `aws-e2e`.
 pub(crate) fn all() -> anyhow::Result<()> {
     let template = staged()?;
     let mut program = aws_e2e::program()?;
@@ -22,22 +19,22 @@ pub(crate) fn all() -> anyhow::Result<()> {
     run(&mut program)
 }
 
-/// The template as SAM has built it, without what the emulator does not know; says what that is.
+/// Writes the template without the resources that MiniStack does not support, and prints their names.
 fn staged() -> anyhow::Result<PathBuf> {
     let built = build::built().join("template.yaml");
     let text = fs::read_to_string(&built).with_context(|| built.display().to_string())?;
     let mut template: Value = serde_saphyr::from_str(&text).context("SAM's template")?;
     let resources = template["Resources"].as_object_mut().context("SAM's template has resources")?;
-    // Arithmetic over metrics.
-    let is_unknown =
+    // Alarms over several metrics.
+    let is_unsupported =
         |resource: &Value| resource["Type"] == "AWS::CloudWatch::Alarm" && resource["Properties"]["Metrics"].is_array();
-    let unknown: Vec<String> =
-        resources.iter().filter(|(_, it)| is_unknown(it)).map(|(name, _)| name.clone()).collect();
-    println!("the emulator does not know: {}", unknown.join(", "));
-    resources.retain(|name, _| !unknown.contains(name));
+    let unsupported: Vec<String> =
+        resources.iter().filter(|(_, it)| is_unsupported(it)).map(|(name, _)| name.clone()).collect();
+    println!("not supported by the emulator: {}", unsupported.join(", "));
+    resources.retain(|name, _| !unsupported.contains(name));
     let dashboard = &mut template["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"];
-    let mut body = dashboard.as_str().context("the dashboard is a text with places")?.to_owned();
-    for name in unknown {
+    let mut body = dashboard.as_str().context("the dashboard is a string with placeholders")?.to_owned();
+    for name in unsupported {
         body = body.replace(&format!(",\"${{{name}.Arn}}\""), "");
     }
     *dashboard = body.into();

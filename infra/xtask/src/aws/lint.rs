@@ -1,13 +1,10 @@
-//! What tools say of the template.
+//! Lints of the CloudFormation template.
 
 use crate::python::PythonTools;
 use crate::run::run;
 
-/// Has the template checked by SAM, which makes plain CloudFormation of it, by cfn-lint, and by checkov, which looks for
-/// what is less safe than it could be. What is not done of that stands in `infra/aws/checkov.yaml` with the reason.
-///
-/// # Errors
-/// When one finds something.
+/// Checks the template with SAM, cfn-lint and checkov. `infra/aws/checkov.yaml` lists the suppressed rules with
+/// reasons.
 pub(crate) fn all() -> anyhow::Result<()> {
     PythonTools::Sam.install()?;
     PythonTools::Checkov.install()?;

@@ -1,4 +1,4 @@
-//! Programs that Go builds from its module proxy, in the versions and with the checksums of `infra/cluster/*/go.{mod,sum}`.
+//! Programs that Go builds from modules, with the versions and checksums of `infra/cluster/*/go.{mod,sum}`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,21 +9,21 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
 use super::folder;
-use crate::run::{command, retried, run};
+use crate::run::{command, retry, run};
 
-/// What is built together, by the folder that says from what.
+/// Programs that are built together, from one folder of `infra/cluster`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BinarySet {
     /// kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl.
     Kubernetes,
-    /// etcd, which its module calls `server`.
+    /// etcd; its program is called `server`.
     Etcd,
-    /// What holds the namespaces of a pod.
+    /// The container that holds the namespaces of a pod.
     Pause,
     Helm,
-    /// kro's `controller`, and `crds` beside it.
+    /// The `controller` of kro and its definitions, `crds`.
     Kro,
-    /// The OpenTelemetry collector, which is no part of a cluster.
+    /// The OpenTelemetry collector, which tests run outside of a cluster.
     Collector,
 }
 
@@ -39,31 +39,28 @@ impl BinarySet {
         }
     }
 
-    /// The folder with its programs; builds them if there are none from the same sources by the same Go.
-    ///
-    /// # Errors
-    /// When there is no Go, a module cannot be had or has another checksum, or something does not compile.
+    /// Returns the folder of the programs. Builds them unless the cache has them from the same sources and Go version.
     pub(crate) fn built(self) -> anyhow::Result<PathBuf> {
         let name = self.name();
         let sources = folder::sources().join(name);
         let version = go_version()?;
-        folder::kept(&self.folder()?, |made| {
+        folder::cached(&self.folder()?, |made| {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
             let packages = if sources.join("main.go").exists() { "." } else { "tool" };
-            retried(|| {
+            retry(|| {
                 let mut fetch = go(&sources);
                 fetch.args(["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", packages]);
                 fetch
             })?;
             let mut build = go(&sources);
-            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.linked(&sources)?, "-o"]);
+            build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.linker_flags(&sources)?, "-o"]);
             run(build.arg(made.join("")).arg(packages))?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
     }
 
-    /// The name of its folder, which changes with its sources and with Go.
+    /// Returns the name of the folder in the cache: a digest of the sources and of Go's version.
     fn folder(self) -> anyhow::Result<String> {
         let name = self.name();
         let sources = folder::sources().join(name);
@@ -78,49 +75,46 @@ impl BinarySet {
         Ok(format!("{name}-{}", digest(&parts)))
     }
 
-    /// What the linker is told: Kubernetes' servers and clients compare their versions.
-    fn linked(self, sources: &Path) -> anyhow::Result<String> {
+    /// Returns the flags of the linker. Servers and clients of Kubernetes compare the versions that these set.
+    fn linker_flags(self, sources: &Path) -> anyhow::Result<String> {
         let mut flags = "-s -w".to_owned();
         if self == Self::Kubernetes {
             let modules = fs::read_to_string(sources.join("go.mod"))?;
             let version = modules.lines().find_map(|line| line.strip_prefix("require k8s.io/kubernetes "));
-            let version = version.context("go.mod does not say which Kubernetes")?;
+            let version = version.context("go.mod requires no k8s.io/kubernetes")?;
             write!(flags, " -X k8s.io/component-base/version.gitVersion={}", version.trim())?;
         }
         Ok(flags)
     }
 }
 
-/// Copies kro's own kinds out of its module.
+/// Copies the definitions of kro's kinds from its module.
 fn definitions(sources: &Path, to: &Path) -> anyhow::Result<()> {
     let module = go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]).output()?;
     let module = PathBuf::from(String::from_utf8(module.stdout)?.trim());
     run(command("cp").arg("--recursive").arg(module.join("helm/crds")).arg(to))
 }
 
-/// Go at work in `folder`, behind everything else on the machine. Programs that need no C library run in any image.
+/// Returns `go` in `folder`, at low priority. Without cgo, its programs run in any image.
 fn go(folder: &Path) -> Command {
     let mut go = command("nice");
     go.args(["-n", "10", "go"]).current_dir(folder).env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false");
     go
 }
 
-/// The version of Go, which is one of the things that programs are made from.
-///
-/// # Errors
-/// When there is none.
+/// Returns the version of Go, which is part of the digest of programs.
 pub(crate) fn go_version() -> anyhow::Result<String> {
-    // In the folder that asks for the newest, so that a Go that fetches others says which it takes.
+    // The module there requires the newest version, so a Go that downloads toolchains selects that one.
     match command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]).output() {
         Ok(output) if output.status.success() => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
         Ok(output) => bail!("Go does not run: {}", String::from_utf8_lossy(&output.stderr).trim()),
         Err(_) => {
-            bail!("there is no `go` in PATH, which builds Kubernetes: install Go 1.26 (https://go.dev/dl)")
+            bail!("found no `go` in PATH, which builds Kubernetes: install Go 1.26 (https://go.dev/dl)")
         }
     }
 }
 
-/// Sixteen hexadecimal digits that change with any of `parts`.
+/// Returns 16 hexadecimal digits of a SHA-256 over the parts and their lengths.
 pub(crate) fn digest(parts: &[impl AsRef<[u8]>]) -> String {
     let mut all = Sha256::new();
     for part in parts {
@@ -130,7 +124,7 @@ pub(crate) fn digest(parts: &[impl AsRef<[u8]>]) -> String {
     hex(&all.finalize()[..8])
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster check`: what the tests of the relay rely on, tried on a real cluster.
+//! `cargo xtask cluster check`: checks in a running cluster what tests of the relay need.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,20 +8,17 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::folder::{self, until};
 use super::images::{BUSYBOX, DEBIAN};
-use super::kubectl::{applied, asked, ready, serves};
+use super::kubectl::{apply, output_of, ready, serves};
 use super::netns::ClusterNetns;
 use super::servers::ClusterServer;
 use super::up;
 
-/// Brings the cluster up, tries it, and prints how long each took. What it made goes with its namespace.
-///
-/// # Errors
-/// The first thing that is not as it should be.
+/// Starts the cluster, runs all checks, prints the time of each, and deletes their namespaces.
 pub(crate) fn all() -> anyhow::Result<()> {
     step("up", || up::all(&[]))?;
     let netns = ClusterNetns::find().context("the cluster is up")?;
-    asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
-    applied(include_str!("../../../cluster/check.yaml"))?;
+    output_of(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
+    apply(include_str!("../../../cluster/check.yaml"))?;
     let checked = step("a job, and its log through the API server", || {
         job("hello", BUSYBOX, "echo hello from $(hostname)", "hello from hello-")
     })
@@ -39,20 +36,20 @@ pub(crate) fn all() -> anyhow::Result<()> {
     })
     .and_then(|()| step("each server killed and started", || killed(&netns)))
     .and_then(|()| step("a job after that", || job("again", BUSYBOX, "echo again", "again")));
-    asked(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
+    output_of(&["delete", "namespace", "check", "refusing", "--ignore-not-found"])?;
     checked
 }
 
-fn step(name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn step(name: &str, action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let began = Instant::now();
-    let done = work();
-    let verdict = if done.is_ok() { "passed" } else { "FAILED" };
-    println!("== {name}: {verdict} in {:.1} s", began.elapsed().as_secs_f64());
+    let done = action();
+    let result = if done.is_ok() { "passed" } else { "FAILED" };
+    println!("== {name}: {result} in {:.1} s", began.elapsed().as_secs_f64());
     done.with_context(|| name.to_owned())
 }
 
-/// Runs a script to completion and looks for `said` in its log.
-fn job(name: &str, image: &str, script: &str, said: &str) -> anyhow::Result<()> {
+/// Runs a script in a Job and checks that its log contains `expected`.
+fn job(name: &str, image: &str, script: &str, expected: &str) -> anyhow::Result<()> {
     let job = serde_json::json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -62,7 +59,7 @@ fn job(name: &str, image: &str, script: &str, said: &str) -> anyhow::Result<()> 
             "containers": [{ "name": "main", "image": image, "command": ["sh", "-c", script] }],
         } } },
     });
-    applied(&job.to_string())?;
+    apply(&job.to_string())?;
     let it = format!("job/{name}");
     let status = "jsonpath={.status.conditions[?(@.status==\"True\")].type}";
     let mut ended = String::new();
@@ -70,18 +67,18 @@ fn job(name: &str, image: &str, script: &str, said: &str) -> anyhow::Result<()> 
         &it,
         60,
         || {
-            ended = asked(&["--namespace=check", "get", &it, "--output", status]).unwrap_or_default();
+            ended = output_of(&["--namespace=check", "get", &it, "--output", status]).unwrap_or_default();
             ["Complete", "Failed"].iter().any(|end| ended.split(' ').any(|its| its == *end))
         },
         || Ok(()),
     )
-    .with_context(|| asked(&["--namespace=check", "describe", "pods"]).unwrap_or_default())?;
-    let log = asked(&["--namespace=check", "logs", &it])?;
-    ensure!(ended.contains("Complete") && log.contains(said), "{it} is {ended} and said {log:?}");
+    .with_context(|| output_of(&["--namespace=check", "describe", "pods"]).unwrap_or_default())?;
+    let log = output_of(&["--namespace=check", "logs", &it])?;
+    ensure!(ended.contains("Complete") && log.contains(expected), "{it} is {ended} and its log is {log:?}");
     Ok(())
 }
 
-/// The API server knows the pod by its token and nobody without one; and it has no rights but those of a role.
+/// Checks that the API server authenticates a pod by its token, and grants only the rights of its role.
 fn rights() -> anyhow::Result<()> {
     let script = "
         own=/var/run/secrets/kubernetes.io/serviceaccount
@@ -94,13 +91,13 @@ fn rights() -> anyhow::Result<()> {
     job("rights", DEBIAN, script, "401 200 403 ")
 }
 
-/// A service's address leads to its pod: also from the machine itself.
+/// Checks that the address of a service leads to its pod, from a pod and from the machine.
 fn service() -> anyhow::Result<()> {
-    asked(&["--namespace=check", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s"])?;
-    let address = asked(&["--namespace=check", "get", "service", "web", "--output=jsonpath={.spec.clusterIP}"])?;
-    let served = |said: &str| said.contains("served by web");
-    // kube-proxy hears of the pod a moment after us.
-    until("the service", 30, || fetched(&address).is_ok_and(|said| served(&said)), || Ok(()))?;
+    output_of(&["--namespace=check", "wait", "--for=condition=Ready", "pod/web", "--timeout=60s"])?;
+    let address = output_of(&["--namespace=check", "get", "service", "web", "--output=jsonpath={.spec.clusterIP}"])?;
+    let served = |text: &str| text.contains("served by web");
+    // kube-proxy learns about the pod after this program does.
+    until("the service", 30, || fetched(&address).is_ok_and(|text| served(&text)), || Ok(()))?;
     job("client", BUSYBOX, &format!("wget -q -O - http://{address}/"), "served by web")
 }
 
@@ -108,12 +105,12 @@ fn fetched(address: &str) -> anyhow::Result<String> {
     let to = SocketAddr::new(address.parse()?, 80);
     let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
     write!(stream, "GET / HTTP/1.0\r\n\r\n")?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said)?;
-    Ok(said)
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
-/// A pod reaches what listens here, by the machine's address on the link, and shows its own address.
+/// Checks that a pod reaches a server of the machine, with its own address as source.
 fn machine(netns: &ClusterNetns) -> anyhow::Result<()> {
     let listener = TcpListener::bind((netns.network.host(), 0))?;
     let port = listener.local_addr()?.port();
@@ -126,7 +123,7 @@ fn machine(netns: &ClusterNetns) -> anyhow::Result<()> {
     let url = format!("http://{}:{port}/", netns.network.host());
     job("outward", BUSYBOX, &format!("hostname -i; wget -q -O - {url}"), "this is the machine")?;
     let Ok(from) = server.join() else { bail!("the server of this check failed") };
-    let log = asked(&["--namespace=check", "logs", "job/outward"])?;
+    let log = output_of(&["--namespace=check", "logs", "job/outward"])?;
     let from = from?;
     ensure!(log.starts_with(&from), "a pod came from {from} and has {log:?}");
     Ok(())
@@ -134,14 +131,14 @@ fn machine(netns: &ClusterNetns) -> anyhow::Result<()> {
 
 fn admission() -> anyhow::Result<()> {
     let run = ["--namespace=refusing", "run", "bad", "--image", BUSYBOX, "--privileged", "--restart=Never"];
-    match asked(&run) {
-        Ok(said) => bail!("it was accepted: {said}"),
+    match output_of(&run) {
+        Ok(output) => bail!("the pod was accepted: {output}"),
         Err(error) if format!("{error:#}").contains("violates PodSecurity \"restricted:latest\": privileged") => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// One program in an empty image.
+/// Checks an image that holds one program.
 fn image(netns: &ClusterNetns) -> anyhow::Result<()> {
     let name = "ebb.test/check:1";
     let root = folder::state().join("check");
@@ -153,23 +150,23 @@ fn image(netns: &ClusterNetns) -> anyhow::Result<()> {
     job("image", name, "echo nothing else: /bin/*", "nothing else: /bin/sh")
 }
 
-/// A pod's only container waits or has ended for one of some reasons.
+/// Waits until the only container of a pod has one of the reasons.
 fn reason(pod: &str, reasons: &[&str]) -> anyhow::Result<()> {
     let state = "jsonpath={.status.containerStatuses[0].state.*.reason}";
-    let mut said = String::new();
+    let mut actual = String::new();
     let found = || {
-        said = asked(&["--namespace=check", "get", "pod", pod, "--output", state]).unwrap_or_default();
-        reasons.contains(&said.as_str())
+        actual = output_of(&["--namespace=check", "get", "pod", pod, "--output", state]).unwrap_or_default();
+        reasons.contains(&actual.as_str())
     };
     until(&format!("{pod} to be {}", reasons.join(" or ")), 20, found, || Ok(()))
-        .with_context(|| format!("it is {said:?}"))
+        .with_context(|| format!("its reason is {actual:?}"))
 }
 
-/// Each server is killed and started again; all of it serves afterwards, and the pod that ran goes on as it was.
+/// Kills and starts each server. Checks that the cluster works again and that the running pod was not restarted.
 fn killed(netns: &ClusterNetns) -> anyhow::Result<()> {
     let web = || {
         let container = "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].ready}";
-        asked(&["--namespace=check", "get", "pod", "web", "--output", container])
+        output_of(&["--namespace=check", "get", "pod", "web", "--output", container])
     };
     let pod = web()?;
     for server in ClusterServer::FIRST.into_iter().chain(ClusterServer::SECOND) {
@@ -182,7 +179,7 @@ fn killed(netns: &ClusterNetns) -> anyhow::Result<()> {
     until("the API server", 60, serves, || Ok(()))?;
     up::start(netns)?;
     until("the node", 60, ready, || Ok(()))?;
-    let went_on = web()?;
-    ensure!(pod == went_on && pod.ends_with(" true"), "the pod was {pod} and is {went_on}");
+    let pod_after = web()?;
+    ensure!(pod == pod_after && pod.ends_with(" true"), "the pod was {pod} and is {pod_after}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where a cluster keeps what: its state in the repository, what was built for it in the user's cache.
+//! Folders of the cluster: its state in the repository, its programs and images in the user's cache.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,74 +8,63 @@ use anyhow::{Context as _, bail};
 
 use crate::run::root;
 
-/// State, logs and settings of the cluster of this clone; `cluster down` removes it.
+/// Returns the folder of state, logs and settings. `cluster down` removes it.
 pub(crate) fn state() -> PathBuf {
     root().join("target/cluster")
 }
 
-/// What may authenticate as administrator of the cluster.
+/// Returns the kubeconfig of the cluster's administrator.
 pub(crate) fn kubeconfig() -> PathBuf {
     state().join("kubeconfig")
 }
 
-/// The folder of what is built from files of the repository.
+/// Returns the folder of the sources of programs and settings.
 pub(crate) fn sources() -> PathBuf {
     root().join("infra/cluster")
 }
 
-/// What outlives `cargo clean` and clones: programs and images, each under the digest of what it was made from.
-///
-/// # Errors
-/// When neither `XDG_CACHE_HOME` nor `HOME` says where.
+/// Returns the folder of programs and images. It outlives `cargo clean` and clones.
 pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    Ok(home.context("neither XDG_CACHE_HOME nor HOME says where built programs are kept")?.join("ebb/cluster"))
+    Ok(home.context("no cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")?.join("ebb/cluster"))
 }
 
-/// Refuses folders that a cluster's servers cannot see, because they have these for themselves.
-///
-/// # Errors
-/// When the repository or the cache is in one of them.
+/// Checks that servers of the cluster can see the repository and the cache: some folders are private to them.
 pub(crate) fn visible() -> anyhow::Result<()> {
     for path in [root(), cache()?] {
         if let Some(own) = ["/run", "/var/lib", "/var/log"].iter().find(|own| path.starts_with(own)) {
-            bail!("{} is in {own}, which a cluster has for itself: use another place", path.display());
+            bail!("{} is in {own}, which servers of the cluster cannot see: use another folder", path.display());
         }
     }
     Ok(())
 }
 
-/// Gives `cache()/name`, made by `make` unless it is there: in a folder or file beside it that takes the name when it is
-/// complete. Who else wants to make something waits.
+/// Returns `cache()/name`. Creates it with `make` if it is missing.
 ///
-/// # Errors
-/// When `make` fails or the cache cannot be written.
-pub(crate) fn kept(name: &str, make: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
+/// `make` writes to a temporary path, which is renamed when it is complete. Other processes wait.
+pub(crate) fn cached(name: &str, make: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
     let cache = cache()?;
-    let kept = cache.join(name);
-    if kept.exists() {
-        return Ok(kept);
+    let cached = cache.join(name);
+    if cached.exists() {
+        return Ok(cached);
     }
     fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
-    let _lock = lock(&cache.join("lock"), "something else is being built for a cluster")?;
-    // Who was waited for may have made it.
-    if kept.exists() {
-        return Ok(kept);
+    let _lock = lock(&cache.join("lock"), "another process builds programs of a cluster")?;
+    // The process that held the lock may have created it.
+    if cached.exists() {
+        return Ok(cached);
     }
     let made = cache.join(format!("{name}.part"));
     remove(&made)?;
     let began = Instant::now();
     make(&made)?;
-    fs::rename(&made, &kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    fs::rename(&made, &cached).with_context(|| format!("cannot make {}", cached.display()))?;
     eprintln!("  {name}: {:.0} s", began.elapsed().as_secs_f64());
-    Ok(kept)
+    Ok(cached)
 }
 
-/// Holds `path` until the answer is dropped; waits for who has it, and says `why` then.
-///
-/// # Errors
-/// When it cannot be made or locked.
+/// Locks `path` until the file is dropped. Prints `why` if it has to wait.
 pub(crate) fn lock(path: &Path, why: &str) -> anyhow::Result<File> {
     let context = || format!("cannot lock {}", path.display());
     let file = File::options().create(true).append(true).open(path).with_context(context)?;
@@ -86,10 +75,7 @@ pub(crate) fn lock(path: &Path, why: &str) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Removes a file or a folder with all that is in it, if it is there.
-///
-/// # Errors
-/// When it is there and stays.
+/// Removes a file or a folder, if it exists.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
@@ -99,10 +85,7 @@ pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
     removed.with_context(|| format!("cannot remove {}", path.display()))
 }
 
-/// Writes a file and the folders above it.
-///
-/// # Errors
-/// When it cannot be written.
+/// Writes a file and creates its folder.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     path.parent()
         .map_or(Ok(()), fs::create_dir_all)
@@ -110,10 +93,9 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Waits until `done`, looking every tenth of a second; `during` looks whether it is still worth it.
+/// Waits until `done` returns true, and polls every 0.1 s.
 ///
-/// # Errors
-/// Those of `during`, and when `seconds` have passed; says `what` was waited for.
+/// Fails after `seconds`, or when `during` fails, which is called at each poll.
 pub(crate) fn until(
     what: &str,
     seconds: u64,

@@ -1,4 +1,4 @@
-//! Images without a registry: archives of one layer, written from folders and imported into containerd.
+//! Images without a registry: archives with one layer, written from folders and imported into containerd.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,31 +14,28 @@ use super::build::{BinarySet, digest, hex};
 use super::folder;
 use super::netns::ClusterNetns;
 use super::servers::CONTAINERD;
-use crate::run::{command, retried, run};
+use crate::run::{command, retry, run};
 
 pub(crate) const PAUSE: &str = "ebb.test/pause:1";
-/// A shell and the small tools.
+/// A shell and the tools of busybox.
 pub(crate) const BUSYBOX: &str = "ebb.test/busybox:1";
 pub(crate) const DEBIAN: &str = "ebb.test/debian:1";
 
 const DEBOOTSTRAP: [&str; 3] = ["--variant=minbase", "--include=ca-certificates,curl,postgresql-client", "bookworm"];
 
-/// The archive of Debian's image; made once by debootstrap.
-///
-/// # Errors
-/// When packages cannot be had.
+/// Returns the archive of Debian's image. debootstrap creates it once.
 pub(crate) fn debian() -> anyhow::Result<PathBuf> {
-    folder::kept(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
-        eprintln!("making an image of Debian with debootstrap");
+    folder::cached(&format!("debian-{}.tar", digest(&DEBOOTSTRAP)), |made| {
+        eprintln!("building an image of Debian with debootstrap");
         let root = made.with_extension("root");
-        let began = retried(|| {
+        let began = retry(|| {
             let _ = folder::remove(&root);
             let mut bootstrap = command("debootstrap");
             bootstrap.args(DEBOOTSTRAP).arg(&root).stdout(Stdio::null());
             bootstrap
         });
         let archived = began.and_then(|()| {
-            // Packages that have been installed, and lists that an image without network has no use for.
+            // Archives of installed packages, and files that nothing reads in an image without network.
             for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
                 folder::remove(&root.join(unused))?;
             }
@@ -49,13 +46,10 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Imports the images that every cluster has, unless they are there.
-///
-/// # Errors
-/// When one cannot be made or imported.
+/// Imports the images of every cluster that are missing.
 pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
-    let there = ctr(netns, &["images", "list", "--quiet"])?;
-    let missing = |name: &str| !there.lines().any(|line| line == name);
+    let present = ctr(netns, &["images", "list", "--quiet"])?;
+    let missing = |name: &str| !present.lines().any(|line| line == name);
     let folder = folder::state().join("images");
     if missing(PAUSE) {
         let root = folder.join("pause");
@@ -74,10 +68,7 @@ pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
     folder::remove(&folder)
 }
 
-/// Imports an image: `from` is an archive, or a folder that becomes the only layer of `name` with `entrypoint`.
-///
-/// # Errors
-/// When it cannot be read or is no image.
+/// Imports an image. `from` is an archive, or a folder that becomes the only layer of `name`.
 pub(crate) fn import(netns: &ClusterNetns, name: &str, from: &Path, entrypoint: &[String]) -> anyhow::Result<()> {
     let from = fs::canonicalize(from).with_context(|| format!("cannot find {}", from.display()))?;
     if !from.is_dir() {
@@ -90,10 +81,7 @@ pub(crate) fn import(netns: &ClusterNetns, name: &str, from: &Path, entrypoint: 
     imported.map(drop)
 }
 
-/// Gives an image one more name, so that documents are run as they are written.
-///
-/// # Errors
-/// When there is no such image.
+/// Adds a name to an image, so that documents with that name run unchanged.
 pub(crate) fn tag(netns: &ClusterNetns, image: &str, name: &str) -> anyhow::Result<()> {
     ctr(netns, &["images", "tag", "--force", image, name]).map(drop)
 }
@@ -107,7 +95,7 @@ fn ctr(netns: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// A folder with Debian's static busybox under all of its names.
+/// Writes a folder with Debian's static busybox and links for all of its tools.
 fn busybox(root: &Path) -> anyhow::Result<()> {
     let program = Path::new("/bin/busybox");
     let names = command(program).arg("--list").output().context("cannot run busybox")?;
@@ -121,10 +109,7 @@ fn busybox(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the archive `to` (as `docker save` does) of an image `name` whose only layer is the folder `root`.
-///
-/// # Errors
-/// When a file cannot be read or written.
+/// Writes an archive, in the format of `docker save`, of an image with one layer: the folder `root`.
 pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
     let parts = to.with_extension("parts");
     folder::remove(&parts)?;
@@ -165,7 +150,7 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
     folder::remove(&parts)
 }
 
-/// A hash as something to write into.
+/// A hash as a writer.
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl io::Write for HashWriter<'_> {
@@ -189,9 +174,9 @@ mod tests {
     use super::archive;
     use crate::run::{command, run};
 
-    /// What a container engine checks before it takes an archive.
+    /// Container engines check these digests when they load an archive.
     #[test]
-    fn an_archive_names_its_layer_by_what_is_in_it() {
+    fn an_archive_has_the_digest_of_its_layer() {
         let temporary = tempfile::tempdir().unwrap();
         let [root, out, layer] = ["root", "out", "layer"].map(|name| temporary.path().join(name));
         for folder in [&root.join("bin"), &out, &layer] {

@@ -1,5 +1,6 @@
-//! Keys and certificates of a cluster: one authority, a name for each server, and files by which clients find the API
-//! server and show who they are. They are made for one life of a cluster and go with it.
+//! Keys and certificates of a cluster: one authority, a certificate per server, a kubeconfig per client.
+//!
+//! They are created with the cluster and removed with it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +16,7 @@ use super::folder;
 use super::network::ClusterNetwork;
 use super::servers::NODE;
 
-/// Who the API server knows, by file, name and group.
+/// The clients of the API server: file, user and group.
 const CLIENTS: [(&str, &str, &str); 5] = [
     ("admin", "admin", "system:masters"),
     ("kube-controller-manager", "system:kube-controller-manager", ""),
@@ -24,10 +25,7 @@ const CLIENTS: [(&str, &str, &str); 5] = [
     ("kubelet", "system:node:ebb", "system:nodes"),
 ];
 
-/// Writes all keys and certificates into `folder`, and the administrator's file where people look for it.
-///
-/// # Errors
-/// When they cannot be made or written.
+/// Writes all keys and certificates into `folder`, and the administrator's kubeconfig into the state folder.
 pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()> {
     let mut own = CertificateParams::new([])?;
     own.distinguished_name = name("ebb-relay-core", "");
@@ -45,7 +43,7 @@ pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()
     of_server("kube-apiserver", &known.collect::<Vec<_>>())?;
     of_server("kubelet", &[NODE.to_owned(), network.node()])?;
 
-    // The API server shows this to the kubelet, whose users are those of the cluster.
+    // The API server authenticates to the kubelet with this certificate; both trust the same authority.
     let subject = name("kube-apiserver", "system:masters");
     let (certificate, key) = signed(&authority, subject, ExtendedKeyUsagePurpose::ClientAuth, &[])?;
     pair(folder, "kube-apiserver-client", &certificate, &key)?;
@@ -76,7 +74,7 @@ fn name(common: &str, group: &str) -> DistinguishedName {
     name
 }
 
-/// A certificate and its key.
+/// Returns a certificate and its key as PEM.
 fn signed(
     authority: &CertifiedIssuer<'_, KeyPair>,
     subject: DistinguishedName,
@@ -96,7 +94,7 @@ fn pair(folder: &Path, file: &str, certificate: &str, key: &str) -> anyhow::Resu
     secret(&folder.join(format!("{file}.key")), key)
 }
 
-/// A file that its owner alone can read.
+/// Writes a file that only its owner can read.
 fn secret(path: &Path, text: &str) -> anyhow::Result<()> {
     folder::write(path, "")?;
     fs::set_permissions(path, Permissions::from_mode(0o600))

@@ -1,5 +1,7 @@
-//! The namespaces of a cluster: processes, mounts and the network. When their first process ends, all others end too. So
-//! the machine gets only a link, a route and control groups, which `close` removes.
+//! The namespaces of a cluster: processes, mounts, network.
+//!
+//! When their first process ends, all others end. The machine itself gets a link, a route and control groups, which
+//! `close` removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +17,17 @@ use crate::run::{command, run};
 /// The record of the namespaces in the state folder.
 #[derive(Serialize, Deserialize)]
 struct NetnsRecord {
-    /// The folder of its state: a copy of the file says nothing about other namespaces.
+    /// The state folder. A copy of the record in another folder is invalid.
     #[serde(default)]
     state: PathBuf,
     number: u8,
-    /// Its first process, as the machine counts.
+    /// The pid of the first process, on the machine.
     init_pid: u32,
-    /// Its namespace of processes: a number may be another process by now.
+    /// The id of the process namespace. It detects a pid that was reused.
     namespace: String,
 }
 
-/// Open namespaces.
+/// The running namespaces of a cluster.
 pub(crate) struct ClusterNetns {
     pub(crate) network: ClusterNetwork,
     init_pid: u32,
@@ -34,15 +36,12 @@ pub(crate) struct ClusterNetns {
 impl ClusterNetns {
     /// Returns the namespaces of this clone, if their first process runs.
     pub(crate) fn find() -> Option<Self> {
-        let note = note()?;
-        let lives = namespace(note.init_pid).is_some_and(|namespace| namespace == note.namespace);
-        lives.then_some(Self { network: ClusterNetwork { number: note.number }, init_pid: note.init_pid })
+        let record = record()?;
+        let runs = namespace(record.init_pid).is_some_and(|namespace| namespace == record.namespace);
+        runs.then_some(Self { network: ClusterNetwork { number: record.number }, init_pid: record.init_pid })
     }
 
-    /// Opens the namespaces.
-    ///
-    /// # Errors
-    /// When the machine refuses namespaces or a link, or has too many clusters.
+    /// Creates the namespaces and links them to the machine's network.
     pub(crate) fn open() -> anyhow::Result<Self> {
         let state = folder::state();
         folder::write(&state.join("log/netns.log"), "")?;
@@ -53,15 +52,15 @@ impl ClusterNetns {
         outer.arg(folder::sources().join("etc/netns.sh")).arg(&state);
         outer.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut outer = outer.spawn().context("cannot start unshare")?;
-        Self::furnished(&mut outer, &state).inspect_err(|_| {
-            // Nothing else knows of it yet. Its first process ends with it.
+        Self::set_up(&mut outer, &state).inspect_err(|_| {
+            // No record exists yet, so `close` would not find these processes.
             let _ = outer.kill();
             let _ = outer.wait();
         })
     }
 
     /// Waits for the first process, links the network, and writes the record.
-    fn furnished(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
+    fn set_up(outer: &mut Child, state: &Path) -> anyhow::Result<Self> {
         let ready = state.join("open");
         until(
             "the cluster's namespaces",
@@ -76,16 +75,16 @@ impl ClusterNetns {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", outer.id()))?;
         let first = children.trim().parse().context("unshare has one child")?;
         let namespace = namespace(first).context("the first process is there")?;
-        let network = linked(first)?;
-        let note = NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
-        folder::write(&path(), &serde_json::to_string(&note)?)?;
+        let network = link_network(first)?;
+        let record = NetnsRecord { state: state.to_owned(), number: network.number, init_pid: first, namespace };
+        folder::write(&path(), &serde_json::to_string(&record)?)?;
         for group in groups(network) {
             fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
         }
         Ok(Self { network, init_pid: first })
     }
 
-    /// Returns a command that runs in the namespaces; its environment is PATH alone.
+    /// Returns a command that runs in the namespaces. Its environment contains only PATH.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut inside = command("nsenter");
         inside.args(["--target", &self.init_pid.to_string(), "--net", "--mount", "--pid", "--"]);
@@ -94,29 +93,26 @@ impl ClusterNetns {
     }
 }
 
-/// Ends the namespaces of this clone with all their processes, and removes their leftovers.
-///
-/// # Errors
-/// When something stays; says what.
+/// Ends the namespaces of this clone with all processes, and removes their leftovers. Fails if something remains.
 pub(crate) fn close() -> anyhow::Result<()> {
     if let Some(netns) = ClusterNetns::find() {
         run(command("kill").args(["-KILL", &netns.init_pid.to_string()]))?;
         until("the end of the cluster's first process", 30, || ClusterNetns::find().is_none(), || Ok(()))?;
     }
-    if let Some(note) = note() {
-        let network = ClusterNetwork { number: note.number };
-        let mut left = Vec::new();
-        // Processes, and the namespaces with their links, end a moment after the first process.
+    if let Some(record) = record() {
+        let network = ClusterNetwork { number: record.number };
+        let mut leftover = Vec::new();
+        // Processes, namespaces and links disappear shortly after the first process.
         let gone = || {
             for group in groups(network) {
-                let _ = removed(&group);
+                let _ = remove_group(&group);
             }
-            left = leftovers(network, &note.namespace);
-            left.is_empty()
+            leftover = leftovers(network, &record.namespace);
+            leftover.is_empty()
         };
         let waited = until("the end of the namespaces", 30, gone, || Ok(()));
         if waited.is_err() {
-            bail!("this stays of the cluster: {}", left.join(", "));
+            bail!("leftovers of the cluster: {}", leftover.join(", "));
         }
     }
     folder::remove(&folder::state())
@@ -124,38 +120,38 @@ pub(crate) fn close() -> anyhow::Result<()> {
 
 /// Returns the leftovers of the namespaces on the machine.
 fn leftovers(network: ClusterNetwork, namespace_id: &str) -> Vec<String> {
-    let mut left = Vec::new();
+    let mut leftover = Vec::new();
     let state = folder::state();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    left.extend(mounts.filter(|at| Path::new(at).starts_with(&state)).map(|at| format!("mount {at}")));
-    left.extend(groups(network).into_iter().filter(|group| group.exists()).map(|it| it.display().to_string()));
+    leftover.extend(mounts.filter(|at| Path::new(at).starts_with(&state)).map(|at| format!("mount {at}")));
+    leftover.extend(groups(network).into_iter().filter(|group| group.exists()).map(|it| it.display().to_string()));
     let link = Path::new("/sys/class/net").join(network.name());
-    left.extend(link.exists().then(|| format!("link {}", network.name())));
+    leftover.extend(link.exists().then(|| format!("link {}", network.name())));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    left.extend(
+    leftover.extend(
         processes.filter(|it| namespace(*it).is_some_and(|its| its == namespace_id)).map(|it| format!("process {it}")),
     );
-    left
+    leftover
 }
 
 fn path() -> PathBuf {
     folder::state().join("netns.json")
 }
 
-fn note() -> Option<NetnsRecord> {
-    let note: NetnsRecord = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
-    (note.state == folder::state()).then_some(note)
+fn record() -> Option<NetnsRecord> {
+    let record: NetnsRecord = serde_json::from_str(&fs::read_to_string(path()).ok()?).ok()?;
+    (record.state == folder::state()).then_some(record)
 }
 
-/// The namespace of processes that `process` is in. `None`: there is no such process.
+/// Returns the id of the process namespace of a process; `None` if the process does not exist.
 fn namespace(process: u32) -> Option<String> {
     fs::read_link(format!("/proc/{process}/ns/pid")).ok()?.into_os_string().into_string().ok()
 }
 
 /// Links the network namespace of `first` with the machine, by the first unused block of addresses.
-fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
+fn link_network(first: u32) -> anyhow::Result<ClusterNetwork> {
     let routes = command("ip").args(["-4", "route", "show", "table", "all"]).output().context("cannot run ip")?;
     let routes = String::from_utf8_lossy(&routes.stdout).into_owned();
     for number in 0..NUMBERS {
@@ -163,9 +159,9 @@ fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
         let prefix = network.block().replace("0.0/16", "");
         let used = routes.split_whitespace().any(|word| word.starts_with(&prefix));
         let (name, first) = (network.name(), first.to_string());
-        // The link reserves the number: a second link of that name is refused.
-        let ours = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &first]);
-        if used || Path::new("/sys/class/net").join(&name).exists() || ours().is_err() {
+        // The name of the link reserves the number: a second link of that name is rejected.
+        let reserve = || ip(&["link", "add", &name, "type", "veth", "peer", "name", "eth0", "netns", &first]);
+        if used || Path::new("/sys/class/net").join(&name).exists() || reserve().is_err() {
             continue;
         }
         let (host, node) = (network.host(), network.node());
@@ -178,14 +174,16 @@ fn linked(first: u32) -> anyhow::Result<ClusterNetwork> {
         ip(&["route", "add", &network.block(), "via", &node])?;
         return Ok(network);
     }
-    bail!("there are {NUMBERS} clusters on this machine, or their addresses (10.232.0.0 and on) are used otherwise")
+    bail!(
+        "no free block of addresses: this machine runs {NUMBERS} clusters, or uses 10.232.0.0 and up for something else"
+    )
 }
 
 fn ip(arguments: &[&str]) -> anyhow::Result<()> {
     run(command("ip").args(arguments))
 }
 
-/// The control group of a cluster in each hierarchy of the machine.
+/// Returns the control group of a cluster in each hierarchy of the machine.
 fn groups(network: ClusterNetwork) -> Vec<PathBuf> {
     let top = Path::new("/sys/fs/cgroup");
     let hierarchies = if top.join("cgroup.controllers").exists() {
@@ -197,12 +195,12 @@ fn groups(network: ClusterNetwork) -> Vec<PathBuf> {
     hierarchies.into_iter().map(|hierarchy| hierarchy.join(network.name())).collect()
 }
 
-/// Removes a control group and those below it; they have no process any more.
-fn removed(group: &Path) -> std::io::Result<()> {
+/// Removes a control group and its children, which have no processes.
+fn remove_group(group: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(group)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            removed(&entry.path())?;
+            remove_group(&entry.path())?;
         }
     }
     fs::remove_dir(group)

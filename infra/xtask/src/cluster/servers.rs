@@ -1,4 +1,4 @@
-//! The servers of a cluster: what each is started with, whether it runs, and how it is ended.
+//! The servers of a cluster: their arguments, their state, their start and end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,42 +10,42 @@ use super::build::BinarySet;
 use super::folder::{self, until};
 use super::netns::ClusterNetns;
 
-/// The name of the one node.
+/// The name of the only node.
 pub(crate) const NODE: &str = "ebb";
-/// Where containerd listens, in the namespaces.
+/// The socket of containerd, in the namespaces.
 pub(crate) const CONTAINERD: &str = "/run/containerd/containerd.sock";
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// A server, in the order in which they are started.
+/// A server of the cluster, in the order of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterServer {
     /// The database
     Etcd,
-    /// Runs containers
+    /// The container runtime
     Containerd,
-    /// The API
+    /// The API server
     KubeApiserver,
-    /// Makes pods of jobs, endpoints of services, ends what has no owner
+    /// Creates pods of Jobs and endpoints of services; deletes objects without owners
     KubeControllerManager,
-    /// Gives pods a node
+    /// Assigns pods to nodes
     KubeScheduler,
-    /// Runs the node's pods
+    /// Runs the pods of the node
     Kubelet,
-    /// Makes services reachable
+    /// Routes addresses of services to pods
     KubeProxy,
     /// The controller of ResourceGraphDefinitions, with `--with kro`
     Kro,
 }
 
 impl ClusterServer {
-    /// Those that need nothing else to be there.
+    /// Servers that need no other server.
     pub(crate) const FIRST: [Self; 3] = [Self::Etcd, Self::Containerd, Self::KubeApiserver];
-    /// Those that need the API.
+    /// Servers that need the API server.
     pub(crate) const SECOND: [Self; 4] =
         [Self::KubeControllerManager, Self::KubeScheduler, Self::Kubelet, Self::KubeProxy];
 
-    /// Its name on the command line, of its log and of its settings.
+    /// Returns the name on the command line, of its log and of its settings.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -68,11 +68,11 @@ impl ClusterServer {
     }
 
     fn arguments(self, netns: &ClusterNetns) -> Vec<String> {
-        // Put in after the words are told apart: a clone may be in a folder with a space in its name.
+        // Replaced after the arguments are split: the path of a clone can contain spaces.
         let etc = "{etc}";
         let (node, services) = (netns.network.node(), netns.network.services());
         let text = match self {
-            // In memory, as everything in the namespaces: a killed etcd finds it again.
+            // In memory, like all files of the namespaces: a killed etcd finds its data again.
             Self::Etcd => format!(
                 "--data-dir=/var/lib/etcd --unsafe-no-fsync --listen-client-urls={ETCD} --advertise-client-urls={ETCD}
                  --listen-peer-urls=http://127.0.0.1:2380"
@@ -91,7 +91,7 @@ impl ClusterServer {
                  --service-account-signing-key-file={etc}/accounts.key
                  --service-cluster-ip-range={services} --allow-privileged=true"
             ),
-            // Twenty requests in a second, the usual limit, take it four seconds at its start.
+            // With the default limit of 20 requests per second, its start takes four seconds.
             Self::KubeControllerManager => format!(
                 "--kubeconfig={etc}/kube-controller-manager.kubeconfig --leader-elect=false
                  --use-service-account-credentials --service-account-private-key-file={etc}/accounts.key
@@ -109,10 +109,7 @@ impl ClusterServer {
         text.split_whitespace().map(|word| word.replace(etc, &folder)).collect()
     }
 
-    /// Starts it unless it runs. Its log goes on where it was.
-    ///
-    /// # Errors
-    /// When it cannot be built or started.
+    /// Starts the server unless it runs. Its log is appended.
     pub(crate) fn start(self, netns: &ClusterNetns) -> anyhow::Result<()> {
         if self.running(netns).is_some() {
             return Ok(());
@@ -133,21 +130,18 @@ impl ClusterServer {
         folder::write(&self.pid(), &format!("{} {}", pid.trim(), program.display()))
     }
 
-    /// Returns its process number in the namespaces, if it runs.
+    /// Returns the pid in the namespaces, if the server runs.
     pub(crate) fn running(self, netns: &ClusterNetns) -> Option<String> {
-        let note = fs::read_to_string(self.pid()).ok()?;
-        let (pid, program) = note.split_once(' ')?;
-        // A process that has ended has no program, and another one with its number has another.
+        let record = fs::read_to_string(self.pid()).ok()?;
+        let (pid, program) = record.split_once(' ')?;
+        // A process that has ended has no program. A reused pid has another program.
         let exe = netns.command("readlink").arg(format!("/proc/{pid}/exe")).output().ok()?;
         let exe = PathBuf::from(String::from_utf8(exe.stdout).ok()?.trim());
-        // setsid becomes the program a moment after its start.
+        // `setsid` becomes the program shortly after its start.
         (exe == Path::new(program) || exe.ends_with("setsid")).then(|| pid.to_owned())
     }
 
-    /// Sends it a signal; waits for its end after one that ends it at once.
-    ///
-    /// # Errors
-    /// When it does not run, the signal has no such name, or it does not end.
+    /// Sends a signal. After KILL and TERM, waits until the server has ended.
     pub(crate) fn kill(self, netns: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
         let Some(pid) = self.running(netns) else { bail!("{} does not run", self.name()) };
         let killed = netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
@@ -160,11 +154,8 @@ impl ClusterServer {
         Ok(())
     }
 
-    /// Whether it runs, for who waits for something that it should do.
-    ///
-    /// # Errors
-    /// When it has ended; with the end of its log.
-    pub(crate) fn lives(self, netns: &ClusterNetns) -> anyhow::Result<()> {
+    /// Fails with the end of the log if the server does not run.
+    pub(crate) fn check_running(self, netns: &ClusterNetns) -> anyhow::Result<()> {
         if self.running(netns).is_some() {
             return Ok(());
         }
@@ -175,15 +166,12 @@ impl ClusterServer {
     }
 }
 
-/// Settings, keys and certificates.
+/// Returns the folder of settings, keys and certificates.
 pub(crate) fn etc() -> PathBuf {
     folder::state().join("etc")
 }
 
-/// Writes the settings of the servers from the forms in `infra/cluster/etc`.
-///
-/// # Errors
-/// When they cannot be read or written.
+/// Writes the settings of the servers from the templates in `infra/cluster/etc`.
 pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     let etc = etc();
     let forms = folder::sources().join("etc");
@@ -206,7 +194,7 @@ pub(crate) fn settings(netns: &ClusterNetns) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Debian's folder of network plugins, or where others put it.
+/// Returns the folder of network plugins, of Debian or of others.
 pub(crate) fn cni() -> &'static str {
     ["/usr/lib/cni", "/opt/cni/bin"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster up`.
+//! `cargo xtask cluster up`: builds and starts the cluster.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,24 +10,21 @@ use anyhow::{Context as _, bail};
 use super::build::{self, BinarySet};
 use super::folder::{self, until};
 use super::images;
-use super::kubectl::{asked, kubectl, ready, serves};
+use super::kubectl::{kubectl, output_of, ready, serves};
 use super::netns::{self, ClusterNetns};
 use super::servers::{self, CONTAINERD, ClusterServer};
 use super::{ClusterExtra, keys};
 use crate::packages;
 use crate::run::{command, run, works};
 
-/// Seconds that a server on a busy machine may take.
-const PATIENCE: u64 = 120;
+/// The longest start of a server on a busy machine, in seconds.
+const START_TIMEOUT: u64 = 120;
 
-/// Builds what is missing, starts what does not run, waits until the node takes pods, and says where it is.
-///
-/// # Errors
-/// When something is missing that cannot be had, or a server ends.
+/// Builds missing programs, starts servers that do not run, waits until the node accepts pods, and prints their paths.
 pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let began = Instant::now();
-    possible()?;
-    packages::install(&packages::OF_CLUSTER)?;
+    check_requirements()?;
+    packages::install(packages::OF_CLUSTER)?;
     let _lock = lock()?;
     let kubernetes = BinarySet::Kubernetes.built()?;
     for set in [BinarySet::Etcd, BinarySet::Pause] {
@@ -41,36 +38,33 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let netns = match ClusterNetns::find() {
         Some(netns) => netns,
         None => {
-            // What a machine that was turned off, or somebody who killed it, has left.
+            // Leftovers of a machine that was turned off, or of a killed start.
             netns::close()?;
             ClusterNetns::open()?
         }
     };
-    // Written last of what the servers need to be started.
+    // The kubeconfig is written last, so its presence shows that all settings exist.
     if !folder::kubeconfig().exists() {
         servers::settings(&netns)?;
         keys::write(&servers::etc(), netns.network)?;
     }
-    linked("kubectl", &kubernetes)?;
+    link("kubectl", &kubernetes)?;
     if let Some(helm) = helm {
-        linked("helm", &helm)?;
+        link("helm", &helm)?;
     }
     start(&netns)?;
     if let Some(kro) = kro {
         run(&mut kubectl(&["apply", "--server-side", "--filename", &kro.join("crds").display().to_string()]))?;
         ClusterServer::Kro.start(&netns)?;
-        ClusterServer::Kro.lives(&netns)?;
+        ClusterServer::Kro.check_running(&netns)?;
     }
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
-    eprintln!("the cluster is up: {started:.1} s, after {built:.1} s for what it is made of");
-    super::tell(&places(&netns));
+    eprintln!("the cluster runs: started in {started:.1} s, built in {built:.1} s");
+    super::print(&places(&netns));
     Ok(())
 }
 
-/// Starts what does not run and waits until the node takes pods.
-///
-/// # Errors
-/// When a server ends or is not ready in time.
+/// Starts servers that do not run and waits until the node accepts pods.
 pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
     for server in ClusterServer::FIRST {
         server.start(netns)?;
@@ -78,24 +72,24 @@ pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
     std::thread::scope(|scope| {
         let images = scope.spawn(|| {
             let listens = || works(netns.command("test").args(["-S", CONTAINERD]));
-            until("containerd", PATIENCE, listens, || ClusterServer::Containerd.lives(netns))?;
+            until("containerd", START_TIMEOUT, listens, || ClusterServer::Containerd.check_running(netns))?;
             images::import_all(netns)
         });
-        let all_live = |servers: &[ClusterServer]| servers.iter().try_for_each(|server| server.lives(netns));
-        until("the API server", PATIENCE, serves, || all_live(&ClusterServer::FIRST))?;
+        let all_run = |servers: &[ClusterServer]| servers.iter().try_for_each(|server| server.check_running(netns));
+        until("the API server", START_TIMEOUT, serves, || all_run(&ClusterServer::FIRST))?;
         for server in ClusterServer::SECOND {
             server.start(netns)?;
         }
-        let during = || all_live(&ClusterServer::FIRST).and_then(|()| all_live(&ClusterServer::SECOND));
-        until("the node", PATIENCE, ready, during)?;
-        // Without it no pod is accepted.
-        let account = || asked(&["get", "serviceaccount", "default"]).is_ok();
-        until("the account of pods", PATIENCE, account, during)?;
+        let during = || all_run(&ClusterServer::FIRST).and_then(|()| all_run(&ClusterServer::SECOND));
+        until("the node", START_TIMEOUT, ready, during)?;
+        // The API server rejects pods without this account.
+        let account = || output_of(&["get", "serviceaccount", "default"]).is_ok();
+        until("the account of pods", START_TIMEOUT, account, during)?;
         images.join().unwrap_or_else(|_| bail!("importing images failed"))
     })
 }
 
-/// Says where the cluster is.
+/// Returns the paths and the address of the cluster as text.
 pub(crate) fn places(netns: &ClusterNetns) -> String {
     let (kubeconfig, state) = (folder::kubeconfig(), folder::state());
     format!(
@@ -107,49 +101,40 @@ pub(crate) fn places(netns: &ClusterNetns) -> String {
     )
 }
 
-/// Only one at a time starts or ends the cluster of a clone.
-///
-/// # Errors
-/// When the lock cannot be made.
+/// Locks the start and the end of this clone's cluster.
 pub(crate) fn lock() -> anyhow::Result<File> {
     let state = folder::state();
     let parent = state.parent().context("the state is in a folder")?;
     fs::create_dir_all(parent)?;
-    folder::lock(&parent.join("cluster.lock"), "the cluster is being started or ended")
+    folder::lock(&parent.join("cluster.lock"), "another process starts or stops the cluster")
 }
 
-/// Refuses users who cannot see the namespaces.
-///
-/// # Errors
-/// When the user is not root.
+/// Fails if the user is not root.
 pub(crate) fn privileged() -> anyhow::Result<()> {
     if !command("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0") {
-        bail!("a cluster needs root, for namespaces, mounts and containers: run this as root");
+        bail!("not root: a cluster needs root for namespaces, mounts and containers");
     }
     Ok(())
 }
 
-/// Refuses what cannot work, before anything is done.
-///
-/// # Errors
-/// When there is no Go, or no Linux with namespaces and control groups.
-fn possible() -> anyhow::Result<()> {
+/// Checks the requirements before anything is built.
+fn check_requirements() -> anyhow::Result<()> {
     for program in ["unshare", "nsenter", "setsid"] {
         if !works(command(program).arg("--version")) {
-            bail!("there is no `{program}`, which is part of util-linux");
+            bail!("found no `{program}`: install util-linux");
         }
     }
     if !Path::new("/sys/fs/cgroup").exists() {
-        bail!("there are no control groups in /sys/fs/cgroup, which containers need");
+        bail!("found no control groups in /sys/fs/cgroup, which containers need");
     }
     folder::visible()?;
     build::go_version().map(drop)
 }
 
-/// Puts a program where people and tests look for it.
-fn linked(name: &str, built: &Path) -> anyhow::Result<()> {
-    let link = folder::state().join("bin").join(name);
-    folder::remove(&link)?;
+/// Links a program into the folder `bin` of the state.
+fn link(name: &str, built: &Path) -> anyhow::Result<()> {
+    let path = folder::state().join("bin").join(name);
+    folder::remove(&path)?;
     fs::create_dir_all(folder::state().join("bin"))?;
-    symlink(built.join(name), &link).with_context(|| format!("cannot link {}", link.display()))
+    symlink(built.join(name), &path).with_context(|| format!("cannot link {}", path.display()))
 }

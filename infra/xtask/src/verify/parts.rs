@@ -1,4 +1,4 @@
-//! The parts.
+//! The parts of `cargo xtask verify`.
 
 use super::{PartRun, VerifyPart};
 use crate::cargo_test::cargo_test;
@@ -6,7 +6,7 @@ use crate::cluster::{self, BinarySet};
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packages, python, tools};
 
-/// The paths that decide how a run goes on.
+/// The paths that affect the course of a run.
 const PROTOCOL: [&str; 7] =
     ["shared/engine", "shared/flow", "shared/documents", "shared/store", "shared/protocol", "tests/model", "tests/sim"];
 
@@ -19,7 +19,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         paths: &["Cargo.lock", "Cargo.toml", ".deny.toml"],
         run: |this| {
             tools::cargo_deny()?;
-            // The subcommand's own program: `cargo deny` would need the directory of installed programs in PATH as well.
+            // `cargo deny` would also need the folder of installed programs in PATH.
             run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))?;
             this.summary.add(true);
             Ok(())
@@ -45,7 +45,6 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "Java and Maven, by apt; DynamoDB Local from Maven Central",
         paths: &["shared/store"],
         run: |this| {
-            packages::install(&packages::OF_DYNAMODB_LOCAL)?;
             dynamodb_local::fetch()?;
             let table = [("EBB_TEST_TABLE", "dynamodb-local".to_owned())];
             cargo_test(&["-p", "ebb-store", "--test", "it"], &table, &mut this.summary)
@@ -117,7 +116,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
         paths: &["functions/entrypoint", "shared/script", "shared/local", "tests/examples", "tests/tests/e2e"],
         run: |this| {
-            packages::install(&packages::OF_TESTS)?;
+            packages::install(packages::OF_TESTS)?;
             entrypoint::all()?;
             cargo_test(&["-p", "ebb-script"], &[], &mut this.summary)?;
             cargo_test(&["-p", "ebb-entrypoint", "--bins", "--test", "it"], &[], &mut this.summary)?;
@@ -141,7 +140,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
         paths: &["shared/flow", "shared/store", "shared/local", "shared/relay", "functions/cli/src"],
         run: |this| {
-            packages::install(&packages::OF_TESTS)?;
+            packages::install(packages::OF_TESTS)?;
             dynamodb_local::fetch()?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
@@ -174,7 +173,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             "tests/tests/e2e",
         ],
         run: |this| {
-            packages::install(&packages::OF_TESTS)?;
+            packages::install(packages::OF_TESTS)?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
             cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
@@ -223,15 +222,16 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
 ];
 
-/// Builds a program of the tests in the profile `verify` and runs it, with the options of the command line if there are any.
-fn program(this: &mut PartRun, name: &str, usual: &[&str]) -> anyhow::Result<()> {
-    // No other program is built with rules that can be left out.
+/// Builds a program of the tests in the profile `verify` and runs it, with the options of the command line or
+/// `default`.
+fn program(this: &mut PartRun, name: &str, default: &[&str]) -> anyhow::Result<()> {
+    // Only the model is built with rules that can be disabled.
     let features = if name == "model" { "switches" } else { "verify" };
     let build = ["build", "-p", "ebb-tests", "--profile", "verify", "--bin", name, "--features", features];
     run(cargo().args(build))?;
     let mut program = command(folder().join("verify").join(name));
     if this.options.is_empty() {
-        program.args(usual);
+        program.args(default);
     } else {
         program.args(this.options);
     }
@@ -251,17 +251,17 @@ fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -
     cargo_test(&options, variables, &mut this.summary)
 }
 
-/// Asks a relay, built as it is shipped, for many tasks at once, and has a script write a large log.
+/// Sends many tasks at once to a release build of the relay, and runs a script with a large log.
 fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
     let relay = images::relay()?;
-    let figure = |name, value: &str| (name, value.to_owned());
+    let number = |name, value: &str| (name, value.to_owned());
     let variables = [
         ("EBB_RELAY", relay.display().to_string()),
-        figure("EBB_TASKS", "500"),
-        figure("EBB_MAX_CONCURRENT_TASKS", "20"),
-        figure("EBB_ROUNDS", "3"),
-        figure("EBB_TASKS_AGAIN", "200"),
-        figure("EBB_LOG_MIB", "1024"),
+        number("EBB_TASKS", "500"),
+        number("EBB_MAX_CONCURRENT_TASKS", "20"),
+        number("EBB_ROUNDS", "3"),
+        number("EBB_TASKS_AGAIN", "200"),
+        number("EBB_LOG_MIB", "1024"),
     ];
     for test in ["fair_queue::many_at_once", "heavy::an_output_and_a_log_that_are_too_large"] {
         let options = ["-p", "ebb-relay", "--test", "it", "--", "--exact", "--nocapture", test];

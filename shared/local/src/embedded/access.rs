@@ -1,4 +1,4 @@
-//! Requests that the emulated S3 refuses, because S3 itself would or because the emulator keeps objects as files.
+//! Requests that the emulated S3 rejects, as S3 does or because objects are files.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -19,7 +19,7 @@ use tokio::io::AsyncSeekExt as _;
 /// Bytes that are read from a spooled body at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Access for every caller, to what S3 itself would do.
+/// Allows all callers, but rejects requests that S3 rejects.
 pub(super) struct LocalAccess {
     pub(super) folder: PathBuf,
 }
@@ -45,12 +45,12 @@ impl S3Access for LocalAccess {
         request.input.delete.objects.iter().try_for_each(|object| check_key(&object.key))
     }
 
-    /// Any web page can have a browser send a form.
+    /// Forms are rejected, because any web page can make a browser send one.
     async fn post_object(&self, _: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         Err(s3_error!(NotImplemented, "uploads by HTML forms are not served on one machine: use PUT"))
     }
 
-    /// Proves the digests of a body before the emulator stores it: the emulator would keep an object that it refuses.
+    /// Verifies the digests of a body first: the emulator would store an object and then reject it.
     async fn put_object(&self, request: &mut S3Request<PutObjectInput>) -> S3Result<()> {
         let Some(expected) = BodyDigests::of(&request.input)? else { return Ok(()) };
         let Some(body) = request.input.body.take() else { return Ok(()) };
@@ -58,7 +58,7 @@ impl S3Access for LocalAccess {
         Ok(())
     }
 
-    /// S3 deletes empty buckets only; the emulator would delete any.
+    /// Rejects buckets that are not empty. The emulator would delete them.
     async fn delete_bucket(&self, request: &mut S3Request<DeleteBucketInput>) -> S3Result<()> {
         match holds_files(&self.folder.join(&request.input.bucket)) {
             Ok(true) => Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")),
@@ -69,11 +69,11 @@ impl S3Access for LocalAccess {
     }
 }
 
-/// Refuses a key that is no path below its bucket's folder.
+/// Rejects a key that is not a path in the folder of its bucket.
 fn check_key(key: &str) -> S3Result<()> {
     let path = Path::new(key);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
-    // `components` leaves out segments that are `.` or empty.
+    // `components` skips segments that are `.` or empty.
     let is_plain = !key.split('/').any(|segment| matches!(segment, "." | ".."));
     match is_below && is_plain {
         true => Ok(()),
@@ -91,14 +91,14 @@ fn check_source(source: &CopySource) -> S3Result<()> {
     }
 }
 
-/// The digests that a request names for its body.
+/// The digests of a body in the headers of its request.
 struct BodyDigests {
     md5: Option<String>,
     checksum: Checksum,
 }
 
 impl BodyDigests {
-    /// Returns the digests of the headers; `None`: there are none.
+    /// Returns the digests of a request; `None` if it has none.
     fn of(input: &PutObjectInput) -> S3Result<Option<Self>> {
         let md5 = input.content_md5.clone();
         if md5.as_ref().is_some_and(|md5| STANDARD.decode(md5).map_or(0, |bytes| bytes.len()) != 16) {
@@ -157,12 +157,12 @@ impl BodyDigests {
 }
 
 fn incomplete(error: s3s::StdError) -> s3s::S3Error {
-    let mut answer = s3_error!(IncompleteBody);
-    answer.set_source(error);
-    answer
+    let mut rejection = s3_error!(IncompleteBody);
+    rejection.set_source(error);
+    rejection
 }
 
-/// Returns whether any file is below `folder`. The emulator leaves the empty folders of deleted objects.
+/// Returns true if a file is below `folder`. Deleted objects leave empty folders.
 fn holds_files(folder: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

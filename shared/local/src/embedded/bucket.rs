@@ -1,4 +1,4 @@
-//! The bucket of one machine: a folder, with a file for each object.
+//! The bucket of one machine: a folder with one file per object.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,32 +10,33 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{EmbeddedError, make_folder};
 
-/// Bytes that are written otherwise in the name of a file: with the point, no key begins like [`UNFINISHED`].
+/// Characters that are encoded in file names. The point is one of them, so no object's file starts with [`UNFINISHED`].
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
-/// Begins the name of a file that is still being written.
+/// The prefix of files that are being written.
 const UNFINISHED: &str = ".new-";
 
-/// A bucket in a folder. A key has at most 255 bytes when its bytes that are no letters or digits are percent-encoded.
+/// A bucket in a folder. A percent-encoded key has at most 255 bytes.
 #[derive(Clone, Debug)]
 pub struct FolderBucket {
     folder: PathBuf,
 }
 
 impl FolderBucket {
-    /// Opens the bucket kept in `folder`, which is made if it is not there, and removes what a crash has left unfinished.
+    /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished.
     ///
     /// # Errors
     /// The folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
         make_folder(folder)?;
         let bucket = Self { folder: folder.to_owned() };
-        let tidy = || -> io::Result<()> {
+        let remove_unfinished = || -> io::Result<()> {
             for name in bucket.names()?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
                 std::fs::remove_file(bucket.folder.join(name))?;
             }
             Ok(())
         };
-        tidy().map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
+        remove_unfinished()
+            .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
         Ok(bucket)
     }
 
@@ -53,17 +54,17 @@ fn encoded(key: &str) -> String {
     utf8_percent_encode(key, ENCODED).to_string()
 }
 
-/// What the disk says may be otherwise later.
+/// Disk errors can pass, so the operation may be retried.
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |error| StoreError::Retryable { operation, reason: error.to_string() }
 }
 
-/// Does what waits for the disk.
+/// Runs a blocking operation on another thread.
 async fn on_disk<T: Send + 'static>(
     operation: &'static str,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    action: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> StoreResult<T> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = tokio::task::spawn_blocking(action).await;
     done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed(operation))
 }
 
@@ -72,7 +73,7 @@ impl ObjectStore for FolderBucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let (folder, path) = (self.folder.clone(), self.path(key));
         on_disk("PutObject", move || {
-            // Beside the object, so that a reader and a crash see the old object or the new one.
+            // A new file replaces the object, so readers see the old or the new object, even after a crash.
             let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(folder)?;
             file.write_all(&bytes)?;
             file.persist(path)?;

@@ -1,4 +1,4 @@
-//! The emulated S3 on a port of this machine, for programs of others such as `curl`.
+//! The emulated S3 on a port of this machine, for programs such as `curl`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 use super::access::LocalAccess;
 use super::{ACCESS_KEY, EmbeddedError, SECRET_KEY, make_folder};
 
-/// Header that says how a body is signed.
+/// The header with the method of a body's signature.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// A running S3 endpoint; it ends when this is dropped.
+/// A running S3 endpoint. Drop stops it.
 #[derive(Debug)]
 pub struct S3Server {
     address: SocketAddr,
@@ -28,12 +28,13 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Serves the buckets kept in `folder` on `port` of the loopback interface; 0 takes a free one. Requests may be
-    /// unsigned or signed by anybody; only bodies that are signed in chunks must be signed with
-    /// [`ACCESS_KEY`]. Buckets are addressed by path.
+    /// Serves the buckets of `folder` on `port` of the loopback interface; port 0 selects a free one.
     ///
-    /// Keys become paths: no key may be the folder of another (`a` and `a/b`) or have a segment `.` or `..`, and a key has
-    /// at most about 150 bytes.
+    /// Requests may be unsigned or signed with any key. Only bodies that are signed in chunks need [`ACCESS_KEY`].
+    /// Buckets are addressed by path.
+    ///
+    /// Keys are paths: a key cannot be the folder of another (`a` and `a/b`), cannot have a segment `.` or `..`, and
+    /// has at most about 150 bytes.
     ///
     /// # Errors
     /// The folder cannot be written, or the port is taken.
@@ -46,13 +47,13 @@ impl S3Server {
         let router = axum::Router::new().fallback(async move |request: Request| respond(&service, request).await);
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%error, "the S3 endpoint ended");
+                tracing::warn!(%error, "the S3 endpoint failed");
             }
         });
         Ok(Self { address, task })
     }
 
-    /// Its URL, without a slash at the end.
+    /// Returns the URL of the endpoint, without a slash at the end.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -64,7 +65,7 @@ impl Drop for S3Server {
     }
 }
 
-/// The emulator over `folder`, for requests signed with our key pair and for unsigned ones.
+/// Returns the emulator of `folder`, for unsigned requests and for those signed with [`ACCESS_KEY`].
 fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
     make_folder(folder)?;
     let files = FileSystem::new(folder).map_err(|error| EmbeddedError::Refused {
@@ -79,7 +80,7 @@ fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
 
 async fn respond(service: &S3Service, mut request: Request) -> Response {
     if !names_loopback(&request) {
-        let text = "this S3 endpoint answers requests to 127.0.0.1, [::1] and localhost alone\n";
+        let text = "this S3 endpoint accepts only requests to 127.0.0.1, [::1] and localhost\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
     unsign(&mut request);
@@ -89,8 +90,10 @@ async fn respond(service: &S3Service, mut request: Request) -> Response {
     }
 }
 
-/// Returns whether the request names the loopback interface as its host. A web page whose name leads there names its own
-/// host, and must not reach the endpoint through a browser.
+/// Returns true if the host of the request is a loopback address.
+///
+/// A web page whose host name resolves to loopback sends its own host, and must not reach the endpoint through a
+/// browser.
 fn names_loopback(request: &Request) -> bool {
     let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
     let host = request.uri().authority().map(Authority::as_str).or(header);
@@ -100,7 +103,7 @@ fn names_loopback(request: &Request) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Takes the signature off a request whose body can be read without it.
+/// Removes the signature of a request whose body can be read without it.
 fn unsign(request: &mut Request) {
     let chunked = request.headers().get(CONTENT_SHA256).and_then(|value| value.to_str().ok());
     if chunked.is_some_and(|value| value.starts_with("STREAMING-AWS4")) {

@@ -1,4 +1,4 @@
-//! DynamoDB in this process.
+//! DynamoDB in this process, stored in a SQLite file.
 
 use std::path::{Path, PathBuf};
 
@@ -13,19 +13,19 @@ use serde::de::DeserializeOwned;
 
 use super::{EmbeddedError, REGION, credentials, make_folder};
 
-/// Prefix of the header that names the operation.
+/// The prefix of the header that names the operation.
 const TARGET: &str = "DynamoDB_20120810.";
 
-/// Opens tables.
+/// Constructors of clients of the emulator.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedTable;
 
 impl EmbeddedTable {
-    /// A client of the tables kept in `folder`, which is made if it is not there. Makes no table: see
+    /// Returns a client of the tables in `folder`, which is created if it is missing. Creates no table: see
     /// `ebb_store::table::create`.
     ///
     /// # Errors
-    /// The folder cannot be written, or the file in it is damaged or something else.
+    /// The folder cannot be written, or its file is damaged or not a database.
     pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
         make_folder(folder)?;
         let file = Self::file(folder);
@@ -35,21 +35,20 @@ impl EmbeddedTable {
             reason: reason.to_string(),
         };
         let database = Database::new(&file.to_string_lossy()).map_err(refused)?;
-        // The emulator's ordinary settings after a bulk load: a write is in the log before it is answered, but is not
-        // forced to the disk.
+        // The emulator's default settings: a write is in the log before the response, but is not forced to the disk.
         database.disable_bulk_loading().map_err(refused)?;
         Ok(Self::client(database))
     }
 
-    /// Returns the file of the tables kept in `folder`.
+    /// Returns the file of the tables in `folder`.
     pub fn file(folder: &Path) -> PathBuf {
         folder.join("table.sqlite")
     }
 
-    /// A client of tables that live as long as it does.
+    /// Returns a client of tables in memory, which are lost with the client.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// The emulator cannot allocate memory.
     pub fn memory() -> Result<Client, EmbeddedError> {
         let database = Database::memory().map_err(|reason| EmbeddedError::Refused {
             what: "table in memory".to_owned(),
@@ -58,7 +57,7 @@ impl EmbeddedTable {
         Ok(Self::client(database))
     }
 
-    /// A client of the tables at `endpoint`, a server that takes any signature.
+    /// Returns a client of the tables at `endpoint`, a server that accepts any signature.
     pub fn at(endpoint: &str) -> Client {
         Client::from_conf(config(endpoint).build())
     }
@@ -70,8 +69,8 @@ impl EmbeddedTable {
     }
 }
 
-/// Has SQLite look at every page of the file, if there is one: a damaged page would fail each request that meets it, and
-/// look like a fault that passes.
+/// Checks every page of the file, if it exists. Otherwise a damaged page would fail requests and look like a temporary
+/// error.
 fn check(file: &Path) -> Result<(), EmbeddedError> {
     let is_empty = file.metadata().map_or(true, |found| found.len() == 0);
     if is_empty {
@@ -82,7 +81,7 @@ fn check(file: &Path) -> Result<(), EmbeddedError> {
         rusqlite::Connection::open(file)?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     };
     match first_problem() {
-        Ok(answer) if answer == "ok" => Ok(()),
+        Ok(result) if result == "ok" => Ok(()),
         Ok(problem) => Err(damaged(problem)),
         Err(error) => Err(damaged(error.to_string())),
     }
@@ -96,7 +95,7 @@ fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
         .endpoint_url(endpoint)
 }
 
-/// Gives requests to the emulator instead of a network.
+/// Passes requests to the emulator, not to a network.
 #[derive(Clone)]
 struct EmulatorConnector {
     database: Database,
@@ -116,9 +115,9 @@ impl HttpConnector for EmulatorConnector {
             let operation = request.headers().get("x-amz-target").and_then(|target| target.strip_prefix(TARGET));
             let operation = operation.unwrap_or_default().to_owned();
             let body = request.body().bytes().unwrap_or_default().to_vec();
-            // The emulator answers in its caller's thread, and waits for its lock there.
-            let answer = tokio::task::spawn_blocking(move || answer(&database, &operation, &body)).await;
-            let (status, body) = answer.map_err(|error| broken(error.into()))?;
+            // The emulator runs in its caller's thread and waits there for its lock.
+            let response = tokio::task::spawn_blocking(move || respond(&database, &operation, &body)).await;
+            let (status, body) = response.map_err(|error| broken(error.into()))?;
             let status = status.try_into().map_err(|_| broken("no HTTP status".into()))?;
             let mut response = HttpResponse::new(status, body.into());
             response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
@@ -127,8 +126,8 @@ impl HttpConnector for EmulatorConnector {
     }
 }
 
-/// Status and JSON of the answer.
-fn answer(database: &Database, operation: &str, body: &[u8]) -> (u16, String) {
+/// Returns the status and the JSON of the response.
+fn respond(database: &Database, operation: &str, body: &[u8]) -> (u16, String) {
     let db = database;
     let done = match operation {
         "CreateTable" => run(body, |request| db.create_table(request)),
@@ -160,10 +159,10 @@ fn run<Q: DeserializeOwned, A: Serialize>(
 ) -> dynoxide::Result<String> {
     let request = serde_json::from_slice(body);
     let request = request.map_err(|error| {
-        // The emulator's types put a marker of the kind of error before its text.
+        // The emulator prefixes the text with the kind of the error.
         let text = error.to_string();
         DynoxideError::ValidationException(text.strip_prefix("VALIDATION:").unwrap_or(&text).to_owned())
     })?;
-    let answer = operation(request)?;
-    serde_json::to_string(&answer).map_err(|error| DynoxideError::InternalServerError(error.to_string()))
+    let response = operation(request)?;
+    serde_json::to_string(&response).map_err(|error| DynoxideError::InternalServerError(error.to_string()))
 }

@@ -99,7 +99,7 @@ async fn a_table_in_memory_is_its_own() {
 
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 
-/// Runs itself once more as the process that is killed.
+/// Starts this test in a child process, which is killed.
 #[tokio::test]
 async fn answered_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
@@ -182,7 +182,7 @@ async fn any_key_is_a_file_of_the_bucket() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_unfinished_is_no_object() {
+async fn an_unfinished_file_is_not_an_object() {
     let folder = tempfile::tempdir().unwrap();
     let bucket = FolderBucket::open(folder.path()).unwrap();
     bucket.put_object("a", vec![1]).await.unwrap();
@@ -192,7 +192,7 @@ async fn what_a_crash_has_left_unfinished_is_no_object() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// Status and body of `curl`'s answer.
+/// Returns the status and the body of a response to `curl`.
 async fn curl(arguments: &[&str]) -> (u16, String) {
     let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
     let output = tokio::task::spawn_blocking(move || {
@@ -317,7 +317,7 @@ async fn pages_of_a_browser_do_not_reach_the_server() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_said() {
+async fn a_port_in_use_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = S3Server::start(folder.path(), 0).await.unwrap();
     let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! What runs the units.
+//! The part that runs units: processes, containers, a child relay or remote relays.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,41 +16,40 @@ use super::{GRACE, StackError};
 use crate::kubernetes::{self, KubernetesOptions};
 use crate::pods::{ContainerEngine, LocalRelay, LocalRelayOptions};
 
-/// What runs the units.
+/// The part that runs units.
 #[derive(Clone, Debug, Default)]
 pub enum UnitBackend {
-    /// Scripts are processes of this machine, and objects are refused.
+    /// Scripts run as processes of this machine. Objects are rejected.
     #[default]
     Processes,
-    /// Scripts are containers of their image on this machine, and objects are refused.
+    /// Scripts run as containers of their image on this machine. Objects are rejected.
     Containers(ContainerEngine),
-    /// A cluster whose relay is a child of this process.
+    /// Units run in a cluster whose relay is a child of this process.
     Cluster(KubernetesOptions),
     RemoteRelays(RemoteRelays),
 }
 
-/// Relays that run elsewhere.
 #[derive(Clone, Debug)]
 pub struct RemoteRelays {
-    /// A file as [`ClusterRegistry::parse`] reads it.
+    /// A file in the format of [`ClusterRegistry::parse`].
     pub clusters: PathBuf,
-    /// Networks of the relays that are not public, separated by commas; the loopback interface is always open.
+    /// Networks of the relays that are not public, separated by commas. Loopback is always allowed.
     pub networks: String,
 }
 
-/// What was opened.
 pub(super) struct BackendHandle {
     pub(super) relay: Arc<dyn RelayClient>,
     pub(super) clusters: Arc<ClusterRegistry>,
-    /// The same, if it is the one of processes.
+    /// The relay of processes or containers.
     pub(super) processes: Option<LocalRelay>,
-    /// What keeps it running, if it is a child of this process.
+    /// The task that restarts a child relay.
     pub(super) task: Option<JoinHandle<()>>,
 }
 
-/// Opens what runs the units. `state` is for what processes leave, the functions listen at `listen`, `options` are for
-/// processes, their `call` for all that is on this machine; relays that poll are reached by `queue`, and a child ends when
-/// `stopped` says so.
+/// Opens the part that runs units.
+///
+/// Processes use `state` and `options`; its `call` also sends requests to a child relay. Relays that poll use `queue`.
+/// A child relay calls back to `listen` and stops after `stopped`.
 pub(super) async fn open(
     units: &UnitBackend,
     state: &Path,
@@ -76,7 +75,7 @@ pub(super) async fn open(
             Ok(remote_backend(Arc::new(clusters), options.call, queue, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
-            let (clusters, call) = remote_clusters(relays).map_err(StackError::part("what asks the relays"))?;
+            let (clusters, call) = remote_clusters(relays).map_err(StackError::part("the client of the relays"))?;
             Ok(remote_backend(Arc::new(clusters), call, queue, None))
         }
     }

@@ -1,4 +1,4 @@
-//! Secrets and the address of a stack, kept in its folder for the owner alone.
+//! Secrets and address of a stack, in files that only their owner can read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,26 +15,26 @@ use serde::{Deserialize, Serialize};
 
 use super::StackError;
 
-/// Why keys cannot be used.
+/// The error of `keys.json` or `server.json`.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// The file is not what we write.
-    #[error("{} is damaged ({reason}): remove it to have it made anew", path.display())]
+    /// The file does not have the format that this program writes.
+    #[error("cannot read {}: {reason}. Restore the file, or remove it to create a new one; new keys invalidate the callbacks of running units", path.display())]
     Damaged { path: PathBuf, reason: String },
 }
 
-/// Held as long as a stack uses its folder.
+/// The lock of a state folder, held while a stack uses it.
 pub(crate) type FolderLock = Flock<File>;
 
-/// A process that was just killed holds its lock until the kernel has closed its files.
+/// The wait for a lock. A killed process holds its lock until the kernel has closed its files.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Makes the folder and locks it, within [`LOCK_WAIT`]. The folder itself is locked: a lock file could be removed while it
-/// is held.
+/// Creates and locks the state folder. Waits up to [`LOCK_WAIT`].
+///
+/// The folder itself is locked, because a lock file could be removed while it is held.
 pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
     let failed = |source| KeysError::Io { path: state.to_owned(), source };
     crate::private::folder(state).map_err(failed)?;
@@ -50,7 +50,7 @@ pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
     }
 }
 
-/// The secrets of a stack: made once, kept in `keys.json`.
+/// The secrets of a stack, created once and stored in `keys.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct StackKeys {
@@ -69,15 +69,15 @@ impl StackKeys {
                 serde_json::from_slice(&bytes).map_err(|error| KeysError::Damaged { path, reason: error.to_string() })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let kept = Self::make();
-                write_private(&path, &kept)?;
-                Ok(kept)
+                let keys = Self::generate();
+                write_private(&path, &keys)?;
+                Ok(keys)
             }
             Err(source) => Err(KeysError::Io { path, source }),
         }
     }
 
-    fn make() -> Self {
+    fn generate() -> Self {
         let secret = || format!("whsec_{}", STANDARD.encode(rand::random::<[u8; 32]>()));
         Self {
             webhook_secret: secret(),
@@ -88,7 +88,7 @@ impl StackKeys {
         }
     }
 
-    /// Names this state folder to relays, wherever it lies: a digest of a key of 256 bits, which says nothing of the key.
+    /// Returns the id of this state folder for relays: a digest of a 256-bit key, independent of the folder's path.
     pub(crate) fn installation(&self) -> String {
         ebb_protocol::id::installation(&[&self.token_key])
     }
@@ -124,14 +124,14 @@ fn damaged<E: std::fmt::Display>(error: E) -> KeysError {
     KeysError::Damaged { path: PathBuf::from("keys.json"), reason: error.to_string() }
 }
 
-/// What a client needs to reach a stack; kept in `server.json`.
+/// The address and the credentials of a stack, stored in `server.json`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StackConnection {
     pub url: String,
     pub token: String,
     pub webhook_secret: String,
-    /// Signs notifications: what the platform verifies them with.
+    /// The secret with which the platform verifies notifications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ impl std::fmt::Debug for StackConnection {
 }
 
 impl StackConnection {
-    /// The address that the last stack of a folder had, or `None` if there was none.
+    /// Reads the connection of the last stack; `None` if there was none.
     ///
     /// # Errors
     /// [`KeysError`].
@@ -177,7 +177,7 @@ fn port(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Replaces a file whole, readable for its owner alone.
+/// Replaces a file atomically. Only the owner can read it.
 fn write_private<T: Serialize>(path: &Path, value: &T) -> Result<(), KeysError> {
     let failed = |source| KeysError::Io { path: path.to_owned(), source };
     let damaged = |error: serde_json::Error| KeysError::Damaged { path: path.to_owned(), reason: error.to_string() };

@@ -1,4 +1,4 @@
-//! The platform's end on one machine: takes notifications, checks their signatures, and keeps them.
+//! The receiver of notifications on one machine: it verifies signatures and stores the events.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -18,14 +18,14 @@ use ebb_protocol::sign::{self, WebhookKeys};
 
 use super::KeysError;
 
-/// Events that stay in memory, at most.
+/// The most events in memory.
 const MAX_EVENTS: usize = 1_000;
-/// Bytes of their JSON text, at most. The newest event stays whatever its size.
+/// The most bytes of events in memory, as JSON. The newest event is kept in any case.
 const MAX_BYTES: usize = 4 << 20;
-/// Bytes of `notifications.jsonl` from which on it becomes `notifications.1.jsonl`, in place of the one before.
+/// The size in bytes at which `notifications.jsonl` replaces `notifications.1.jsonl`.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The notifications that came in, in order: as JSON lines in `notifications.jsonl`, and the newest ones in memory.
+/// The received notifications: all as JSON lines in `notifications.jsonl`, the newest in memory.
 pub struct OutcomeLog {
     keys: WebhookKeys,
     file: Mutex<OutcomeFile>,
@@ -51,7 +51,6 @@ impl RecentEvents {
     }
 }
 
-/// The file of notifications and its size.
 struct OutcomeFile {
     path: PathBuf,
     file: File,
@@ -61,12 +60,12 @@ struct OutcomeFile {
 impl OutcomeFile {
     fn open(path: PathBuf) -> std::io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
-        cut(&path, &file)?;
+        truncate_incomplete_line(&path, &file)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file, bytes })
     }
 
-    /// Appends a line, in one write: a crash hardly ever leaves a part of it.
+    /// Appends a line in one write, so that a crash rarely leaves a part of it.
     fn append(&mut self, line: &str) -> std::io::Result<()> {
         if self.bytes >= MAX_FILE {
             std::fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
@@ -85,8 +84,8 @@ impl OutcomeLog {
         Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
     }
 
-    /// Returns the newest events since the start, whole CloudEvents, oldest first: at most 1,000, and at most 4 MiB unless a
-    /// single one is larger.
+    /// Returns the newest CloudEvents since the start, oldest first: at most 1,000, and at most 4 MiB unless a single
+    /// one is larger.
     pub fn events(&self) -> Vec<serde_json::Value> {
         let recent = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         recent.events.iter().map(|(event, _)| event.clone()).collect()
@@ -101,28 +100,28 @@ impl OutcomeLog {
     }
 }
 
-/// Takes off what a crash has left of a line: its notification was not accepted, so it comes again.
-fn cut(path: &Path, file: &File) -> std::io::Result<()> {
+/// Removes an incomplete last line, which a crash left. Its notification was not acknowledged and will be sent again.
+fn truncate_incomplete_line(path: &Path, file: &File) -> std::io::Result<()> {
     let text = std::fs::read(path)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if whole < text.len() { file.set_len(whole as u64) } else { Ok(()) }
 }
 
 pub(crate) fn router(outcomes: Arc<OutcomeLog>) -> Router {
-    // Outputs of a target may be large.
+    // The outputs of a target can be large.
     let limit = DefaultBodyLimit::max(64 << 20);
-    Router::new().route("/platform/events", post(take)).layer(limit).with_state(outcomes)
+    Router::new().route("/platform/events", post(receive)).layer(limit).with_state(outcomes)
 }
 
-async fn take(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     if let Err(error) = sign::verify(&outcomes.keys, &headers, &body, SystemClock.now()) {
-        tracing::warn!(%error, "a notification was refused");
+        tracing::warn!(%error, "rejected a notification");
         return StatusCode::UNAUTHORIZED;
     }
     match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.record(event)) {
         Ok(Ok(())) => StatusCode::NO_CONTENT,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "a notification could not be stored");
+            tracing::warn!(%error, "cannot store a notification");
             StatusCode::INTERNAL_SERVER_ERROR
         }
         Err(_) => StatusCode::BAD_REQUEST,
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_of_a_line_is_taken_off() {
+    fn an_incomplete_line_is_removed() {
         for (left, kept) in [("", 0), ("{\"a\":", 0), ("{\"a\": 1}\n", 1), ("{\"a\": 1}\n{\"b\"", 1)] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("notifications.jsonl");

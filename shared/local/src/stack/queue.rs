@@ -1,4 +1,4 @@
-//! The delayed queue of one machine: it forgets when it ends, which the table does not.
+//! The message queue with delays of one machine. Its messages are lost at the end; the table has the due times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Messages that are dealt with at a time.
-const AT_ONCE: usize = 32;
+/// The most messages that are handled at once.
+const MAX_CONCURRENT: usize = 32;
 
-/// The sending end.
+/// The sending end of the queue.
 pub(crate) struct LocalQueue {
     sender: mpsc::UnboundedSender<QueueMessage>,
 }
 
-/// A queue: where messages go in, and where they come out when their delay is over.
+/// Returns both ends of a queue. Messages arrive after their delay.
 pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<QueueMessage>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (LocalQueue { sender }, receiver)
@@ -28,7 +28,7 @@ pub(crate) fn channel() -> (LocalQueue, mpsc::UnboundedReceiver<QueueMessage>) {
 impl MessageQueue for LocalQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
         if delay.is_zero() {
-            // Nobody listens any more: the stack is ending.
+            // The receiver is closed while the stack stops.
             self.sender.send(message).ok();
             return;
         }
@@ -46,27 +46,27 @@ impl MessageQueue for LocalQueue {
     }
 }
 
-/// Deals with messages until the stack stops; what is being dealt with then is finished first.
-pub(crate) async fn work(
+/// Handles messages until the stack stops, then waits for those in progress.
+pub(crate) async fn handle_messages(
     env: Arc<Env>,
     telemetry: Arc<Telemetry>,
     mut messages: mpsc::UnboundedReceiver<QueueMessage>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let slots = Arc::new(Semaphore::new(MAX_CONCURRENT));
     let mut tasks = JoinSet::new();
     loop {
         let message = tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => break,
             message = messages.recv() => message,
         };
-        let (Some(message), Ok(place)) = (message, Arc::clone(&places).acquire_owned().await) else { break };
+        let (Some(message), Ok(slot)) = (message, Arc::clone(&slots).acquire_owned().await) else { break };
         let (env, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
         tasks.spawn(async move {
-            let _place = place;
-            let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
-            if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), work).await {
-                tracing::warn!(?message, %error, "dealt with again when it is due");
+            let _slot = slot;
+            let task = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
+            if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), task).await {
+                tracing::warn!(?message, %error, "the message failed; a sweep repeats it when it is due");
             }
         });
         while tasks.try_join_next().is_some() {}

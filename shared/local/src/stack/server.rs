@@ -1,4 +1,4 @@
-//! The HTTP server of one machine. A request that has arrived whole is processed, even if its client has left by then.
+//! The HTTP server of one machine. A complete request is processed even if its client disconnects.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -17,49 +17,49 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-/// How long the head of a request may take, and how long a connection may be idle between two requests. Ebb's own clients
-/// close idle connections earlier.
-const HEAD: Duration = Duration::from_secs(30);
-/// For how long a closed connection is read on.
+/// The longest time of a request's head, and of a connection between two requests. Ebb's own clients close idle
+/// connections earlier.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for which a closed connection is still read.
 const LINGER: Duration = Duration::from_secs(2);
-/// How many bytes are read from it: a few of the largest bodies.
+/// The most bytes that are read from a closed connection: a few of the largest bodies.
 const LINGER_BYTES: u64 = 16 << 20;
-/// How long the server waits after a connection could not be accepted, for example because too many files are open.
-const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted, for example because of too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers requests until the stack stops.
+/// Serves requests until the stack stops.
 pub(super) async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
-    serve_within(HEAD, listener, router, stopped).await;
+    serve_within(HEAD_TIMEOUT, listener, router, stopped).await;
 }
 
 async fn serve_within(head: Duration, listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
-            // An error means that the stack is gone, which is a stop too.
+            // An error means that the stack was dropped, which is also a stop.
             _ = stopped.wait_for(|&stopped| stopped) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(answer(head, stream, router.clone(), stopped.clone()))),
+            Ok((stream, _)) => drop(tokio::spawn(respond(head, stream, router.clone(), stopped.clone()))),
             Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(AFTER_ERROR).await;
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// Answers the requests of one connection. When the stack stops, the request that is under way is the last one.
-async fn answer(head: Duration, stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+/// Serves the requests of one connection. When the stack stops, the current request is the last one.
+async fn respond(head: Duration, stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
     let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)).boxed());
-    // Without half-closed connections a request whose client closes at once is dropped before its handler starts.
+    // Without half-closed connections, a request whose client closes at once is dropped before its handler starts.
     let mut connection = http1::Builder::new()
         .half_close(true)
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .serve_connection(TokioIo::new(stream), service);
     let stop = async move {
-        // An error means that the stack is gone, which is a stop too.
+        // An error means that the stack was dropped, which is also a stop.
         stopped.wait_for(|&stopped| stopped).await.ok();
     };
     let ended = tokio::select! {
@@ -70,18 +70,20 @@ async fn answer(head: Duration, stream: TcpStream, router: Router, mut stopped: 
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "a connection failed");
         return;
     }
     close(connection.into_parts().io.into_inner()).await;
 }
 
-/// Closes a connection after its last answer. A client may still be sending a body that was refused by its head; a reset
-/// would discard the answer before the client reads it.
+/// Closes a connection after its last response.
+///
+/// A client may still send a body that was rejected by its head. A reset would discard the response before the client
+/// reads it.
 async fn close(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
         let mut rest = stream.take(LINGER_BYTES);
-        // The client is gone, or too slow.
+        // The client has disconnected or is too slow.
         timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await.ok();
     }
 }
@@ -95,13 +97,13 @@ mod tests {
 
     use super::*;
 
-    /// The time for heads in these tests.
+    /// The time limit of heads in these tests.
     const SHORT: Duration = Duration::from_millis(100);
-    /// How long a test waits for what has to happen.
+    /// The time limit of a test.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Sends `request` to a server whose answer takes longer than a head may. Returns what comes until the server closes
-    /// the connection.
+    /// Sends `request` to a server whose response takes longer than a head may. Returns all bytes until the server
+    /// closes the connection.
     async fn exchange(request: &str) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -112,23 +114,23 @@ mod tests {
         let (_stop, stopped) = watch::channel(false);
         let server = tokio::spawn(serve_within(SHORT, listener, Router::new().route("/", slow), stopped));
         client.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        timeout(LONG, client.read_to_string(&mut answer)).await.expect("the server closes").unwrap();
+        let mut response = String::new();
+        timeout(LONG, client.read_to_string(&mut response)).await.expect("the server closes").unwrap();
         server.abort();
-        answer
+        response
     }
 
     #[tokio::test]
-    async fn a_head_that_does_not_end_is_given_up() {
+    async fn an_endless_head_times_out() {
         assert_eq!(exchange("GET / HTTP/1.1\r\nhost: stack\r\n").await, "");
         assert_eq!(exchange("").await, "");
     }
 
     #[tokio::test]
-    async fn an_answer_may_take_longer_than_a_head() {
+    async fn a_response_may_take_longer_than_a_head() {
         let begun = Instant::now();
-        let answer = exchange("GET / HTTP/1.1\r\nhost: stack\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("answered"), "{answer}");
+        let response = exchange("GET / HTTP/1.1\r\nhost: stack\r\n\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with("answered"), "{response}");
         assert!(begun.elapsed() > 2 * SHORT);
     }
 }

@@ -1,4 +1,4 @@
-//! One target under libFuzzer, which `EBB_FUZZ_TARGET` names; the arguments are libFuzzer's.
+//! Runs the target of `EBB_FUZZ_TARGET` with libFuzzer, which reads the arguments.
 #![no_main]
 #![allow(unsafe_code, reason = "libFuzzer calls in by a C symbol")]
 

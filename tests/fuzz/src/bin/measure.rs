@@ -1,7 +1,9 @@
-//! `measure TARGET`: tries one input, which comes by standard input, and prints what it took: the most memory that the
-//! program ever had, in KiB, and milliseconds.
+//! Measurements of inputs.
 //!
-//! `measure`: compiles the documents that take the most work, and prints their steps and their time.
+//! `measure TARGET` runs one input from standard input. It prints the peak memory of the process, in KiB, and the time,
+//! in milliseconds.
+//!
+//! `measure` compiles the most expensive documents and prints their steps and times.
 #![allow(clippy::print_stdout, reason = "it is what it is for")]
 
 use std::io::Read as _;

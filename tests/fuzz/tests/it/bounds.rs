@@ -1,18 +1,18 @@
-//! The worst inputs that there are limits for stay below a bound of memory and time, each in a process of its own.
+//! Bounds of memory and time for the most expensive valid inputs, each in a process of its own.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// MiB that any input may take: half of what a function has. A target reads and compiles each document several
-/// times and keeps all of it, so a function takes less.
+/// The memory bound, in MiB: half of a function's. A target compiles each document several times and keeps the results,
+/// so a function needs less.
 const MEMORY: u64 = 128;
-/// Seconds that any input may take, in a build without optimisation on a busy machine.
+/// The time bound in seconds, in a build without optimisation on a busy machine.
 const TIME: u64 = 60;
 
 const PLUGIN: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\n";
 const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\n";
 
-/// Tries an input and gives its memory in MiB and its time in milliseconds.
+/// Runs an input and returns its memory in MiB and its time in milliseconds.
 fn measured(target: &str, input: &str) -> (u64, u64) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_measure"))
         .arg(target)
@@ -40,7 +40,7 @@ fn all(target: &str, cases: Vec<(&str, String)>) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `count` times what `line` makes of a number.
+/// Returns `count` lines, each made by `line` from its number.
 fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
     (0..count).map(line).collect()
 }
@@ -95,7 +95,7 @@ fn documents() {
                 ),
             ),
             (
-                "1,000 units that wait for nobody",
+                "1,000 independent units",
                 format!("{PLUGIN}{runners}{}", lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))),
             ),
             (
@@ -172,7 +172,7 @@ fn expressions() {
             ("nested lists", over(&format!("{}{}", "[".repeat(2_000), "]".repeat(2_000)), "1")),
             ("nested conditions", over(&format!("{}1", "true ? ".repeat(500)), "1")),
             ("negations", over(&format!("{}true", "!".repeat(4_000)), "1")),
-            ("an answer that nests", over(&format!("{b}[0][0]"), &format!("{}{}", "[".repeat(120), "]".repeat(120)))),
+            ("a nested response", over(&format!("{b}[0][0]"), &format!("{}{}", "[".repeat(120), "]".repeat(120)))),
             ("comparing large values", over(&format!("{b}.l.all(a, {b}.l == {b}.l)"), &numbers)),
             ("looking for large values", over(&format!("{b}.t.split(\" \").all(a, a in {b}.t.split(\" \"))"), &long)),
         ],

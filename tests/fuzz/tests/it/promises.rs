@@ -1,4 +1,4 @@
-//! The targets over inputs that once broke something, over the seeds, and over a fixed number of mutations of them.
+//! Tests of the targets with earlier failures, with seeds and with a fixed number of mutations.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +8,10 @@ use ebb_fuzz::{FuzzTarget, TARGETS};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Inputs that each target is tried with.
+/// The number of mutations per target.
 const CASES: u32 = 400;
 
-/// The inputs of a target in a folder beside the sources; a folder that nothing was kept in is not there.
+/// Returns the inputs of a target in a folder of the package; none if the folder is missing.
 fn inputs(folder: &str, target: FuzzTarget) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(target.name);
     let Ok(entries) = fs::read_dir(&folder) else { return Vec::new() };
@@ -20,7 +20,7 @@ fn inputs(folder: &str, target: FuzzTarget) -> Vec<(PathBuf, Vec<u8>)> {
     files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
 }
 
-/// The pieces in libFuzzer's dictionary: lines of quoted bytes.
+/// Returns the entries of libFuzzer's dictionary: lines of quoted bytes.
 fn words() -> Vec<Vec<u8>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("words.dict")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -65,7 +65,7 @@ fn every_target_has_seeds_and_every_folder_is_a_targets() {
 }
 
 #[test]
-fn what_once_broke_something_breaks_nothing() {
+fn earlier_failures_stay_fixed() {
     let mut broken = Vec::new();
     let mut tried = 0;
     for target in TARGETS {
@@ -80,7 +80,7 @@ fn what_once_broke_something_breaks_nothing() {
     assert!(tried > TARGETS.len());
 }
 
-/// Seeds of a target with pieces put in, taken out, doubled and mixed with another seed.
+/// Returns seeds of a target with pieces inserted, removed, doubled and mixed with other seeds.
 fn mutated(target: FuzzTarget) -> impl Strategy<Value = Vec<u8>> {
     let seeds: Vec<Vec<u8>> =
         inputs("seeds", target).into_iter().chain(inputs("crashes", target)).map(|(_, input)| input).collect();
@@ -107,7 +107,7 @@ fn mutated(target: FuzzTarget) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The same inputs each time: a failure here is of the change that is tested.
+/// Runs the same mutations each time, so that a failure is due to the tested change.
 fn tried(name: &str) {
     let target = FuzzTarget::named(name).unwrap();
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };

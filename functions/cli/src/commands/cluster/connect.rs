@@ -1,4 +1,6 @@
-//! `ebb cluster connect`: nothing is asked and nothing is kept, so what it prints is all there is of the new secret.
+//! `ebb cluster connect`: prints the manifests of a relay and the control plane's entry for its cluster.
+//!
+//! The command sends no request and stores nothing. Its output is the only copy of the new secret.
 
 use ebb_protocol::sign::WebhookSecret;
 use serde::Serialize;
@@ -8,50 +10,50 @@ use url::Url;
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
 
-/// What the relay's chart renders, with a word in each place that is filled in here.
+/// The manifests of the relay's chart, with placeholders for the values of this command.
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb cluster connect eu --pull-url https://ebb.example.com --callback-url https://ebb.example.com/v1/callbacks \\\n      --image ebb/ebb-relay:0.1.0 --entrypoint-image ebb/ebb-entrypoint:0.1.0 --uid UID >relay.yaml"
+)]
 #[command(group = clap::ArgGroup::new("direction").required(true).args(["push_url", "pull_url"]))]
 pub(crate) struct ClusterConnectArgs {
-    /// The cluster, by the name that documents have for it; `default` is that of documents that name none
+    /// Name of the cluster in documents; documents that name none run in `default`
     #[arg(value_parser = label)]
     name: String,
-    /// The URL at which the control plane will reach the relay; --pull-url is usual
+    /// URL at which the control plane reaches the relay; prefer --pull-url
     #[arg(long, value_name = "URL")]
     push_url: Option<Url>,
-    /// Instead, the URL of the control plane's API: the relay polls it, and needs no inbound connections
+    /// URL of the control plane's API; the relay polls it and needs no inbound access
     #[arg(long, value_name = "URL")]
     pull_url: Option<Url>,
-    /// The URL at which the control plane takes callbacks
+    /// URL at which the control plane accepts callbacks
     #[arg(long, value_name = "URL")]
     callback_url: Url,
-    /// The relay's image
+    /// Image of the relay, REPOSITORY:TAG or REPOSITORY@DIGEST
     #[arg(long, value_parser = image)]
     image: String,
-    /// An image with the entrypoint of scripts, as /ebb-entrypoint
+    /// Image that contains the entrypoint as /ebb-entrypoint
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     entrypoint_image: String,
-    /// The namespace of the relay and its records, where nothing else belongs
+    /// Namespace of the relay and its records; it must hold nothing else
     #[arg(long, default_value = "ebb-relay", value_parser = label)]
     namespace: String,
-    /// The namespace of units that name none
+    /// Namespace of units that name none
     #[arg(long, value_name = "NAMESPACE", default_value = "ebb-units", value_parser = label)]
     unit_namespace: String,
-    /// The uid of the cluster's namespace kube-system, as printed by
-    /// `kubectl get namespace kube-system --output=jsonpath={.metadata.uid}`
+    /// UID of the namespace kube-system: `kubectl get namespace kube-system --output=jsonpath={.metadata.uid}`
     #[arg(long, value_parser = uid)]
     uid: String,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// What is printed for programs.
+/// The output of `-o json|yaml`.
 #[derive(Serialize)]
 struct ClusterConnection {
-    /// YAML, for the cluster.
     manifests: String,
-    /// For `EBB_CLUSTERS` of the control plane.
     clusters: Value,
 }
 
@@ -62,10 +64,10 @@ impl ClusterConnectArgs {
         self.output.write(&connection, |connection| connection.manifests.clone())?;
         if self.output.format().is_none() {
             output::status_line(&format!(
-                "The manifests are for `kubectl apply --filename=-`. The control plane needs, in EBB_CLUSTERS:\n\n{}\n",
+                "Apply the manifests with `kubectl apply --filename=-`. Add this entry to EBB_CLUSTERS of the control plane:\n\n{}\n",
                 connection.clusters
             ));
-            output::status_line("Both hold a secret that is shown only now.");
+            output::status_line("Both contain a secret that Ebb does not show again.");
         }
         Ok(Exit::Done)
     }
@@ -73,7 +75,7 @@ impl ClusterConnectArgs {
     fn connection(&self, secret: &WebhookSecret) -> Result<ClusterConnection, CliError> {
         if self.namespace == self.unit_namespace {
             return Err(CliError::broken(
-                "--namespace and --unit-namespace are two namespaces: the relay's own holds no units",
+                "--namespace and --unit-namespace must be two namespaces: the relay's namespace holds no units",
             ));
         }
         if let Some(url) = &self.push_url {
@@ -85,10 +87,10 @@ impl ClusterConnectArgs {
         };
         let (host, port) = server(&self.callback_url, "--callback-url")?;
         let secret = secret.reveal();
-        // No place is a part of a later one. Numbers come first, because names and secrets may have digits.
+        // No placeholder is part of a later one. Numbers come first, because names and secrets can contain digits.
         let port = port.to_string();
         let pull_port = if pull_port.is_empty() { port.clone() } else { pull_port };
-        let places = [
+        let values = [
             ("https://api-of-control-plane:44444", pull_url),
             ("44444", &*pull_port),
             ("44443", &*port),
@@ -101,17 +103,19 @@ impl ClusterConnectArgs {
         ];
         let settings = format!("ebb.dev/settings: {:032x}", rand::random::<u128>());
         let lines = MANIFESTS.lines().skip_while(|line| line.starts_with('#')).map(|line| {
-            // Pods that have read older settings are replaced.
+            // A new value restarts pods that have read older settings.
             match line.find("ebb.dev/settings: ") {
                 Some(at) => format!("{}{settings}\n", &line[..at]),
-                None => places.iter().fold(format!("{line}\n"), |line, (place, text)| line.replace(place, text)),
+                None => {
+                    values.iter().fold(format!("{line}\n"), |line, (placeholder, text)| line.replace(placeholder, text))
+                }
             }
         });
         let mut entry = json!({
             "secret": *secret,
             "uid": self.uid,
             "entrypointImage": self.entrypoint_image,
-            // The namespaces take no other pods.
+            // The namespaces reject pods that run as root.
             "runAsNonRoot": true,
         });
         if let Some(url) = &self.push_url {
@@ -122,12 +126,12 @@ impl ClusterConnectArgs {
     }
 }
 
-/// The host and port of a URL.
+/// Returns the host and port of a URL.
 fn server(url: &Url, which: &str) -> Result<(String, u16), CliError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     match (url.scheme(), host, port) {
         ("http" | "https", Some(host), Some(port)) if url.username().is_empty() => Ok((host.to_owned(), port)),
-        _ => Err(CliError::broken(format!("{which} is https://HOST or http://HOST"))),
+        _ => Err(CliError::broken(format!("invalid {which}: expected https://HOST or http://HOST"))),
     }
 }
 
@@ -135,23 +139,23 @@ fn label(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends = text.starts_with('-') || text.ends_with('-');
     if text.is_empty() || text.len() > 63 || !text.bytes().all(plain) || ends {
-        return Err("it is a DNS label: at most 63 of a-z, 0-9 and -".to_owned());
+        return Err("expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned());
     }
     Ok(text.to_owned())
 }
 
 fn uid(text: &str) -> Result<String, String> {
     match text.trim() {
-        "" => Err("it is empty; expected the uid of the namespace kube-system".to_owned()),
+        "" => Err("expected the uid of the namespace kube-system, found nothing".to_owned()),
         uid => Ok(uid.to_owned()),
     }
 }
 
-/// The name of an image, of which nothing can be anything else in YAML.
+/// Checks the name of an image. Allowed characters have no meaning in YAML.
 fn image(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./:@_-".contains(&byte);
     if text.is_empty() || !text.bytes().all(plain) {
-        return Err("it is no image: REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
+        return Err("expected an image: REPOSITORY:TAG or REPOSITORY@DIGEST".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -181,11 +185,11 @@ mod tests {
         let line = line.into_iter().chain(relay).chain(callback).chain(uid).chain(more.iter().copied());
         let args = OneLine::try_parse_from(line).map_err(|error| error.to_string())?.args;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        args.connection(&secret).map_err(|trouble| trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
+        args.connection(&secret).map_err(|error| error.text(ebb_documents::diagnostic::DiagnosticStyle::Plain))
     }
 
     #[test]
-    fn both_sides_have_what_they_need_of_each_other() {
+    fn manifests_and_entry_match() {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
         let ClusterConnection { manifests, clusters } =
             connection(&["--namespace=own", "--unit-namespace=theirs", "--uid=u-1"]).unwrap();
@@ -231,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_text_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for (argument, expected) in [
             ("--namespace=ebb-units", "two namespaces"),
             ("--namespace=A", "DNS label"),
             ("--unit-namespace=a: b", "DNS label"),
-            ("--callback-url=ftp://h", "--callback-url is"),
-            ("--callback-url=https://u@h", "--callback-url is"),
+            ("--callback-url=ftp://h", "invalid --callback-url"),
+            ("--callback-url=https://u@h", "invalid --callback-url"),
             ("--uid=", "uid of the namespace kube-system"),
         ] {
             let refused = connection(&[argument]).map(|it| it.manifests).unwrap_err();

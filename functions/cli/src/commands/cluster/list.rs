@@ -1,4 +1,4 @@
-//! `ebb cluster list`.
+//! `ebb cluster list`: prints one row per connected cluster.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn text(clusters: &[ClusterInfo]) -> String {
             (Some(error), Some(outage), _) => {
                 format!("down since {}: {error}", timing::clock(&outage.since))
             }
-            // The relay answers, but cannot carry out its requests.
+            // The relay responds, but cannot execute tasks.
             (None, Some(outage), _) => {
                 format!("degraded since {}: {}", timing::clock(&outage.since), outage.reason)
             }

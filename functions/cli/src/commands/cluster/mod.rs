@@ -1,4 +1,4 @@
-//! `ebb cluster`.
+//! The subcommands of `ebb cluster`.
 
 mod connect;
 mod list;
@@ -11,7 +11,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Print the relay's manifests and the control plane's entry for a cluster
+    /// Print the manifests of a relay and the control plane's entry for its cluster
     Connect(Box<connect::ClusterConnectArgs>),
     /// List connected clusters and the state of their relays
     List(list::ClusterListArgs),

@@ -1,7 +1,7 @@
-//! `ebb logs --follow`: asks again and again for the tail of each log, and prints what is new in it.
+//! `ebb logs --follow`: polls the tail of each log and prints the new lines.
 //!
-//! A tail has at most 256 KiB. As long as it begins before the end of the one that was seen last, no line is lost and
-//! none is printed twice; when it does not, that is said. Only whole lines are printed before the log has ended.
+//! A tail has at most 256 KiB. If it overlaps the previous tail, each line is printed once. If it does not, the command
+//! reports a gap. Before a log has ended, only complete lines are printed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,24 +14,21 @@ use crate::exit::{CliError, Exit};
 use crate::output;
 use crate::target::TargetRef;
 
-const EVERY: Duration = Duration::from_millis(200);
-/// A question that took long is asked again after so many times as long.
-const SPARING: u32 = 3;
-/// So many questions in a row may stay without answer: a server that restarts.
-const PATIENCE: u32 = 25;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause after a slow request, as a multiple of its duration.
+const PAUSE_FACTOR: u32 = 3;
+/// Consecutive requests without a response before the command fails. A server that restarts needs some.
+const MAX_UNANSWERED: u32 = 25;
 
-/// What has been printed of the logs of a target.
 #[derive(Default)]
 struct LogPrinter {
     units: BTreeMap<(String, String), UnitLog>,
     last: Option<(String, String, u32)>,
-    /// The number of attempts that have a log.
     attempts_printed: usize,
     /// True if more than one unit is followed.
     several: bool,
 }
 
-/// The log of a unit.
 struct UnitLog {
     /// The attempt that is being followed.
     attempt: u32,
@@ -40,17 +37,17 @@ struct UnitLog {
 }
 
 impl LogsArgs {
-    /// Prints until what was chosen is over.
+    /// Prints new lines until the selected units have ended.
     pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit, CliError> {
         let mut printed = LogPrinter::default();
         let mut uid: Option<String> = None;
         let mut unanswered = 0;
         loop {
-            let asked = Instant::now();
+            let sent = Instant::now();
             match self.poll(client, target, &mut uid, &mut printed).await {
                 Ok(FollowState::Again) => unanswered = 0,
                 Ok(FollowState::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
-                    return Err(super::nothing_meant(target, &seen));
+                    return Err(super::no_match(target, &seen));
                 }
                 Ok(FollowState::Over(seen)) if printed.attempts_printed == 0 => {
                     let units: Vec<&UnitDetail> = self.chosen(&seen).into_iter().map(|(_, unit)| unit).collect();
@@ -59,18 +56,18 @@ impl LogsArgs {
                 Ok(FollowState::Over(_) | FollowState::Gone) => return Ok(Exit::Done),
                 Err(FollowError::Api(error @ ApiClientError::Unreachable { .. })) => {
                     unanswered += 1;
-                    if unanswered > PATIENCE {
+                    if unanswered > MAX_UNANSWERED {
                         return Err(error.into());
                     }
                 }
                 Err(FollowError::Api(error)) => return Err(error.into()),
-                Err(FollowError::Other(trouble)) => return Err(trouble),
+                Err(FollowError::Other(error)) => return Err(error),
             }
-            tokio::time::sleep(EVERY.max(asked.elapsed() * SPARING)).await;
+            tokio::time::sleep(POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR)).await;
         }
     }
 
-    /// Prints what is new.
+    /// Prints the lines since the last poll.
     async fn poll(
         &self,
         client: &ApiClient,
@@ -81,7 +78,7 @@ impl LogsArgs {
         let seen = match client.target(target).await? {
             Some(seen) if uid.as_ref().is_none_or(|uid| *uid == seen.info.uid) => seen,
             None if uid.is_none() => return Err(FollowError::Other(super::super::unknown(target))),
-            // Its life is over, and its logs have gone with it.
+            // The instance has ended. Its logs are deleted with it.
             _ => return Ok(FollowState::Gone),
         };
         uid.get_or_insert_with(|| seen.info.uid.clone());
@@ -101,7 +98,7 @@ impl LogsArgs {
 enum FollowState {
     Again,
     Over(Box<TargetDetail>),
-    /// The target is not there any more.
+    /// The instance no longer exists.
     Gone,
 }
 
@@ -116,7 +113,7 @@ impl From<ApiClientError> for FollowError {
     }
 }
 
-/// Whether a unit says nothing more.
+/// Returns true if a unit writes no more log lines.
 fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
     let is_open = matches!(run.state, RunState::Running | RunState::Cancelling);
     match unit.state {
@@ -126,7 +123,7 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
     }
 }
 
-/// Whether all runs of a target are over and none is about to begin.
+/// Returns true if all runs of a target have ended and no other run follows.
 fn is_settled(seen: &TargetDetail) -> bool {
     let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Stopping);
     !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
@@ -138,12 +135,12 @@ impl LogPrinter {
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
         }
-        // Attempts that ended before the start are not printed.
+        // Logs of attempts that ended before the start are not printed.
         let first = || UnitLog { attempt: unit.attempt, tail: LogPosition::default(), is_over: false };
         let mut followed = self.units.remove(&key).unwrap_or_else(first);
-        let told = self.print_unit(client, run, unit, &mut followed).await;
+        let printed = self.print_unit(client, run, unit, &mut followed).await;
         self.units.insert(key, followed);
-        told
+        printed
     }
 
     async fn print_unit(
@@ -154,7 +151,7 @@ impl LogPrinter {
         followed: &mut UnitLog,
     ) -> Result<(), FollowError> {
         loop {
-            // The log of an attempt that has a successor is complete.
+            // An attempt that has a successor has ended.
             let is_last = followed.attempt >= unit.attempt;
             let is_over = !is_last || has_ended(run, unit);
             if followed.is_over && is_last {
@@ -163,7 +160,7 @@ impl LogPrinter {
             if !followed.is_over {
                 let log = client.log(&run.id, &unit.key, Some(followed.attempt)).await?;
                 let log = log.map(|(_, log)| log).unwrap_or_default();
-                let new = followed.tail.news(&log, is_over);
+                let new = followed.tail.advance(&log, is_over);
                 self.print(run, unit, followed.attempt, &new).map_err(FollowError::Other)?;
                 followed.is_over = is_over;
             }
@@ -177,7 +174,7 @@ impl LogPrinter {
     fn print(&mut self, run: &RunDetail, unit: &UnitDetail, attempt: u32, new: &LogDelta) -> Result<(), CliError> {
         if new.has_gap {
             output::status_line(&format!(
-                "lines of {} are left out here: it has said more than is kept between two looks",
+                "some lines of {} are missing here: the log grew faster than it was read",
                 unit.key
             ));
         }
@@ -186,7 +183,7 @@ impl LogPrinter {
         }
         let from = (run.id.clone(), unit.key.clone(), attempt);
         if self.last.as_ref() != Some(&from) {
-            // The only one needs no name.
+            // A single log needs no heading.
             if self.several || self.attempts_printed > 0 {
                 output::print(&heading(&run.hook, &unit.key, attempt))?;
             }
@@ -197,21 +194,23 @@ impl LogPrinter {
     }
 }
 
-/// What a log has new.
+/// The new part of a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogDelta {
     pub(crate) text: String,
-    /// Something before it was not seen.
+    /// Lines before `text` were missed.
     has_gap: bool,
 }
 
-/// The end of a log as far as it has been printed.
+/// The last tail of a log, as far as it has been printed.
 #[derive(Debug, Default)]
 pub(crate) struct LogPosition(String);
 
 impl LogPosition {
-    /// What of `log`, the tail as it is now, has not been printed; a line without an end only if nothing follows.
-    pub(crate) fn news(&mut self, log: &str, is_over: bool) -> LogDelta {
+    /// Replaces the tail with `log` and returns the lines that have not been printed.
+    ///
+    /// A line without an end is returned only if `is_over`.
+    pub(crate) fn advance(&mut self, log: &str, is_over: bool) -> LogDelta {
         let lines = match log.rfind('\n') {
             _ if is_over => log,
             Some(end) => &log[..=end],
@@ -219,10 +218,10 @@ impl LogPosition {
         };
         let (new, has_gap) = match lines.strip_prefix(self.0.as_str()) {
             Some(new) => (new, false),
-            // Less than before: the end of the log is there already.
+            // The server returned an older tail.
             None if self.0.ends_with(lines) => return LogDelta::default(),
             None => {
-                // Its first line may be cut.
+                // The first line of a tail can be cut.
                 let lines = lines.split_once('\n').map_or(lines, |(_, rest)| rest);
                 match overlap(&self.0, lines) {
                     0 => (lines, true),
@@ -236,10 +235,10 @@ impl LogPosition {
     }
 }
 
-/// Bytes at the start of `new` that are the end of `old`: the most that there can be.
+/// Returns the length of the longest start of `new` that is an end of `old`, in bytes.
 fn overlap(old: &str, new: &str) -> usize {
     let (old, new) = (old.as_bytes(), new.as_bytes());
-    // For each byte of `new`, how much of its start ends there (Knuth, Morris, Pratt).
+    // `starts[i]`: length of the longest proper prefix of `new` that ends at byte `i` (Knuth, Morris, Pratt).
     let mut starts = vec![0_usize; new.len()];
     let step = |starts: &[usize], mut length: usize, byte: u8| {
         while length > 0 && new.get(length) != Some(&byte) {
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new() {
+    fn only_new_lines_are_returned() {
         let new = |text: &str| LogDelta { text: text.to_owned(), has_gap: false };
         let gap = |text: &str| LogDelta { text: text.to_owned(), has_gap: true };
         for (steps, expected) in [
@@ -273,28 +272,29 @@ mod tests {
         ] {
             let mut tail = LogPosition::default();
             let last = steps.len() - 1;
-            let told: Vec<LogDelta> = steps.iter().enumerate().map(|(at, log)| tail.news(log, at == last)).collect();
-            assert_eq!(told, expected, "{steps:?}");
+            let printed: Vec<LogDelta> =
+                steps.iter().enumerate().map(|(at, log)| tail.advance(log, at == last)).collect();
+            assert_eq!(printed, expected, "{steps:?}");
         }
     }
 
     proptest! {
-        /// Whatever the window, every line is told once as long as it holds a line that was told.
+        /// For each window size, every line is printed once if consecutive tails overlap.
         #[test]
-        fn lines_are_told_once(looks in prop::collection::vec(0_usize..12, 1..20), window in 400_usize..600) {
+        fn lines_are_printed_once(polls in prop::collection::vec(0_usize..12, 1..20), window in 400_usize..600) {
             let line = |number: usize| format!("line {number:020}\n");
             let mut tail = LogPosition::default();
-            let (mut log, mut told, mut count) = (String::new(), String::new(), 0);
-            for (at, more) in looks.iter().enumerate() {
+            let (mut log, mut printed, mut count) = (String::new(), String::new(), 0);
+            for (at, more) in polls.iter().enumerate() {
                 for _ in 0..*more {
                     log += &line(count);
                     count += 1;
                 }
-                let news = tail.news(&log[log.len().saturating_sub(window)..], at + 1 == looks.len());
+                let news = tail.advance(&log[log.len().saturating_sub(window)..], at + 1 == polls.len());
                 prop_assert!(!news.has_gap);
-                told += &news.text;
+                printed += &news.text;
             }
-            prop_assert_eq!(told, log);
+            prop_assert_eq!(printed, log);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ebb plugin apply`.
+//! `ebb plugin apply`: publishes plugins.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginApplyArgs {
-    /// The document; `-` is standard input
+    /// File with plugins; `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

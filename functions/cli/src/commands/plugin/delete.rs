@@ -1,4 +1,4 @@
-//! `ebb plugin delete`.
+//! `ebb plugin delete`: withdraws plugin versions.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,10 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginDeleteArgs {
-    /// The plugin; without a version only its highest is withdrawn
+    /// Plugin to withdraw; without VERSION, its highest version
     #[arg(value_name = "NAME[@VERSION]", required_unless_present = "file", conflicts_with = "file")]
     plugin: Option<VersionedName>,
-    /// Its document, of which only the name is read; `-` is standard input
+    /// File with the plugin; only `name` is read, `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -29,12 +29,12 @@ impl PluginDeleteArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let all = match (&self.plugin, &self.file) {
             (Some(_), _) if !self.sets.is_empty() => {
-                return Err(CliError::broken("--set says something of a document: give one with -f"));
+                return Err(CliError::broken("--set needs a document: add -f FILE"));
             }
             (Some(named), _) => vec![named.clone()],
             (None, Some(file)) => named_in(file, &self.sets.vars()?)?,
             (None, None) => {
-                return Err(CliError::broken("which one? give its name, or its document with -f"));
+                return Err(CliError::broken("no plugin: expected NAME[@VERSION] or -f FILE"));
             }
         };
         let client = connect(server)?;
@@ -49,21 +49,21 @@ async fn delete(client: &ApiClient, named: &VersionedName) -> Result<(), CliErro
     let detail = client.plugin(&named.name, &named.version()).await?.ok_or_else(|| named.unknown())?;
     let full = format!("{}@{}", detail.info.name, detail.info.version);
     client.delete_plugin(&detail.info.name, &detail.info.version).await?;
-    let left = client.versions(&named.name).await?.map_or(0, |versions| versions.len());
-    let left = match (left, &named.version) {
+    let remaining = client.versions(&named.name).await?.map_or(0, |versions| versions.len());
+    let remaining = match (remaining, &named.version) {
         (0, _) => String::new(),
         (1, _) => "; 1 version remains".to_owned(),
-        (left, _) => format!("; {left} versions remain"),
+        (count, _) => format!("; {count} versions remain"),
     };
-    output::status_line(&format!("Withdrew resource plugin {full}{left}"));
+    output::status_line(&format!("Withdrew resource plugin {full}{remaining}"));
     Ok(())
 }
 
-/// The names of the plugins of a file. Nothing else is read of it, so what it embeds need not exist.
+/// Returns the names of the plugins in a file. Other fields are not read, so embedded files need not exist.
 fn named_in(file: &Path, vars: &DocumentVars) -> Result<Vec<VersionedName>, CliError> {
     let source = DocumentSource::read(file)?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&source.text)
-        .map_err(|error| CliError::failed(format!("{} cannot be read", source.name)).with_causes(&error))?;
+        .map_err(|error| CliError::failed(format!("cannot read {}", source.name)).with_causes(&error))?;
     let mut all = Vec::new();
     for document in documents {
         let Some(name) = document["name"].as_str() else {

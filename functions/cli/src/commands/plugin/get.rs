@@ -1,4 +1,4 @@
-//! `ebb plugin get`.
+//! `ebb plugin get`: shows a plugin version.
 
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
@@ -10,14 +10,14 @@ use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs, OutputFormat};
 use crate::timing;
 
-/// Show a version, also a withdrawn one. `-o yaml` gives the document as it was published, which can be applied again;
-/// `-o json` everything that is known of it
+/// Show a plugin version, published or withdrawn. `-o yaml` prints the document as it was published; `-o json` prints
+/// all stored data
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginGetArgs {
-    /// The plugin; without a version its highest
+    /// Plugin to show; without VERSION, its highest version
     #[arg(value_name = "NAME[@VERSION]")]
     plugin: VersionedName,
-    /// Print the secrets by which receivers verify the plugin's requests, one per line, the current one first
+    /// Print the secrets that verify the plugin's webhooks, one per line, the current one first
     #[arg(long)]
     signing_secret: bool,
     #[command(flatten)]
@@ -61,13 +61,13 @@ fn text(detail: &PluginDetail) -> String {
     head + &interface(&detail.document)
 }
 
-/// The params and outputs of a plugin, with the descriptions of its document.
+/// Returns tables of the plugin's params and outputs, with their descriptions.
 fn interface(document: &str) -> String {
     let Ok(plugins) = load::plugins("document", document, &NoFiles, &DocumentVars::none()) else {
         return String::new();
     };
     let Some(plugin) = plugins.first() else { return String::new() };
-    let described = |text: &Option<String>| text.as_deref().map(one_line).unwrap_or_default();
+    let description = |text: &Option<String>| text.as_deref().map(one_line).unwrap_or_default();
     let mut text = String::new();
     if let Some(description) = &plugin.description {
         text += &format!("About:    {}\n", one_line(description));
@@ -80,17 +80,16 @@ fn interface(document: &str) -> String {
         };
         let sensitive = if param.sensitive { "sensitive " } else { "" };
         let kind = format!("{sensitive}{}", compile::kind_name(param.kind));
-        [name.value.clone(), kind, default, described(&param.description)]
+        [name.value.clone(), kind, default, description(&param.description)]
     });
     if !plugin.params.is_empty() {
         text += &format!("\n{}", output::table(&["PARAM", "TYPE", "DEFAULT", "DESCRIPTION"], params));
     }
     let outputs = plugin.outputs.iter().map(|(name, _)| {
-        let made = plugin.hooks.iter().flat_map(|hook| &hook.units).flat_map(|unit| &unit.outputs);
+        let declared = plugin.hooks.iter().flat_map(|hook| &hook.units).flat_map(|unit| &unit.outputs);
         let last = name.value.rsplit('.').next().unwrap_or_default();
-        let description =
-            made.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());
-        [name.value.clone(), described(&description.cloned())]
+        let text = declared.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());
+        [name.value.clone(), description(&text.cloned())]
     });
     if !plugin.outputs.is_empty() {
         text += &format!("\n{}", output::table(&["OUTPUT", "DESCRIPTION"], outputs));

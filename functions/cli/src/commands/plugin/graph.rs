@@ -1,4 +1,4 @@
-//! `ebb plugin graph`.
+//! `ebb plugin graph`: draws the units of plugins.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginGraphArgs {
-    /// The document; `-` is standard input
+    /// File with plugins; `-` reads standard input
     file: PathBuf,
     #[command(flatten)]
     sets: SetArgs,
-    /// What to draw for
+    /// Format of the picture
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     format: DiagramFormat,
 }

@@ -1,4 +1,4 @@
-//! `ebb plugin list`.
+//! `ebb plugin list`: prints one row per plugin or version.
 
 use ebb_protocol::api::PluginInfo;
 
@@ -9,7 +9,7 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginListArgs {
-    /// Every version, not only the highest
+    /// List all versions, not only the highest
     #[arg(short = 'A', long)]
     all_versions: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ impl PluginListArgs {
     }
 }
 
-/// By name, and highest version first.
+/// Sorts by name, then from the highest version to the lowest.
 fn sort(all: &mut [PluginInfo]) {
     let version = |info: &PluginInfo| info.version.parse::<semver::Version>().ok();
     all.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version(b).cmp(&version(a))));

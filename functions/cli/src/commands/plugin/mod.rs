@@ -1,4 +1,4 @@
-//! `ebb plugin …`.
+//! The subcommands of `ebb plugin`.
 
 mod apply;
 mod delete;
@@ -34,7 +34,7 @@ pub(crate) enum PluginCommand {
     Validate(validate::PluginValidateArgs),
     /// Draw the units of a plugin and their dependencies
     Graph(graph::PluginGraphArgs),
-    /// Write a plugin document to start from
+    /// Write a plugin document as a starting point
     New(new::PluginNewArgs),
 }
 
@@ -53,21 +53,21 @@ impl PluginCommand {
     }
 }
 
-/// `NAME[@VERSION]` on the command line.
+/// A plugin on the command line, `NAME[@VERSION]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VersionedName {
     name: String,
-    /// `None`: the highest.
+    /// `None` selects the highest version.
     version: Option<semver::Version>,
 }
 
 impl VersionedName {
-    /// The version as the api wants it.
+    /// Returns the version as the API expects it.
     fn version(&self) -> String {
         self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
     }
 
-    /// There is no such plugin, or no such version of it.
+    /// The error if no such version is published.
     fn unknown(&self) -> CliError {
         match &self.version {
             Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
@@ -87,39 +87,39 @@ impl FromStr for VersionedName {
             Some((name, version)) => (name, Some(exact(version)?)),
         };
         if name.is_empty() {
-            return Err("a name stands before `@`".to_owned());
+            return Err("expected NAME[@VERSION], found no name".to_owned());
         }
         Ok(Self { name: name.to_owned(), version })
     }
 }
 
-/// `v1`, `1.0` and `1.0.0` are the same version.
+/// Parses a version. `v1`, `1.0` and `1.0.0` are the same version.
 fn exact(text: &str) -> Result<semver::Version, String> {
     let plain = text.strip_prefix('v').unwrap_or(text);
     let (numbers, rest) = plain.split_at(plain.find(['-', '+']).unwrap_or(plain.len()));
     let missing = 2_usize.saturating_sub(numbers.matches('.').count());
     let full = format!("{numbers}{}{rest}", ".0".repeat(missing));
-    full.parse().map_err(|_| format!("`{text}` is no version: write it as 1.2.3"))
+    full.parse().map_err(|_| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
 }
 
 fn never_published(name: &str) -> CliError {
-    CliError::failed(format!("no version of the plugin {name} is published")).with_hint("ebb plugin list")
+    CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb plugin list")
 }
 
-/// The version is taken.
+/// The error if the version is published with another content.
 pub(crate) fn immutable(plugin: &PluginDoc) -> CliError {
     let name = &plugin.name.value;
     let full = offline::full_name(plugin);
-    let trouble = CliError::failed(format!("{full} is published already: versions are immutable"));
+    let error = CliError::failed(format!("{full} is published already: versions are immutable"));
     match &plugin.version {
         Some(version) => {
             let mut next = version.clone();
             next.patch += 1;
             next.pre = semver::Prerelease::EMPTY;
             next.build = semver::BuildMetadata::EMPTY;
-            trouble.with_hint(format!("bump the version: name: {name}@{next}"))
+            error.with_hint(format!("increase the version: name: {name}@{next}"))
         }
-        None => trouble.with_hint(format!("add a version: name: {name}@0.0.1")),
+        None => error.with_hint(format!("add a version: name: {name}@0.0.1")),
     }
 }
 

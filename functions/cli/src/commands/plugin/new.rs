@@ -1,4 +1,4 @@
-//! `ebb plugin new`.
+//! `ebb plugin new`: writes a plugin document from a template.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -14,10 +14,10 @@ const PLACE: &str = "NAME";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginNewArgs {
-    /// What the plugin is called; without a version it begins at 0.1.0
+    /// Name of the plugin; the default version is 0.1.0
     #[arg(value_name = "NAME[@VERSION]", value_parser = definition)]
     name: VersionedName,
-    /// In Signadot's format
+    /// Write the document in Signadot's format
     #[arg(long)]
     signadot: bool,
 }
@@ -29,8 +29,8 @@ impl PluginNewArgs {
             && name.ends_with(|c: char| c.is_ascii_alphanumeric())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if !shaped {
-            return Err(CliError::broken(format!("`{name}` is no name for a plugin"))
-                .with_hint("start with a letter, go on with letters, digits and `-`, end with a letter or digit"));
+            return Err(CliError::broken(format!("`{name}` is not a valid plugin name"))
+                .with_hint("use letters, digits and `-`; start with a letter, end with a letter or digit"));
         }
         let text = document(&self.name, if self.signadot { SIGNADOT } else { EBB });
         let path = PathBuf::from(format!("{name}.yaml"));
@@ -38,24 +38,22 @@ impl PluginNewArgs {
         match written {
             Ok(()) => {
                 output::print(&format!("{}\n", path.display()))?;
-                output::status_line(&format!("check it with `ebb plugin validate {}`", path.display()));
+                output::status_line(&format!("Check it with `ebb plugin validate {}`", path.display()));
                 Ok(Exit::Done)
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(CliError::failed(format!("{} is there already and stays as it is", path.display()))
-                    .with_hint("another name, or remove the file"))
+                Err(CliError::failed(format!("{} exists already", path.display()))
+                    .with_hint("choose another name, or remove the file"))
             }
-            Err(error) => Err(CliError::broken(format!("{} cannot be written", path.display())).with_causes(&error)),
+            Err(error) => Err(CliError::broken(format!("cannot write {}", path.display())).with_causes(&error)),
         }
     }
 }
 
-/// The name of a plugin that is defined: `latest` only refers to a version.
+/// Parses the name of a new plugin, which cannot have the version `latest`.
 fn definition(text: &str) -> Result<VersionedName, String> {
     match text.split_once('@') {
-        Some((name, "latest")) => {
-            Err(format!("`@latest` is not a version, it only refers to one; write `{name}@1.0.0`, or `{name}`"))
-        }
+        Some((name, "latest")) => Err(format!("`latest` is not a version: write `{name}@1.0.0` or `{name}`")),
         _ => text.parse(),
     }
 }

@@ -1,4 +1,4 @@
-//! `ebb plugin validate`.
+//! `ebb plugin validate`: checks documents without a server.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginValidateArgs {
-    /// Documents; `-` is standard input
+    /// Files with plugins, sandboxes or route groups; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
-    /// One JSON object per file and line
+    /// Print one JSON object per file and line
     #[arg(short = 'o', long = "output", value_name = "json", value_enum, hide_possible_values = true)]
     output: Option<JsonFormat>,
 }
@@ -29,7 +29,7 @@ enum JsonFormat {
     Json,
 }
 
-/// What is said of one file.
+/// The result of one file, for `-o json`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct FileValidation {
     file: String,
@@ -63,15 +63,15 @@ impl PluginValidateArgs {
         for file in &self.files {
             let checked = match DocumentSource::read(file) {
                 Ok(source) => check(&source, &vars),
-                Err(trouble) if self.output.is_some() => {
-                    let message = trouble.text(ebb_documents::diagnostic::DiagnosticStyle::Ascii);
+                Err(error) if self.output.is_some() => {
+                    let message = error.text(ebb_documents::diagnostic::DiagnosticStyle::Ascii);
                     let message = message.trim().trim_start_matches("error: ").replace("\n  ", "; ");
-                    let wrong = ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
-                    print(&FileValidation { file: file.display().to_string(), valid: false, errors: vec![wrong] })?;
+                    let error = ValidationError { code: "unreadable".to_owned(), message, line: None, column: None };
+                    print(&FileValidation { file: file.display().to_string(), valid: false, errors: vec![error] })?;
                     exit = Exit::Failed;
                     continue;
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             };
             let found = match checked {
                 Ok(warnings) => {
@@ -98,7 +98,7 @@ impl PluginValidateArgs {
     }
 }
 
-/// Everything that documents can tell by themselves. Gives the warnings.
+/// Runs all checks that need no other document. Returns the warnings.
 fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Diagnostics> {
     let loaded = load::documents(&source.name, &source.text, &source.folder, vars)?;
     let mut found = loaded.warnings;
@@ -119,7 +119,7 @@ fn check(source: &DocumentSource, vars: &DocumentVars) -> Result<Diagnostics, Di
     found.or(()).map(|((), warnings)| warnings)
 }
 
-fn print(verdict: &FileValidation) -> Result<(), CliError> {
-    let line = serde_json::to_string(verdict).expect("texts and numbers are JSON");
+fn print(validation: &FileValidation) -> Result<(), CliError> {
+    let line = serde_json::to_string(validation).expect("strings and numbers serialize");
     output::print(&(line + "\n"))
 }

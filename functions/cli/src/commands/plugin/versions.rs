@@ -1,4 +1,4 @@
-//! `ebb plugin versions`.
+//! `ebb plugin versions`: lists the versions of a plugin.
 
 use super::never_published;
 use crate::client::ApiClient;
@@ -8,7 +8,7 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginVersionsArgs {
-    /// The plugin
+    /// Name of the plugin
     name: String,
     #[command(flatten)]
     output: OutputArgs,

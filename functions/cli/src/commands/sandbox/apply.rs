@@ -1,4 +1,4 @@
-//! `ebb sandbox apply`.
+//! `ebb sandbox apply`: creates or updates a target.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +19,11 @@ use crate::target::KindArgs;
 use crate::{timing, why};
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb sandbox apply -f sandbox.yaml --wait-timeout 10m\n  ebb sandbox apply -f sandbox.yaml --wait=false"
+)]
 pub(crate) struct SandboxApplyArgs {
-    /// The document; `-` is standard input
+    /// File with the sandbox or route group; `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -29,7 +32,7 @@ pub(crate) struct SandboxApplyArgs {
     kind: KindArgs,
     #[command(flatten)]
     wait: WaitArgs,
-    /// How long to wait
+    /// Longest time to wait until the sandbox is ready
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
     wait_timeout: Duration,
     #[command(flatten)]
@@ -44,21 +47,21 @@ impl SandboxApplyArgs {
         let seen = client.target(&target).await?;
         let uid = seen.as_ref().and_then(current_uid).map_or_else(fresh_uid, str::to_owned);
         let known = seen.as_ref().filter(|seen| current_uid(seen).is_some());
-        let (asked, generation) = match known {
+        let (change, generation) = match known {
             Some(seen) => (LifecycleType::Updated, seen.info.generation + 1),
             None => (LifecycleType::Created, 1),
         };
         let mut instance = WatchedInstance { target, uid, generation };
-        let answer = request(&client, asked, &instance, Some(document.expanded())).await?;
-        instance.generation = answer.generation;
-        let change = match answer.result {
+        let response = request(&client, change, &instance, Some(document.expanded())).await?;
+        instance.generation = response.generation;
+        let result = match response.result {
             LifecycleResult::Unchanged => "Unchanged",
             LifecycleResult::Retrying => "Retrying",
             LifecycleResult::Waiting => "Waiting",
             LifecycleResult::Starting | LifecycleResult::Stopping => "Created",
         };
         output::status_line(&format!(
-            "{change} {} (uid {}, generation {})",
+            "{result} {} (uid {}, generation {})",
             instance.target, instance.uid, instance.generation
         ));
         let ended = match self.wait.limit(self.wait_timeout) {
@@ -72,7 +75,7 @@ impl SandboxApplyArgs {
                 why::output_lines(resources.iter().map(|(name, resource)| (name, &resource.outputs)))
             })?,
             Ok(_) => {}
-            // The reason why waiting ended says more.
+            // The error of the wait is more important than this one.
             Err(error) if ended.is_ok() => return Err(error.into()),
             Err(_) => {}
         }
@@ -80,8 +83,8 @@ impl SandboxApplyArgs {
     }
 }
 
-/// The uid that an update is for: the instance that waits for the name, or else the one that has it and lives.
+/// Returns the uid to update: that of the instance that waits for the name, else of the one that is not being deleted.
 fn current_uid(seen: &TargetDetail) -> Option<&str> {
-    let living = || is_alive(seen).then_some(seen.info.uid.as_str());
-    seen.waiting_uid.as_deref().or_else(living)
+    let active = || is_alive(seen).then_some(seen.info.uid.as_str());
+    seen.waiting_uid.as_deref().or_else(active)
 }

@@ -1,4 +1,4 @@
-//! `ebb sandbox delete`.
+//! `ebb sandbox delete`: deletes a target, or stops a stuck teardown.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxDeleteArgs {
-    /// Its name
+    /// Name of the sandbox to delete
     #[arg(value_name = "SANDBOX", required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
-    /// Its document; `-` is standard input
+    /// File with the sandbox; `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -33,17 +33,17 @@ pub(crate) struct SandboxDeleteArgs {
     kind: KindArgs,
     #[command(flatten)]
     wait: WaitArgs,
-    /// How long to wait
+    /// Longest time to wait until the sandbox is gone
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "5m")]
     wait_timeout: Duration,
     /// Stop a stuck teardown; resources may remain
     #[arg(long, requires = "reason")]
     force: bool,
-    /// Why it is forced; recorded with the units
+    /// Reason of --force; stored with the units
     #[arg(long, value_name = "TEXT", requires = "force")]
     reason: Option<String>,
     // Not an `env` of clap: a value from there would require `--force` as well.
-    /// Who decided it; without it the environment variable USER
+    /// Person who decided it; by default the environment variable USER
     #[arg(long, value_name = "NAME", requires = "force")]
     by: Option<String>,
     #[command(flatten)]
@@ -60,12 +60,12 @@ impl SandboxDeleteArgs {
         }
         let info = &seen.info;
         if let Some(uid) = &seen.waiting_uid {
-            // Otherwise it would begin as soon as the other one is gone.
+            // Otherwise the waiting instance would start when its predecessor is gone.
             let waiting = WatchedInstance { target: target.clone(), uid: uid.clone(), generation: 1 };
             request(&client, LifecycleType::Deleted, &waiting, None).await?;
         }
         if info.phase == TargetState::Gone {
-            output::status_line(&format!("{target} is gone since {}", timing::clock(&info.since)));
+            output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             self.print(&seen)?;
             return Ok(Exit::Done);
         }
@@ -76,8 +76,8 @@ impl SandboxDeleteArgs {
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit, CliError> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
-        let asked = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
-        let response = client.force_delete(target, &asked).await.map_err(|error| {
+        let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
+        let response = client.force_delete(target, &body).await.map_err(|error| {
             let is_not_stuck = error.refusal().is_some_and(|problem| problem.code == "not-stuck");
             let error = CliError::from(error);
             match is_not_stuck && is_alive(&seen) {
@@ -105,14 +105,14 @@ impl SandboxDeleteArgs {
             WaitLimit::For(timeout) => wait(client, instance, FollowGoal::Gone, timeout).await?,
         };
         if self.output.format().is_some() {
-            // Another instance may have begun under the name.
+            // A new instance may have started under the name.
             let last = client.target(&instance.target).await?.filter(|last| last.info.uid == instance.uid);
             self.print(&last.unwrap_or(seen))?;
         }
         Ok(exit)
     }
 
-    /// Writes the target for programs, if they are to read it.
+    /// Writes the target if `-o` is given.
     fn print(&self, seen: &TargetDetail) -> Result<(), CliError> {
         match self.output.format() {
             Some(_) => self.output.write(seen, |_| String::new()),
@@ -125,9 +125,9 @@ impl SandboxDeleteArgs {
             (Some(name), _) if self.sets.is_empty() => {
                 Ok(TargetRef { kind: self.kind.kind().to_owned(), name: name.clone() })
             }
-            (Some(_), _) => Err(CliError::broken("--set says something of a document: give one with -f")),
+            (Some(_), _) => Err(CliError::broken("--set needs a document: add -f FILE")),
             (None, Some(file)) => Ok(TargetDocument::read(file, &self.sets.vars()?)?.target(self.kind.kind())),
-            (None, None) => Err(CliError::broken("which one? give its name, or its document with -f")),
+            (None, None) => Err(CliError::broken("no sandbox: expected NAME or -f FILE")),
         }
     }
 }

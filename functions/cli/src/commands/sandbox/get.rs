@@ -1,4 +1,4 @@
-//! `ebb sandbox get`.
+//! `ebb sandbox get`: shows a target with its resources and runs.
 
 use std::fmt::Write as _;
 
@@ -32,8 +32,7 @@ impl SandboxGetArgs {
     }
 }
 
-fn text(seen: &TargetDetail, now: Timestamp) -> String {
-    let detail = seen;
+fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let info = &detail.info;
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);

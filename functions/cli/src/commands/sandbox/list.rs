@@ -1,4 +1,4 @@
-//! `ebb sandbox list`.
+//! `ebb sandbox list`: prints one row per target.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxListArgs {
-    /// Targets of this kind, or of every kind with `all`
+    /// Kind of the targets, such as `routegroup`; `all` lists all kinds
     #[arg(long, value_name = "KIND", default_value = "sandbox")]
     kind: String,
-    /// Those that are gone too
+    /// Include the targets that are gone
     #[arg(short = 'A', long)]
     all: bool,
-    /// Only those that are gone
+    /// List only the targets that are gone
     #[arg(long, conflicts_with = "all")]
     gone: bool,
     #[command(flatten)]
@@ -38,12 +38,12 @@ impl SandboxListArgs {
             targets.extend(gone);
             damaged.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
-            // One that was gone between the two lists is in both.
+            // A target that ended between the two requests is in both lists.
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
         self.output.write(&targets, |targets| text(targets))?;
         for reason in damaged {
-            eprintln!("warning: a target cannot be read: {}", printable(&reason));
+            output::status_line(&format!("warning: cannot read a target: {}", printable(&reason)));
         }
         Ok(Exit::Done)
     }

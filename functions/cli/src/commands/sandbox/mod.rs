@@ -1,4 +1,4 @@
-//! `ebb sandbox …`: posts the lifecycle webhook as a platform would.
+//! The subcommands of `ebb sandbox`. They post the lifecycle webhooks that a platform posts.
 
 mod apply;
 mod delete;
@@ -15,7 +15,7 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Create a sandbox; retry a failed one
+    /// Create or update a sandbox; retry a failed one
     Apply(apply::SandboxApplyArgs),
     /// Show a sandbox with its resources, runs and units
     Get(get::SandboxGetArgs),
@@ -36,10 +36,10 @@ impl SandboxCommand {
     }
 }
 
-/// `--wait`.
+/// The option `--wait` of commands that change a sandbox.
 #[derive(Clone, Debug, clap::Args)]
 struct WaitArgs {
-    /// Wait until it is done
+    /// Wait until the change has ended
     #[arg(
         long,
         value_name = "BOOL",

@@ -1,4 +1,4 @@
-//! `ebb unit force-complete`.
+//! `ebb unit force-complete`: marks a failed teardown unit as complete.
 
 use ebb_protocol::api::{ForceCompleteUnit, OverrideResponse};
 
@@ -9,16 +9,20 @@ use crate::output::{self, OutputArgs};
 use crate::target::TargetArgs;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Remove the unit's resources first: Ebb does not check that they are gone. `ebb why` shows the unit as \
+                  overridden, with your reason."
+)]
 pub(crate) struct ForceCompleteArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The failed unit, as `ebb why` names it
+    /// Failed unit, as `ebb why` prints it
     #[arg(value_name = "RESOURCE/UNIT")]
     unit: String,
-    /// Why; recorded with the unit
+    /// Reason for the override; stored with the unit
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Who decided it
+    /// Person who decided it
     #[arg(long, value_name = "NAME", env = "USER")]
     by: Option<String>,
     #[command(flatten)]
@@ -38,7 +42,7 @@ impl ForceCompleteArgs {
     }
 }
 
-/// The result of an override for people, with a line end.
+/// Returns the result of an override as one line of text.
 pub(crate) fn text(response: &OverrideResponse) -> String {
     match response.units.as_slice() {
         [] => format!("{} continues\n", response.run),

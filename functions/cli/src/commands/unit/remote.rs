@@ -1,5 +1,6 @@
-//! One script in a container or a cluster: a relay is asked for it as for a unit of a run, and it belongs to none. Its
-//! sensitive outputs go with it.
+//! Runs one script through a relay, in a container or a cluster.
+//!
+//! The task has no run. Its sensitive outputs are deleted with it.
 
 use std::time::{Duration, Instant};
 
@@ -14,32 +15,31 @@ use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
 use crate::output;
 
-const EVERY: Duration = Duration::from_millis(200);
-/// How long a relay may give no answer.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between `SIGTERM` and `SIGKILL` of a script that is interrupted.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The longest time without a response of the relay.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time between `SIGTERM` and `SIGKILL` of an interrupted script.
 const GRACE: Duration = Duration::from_secs(2);
-/// Folder of the server that asks, within the one of all state: `ebb dev` may use that.
+/// The folder of this command's server in the state folder. `ebb dev` may use the state folder itself.
 const FOLDER: &str = "alone";
 
-/// A script that is to run alone.
 pub(super) struct SingleScript {
-    /// Its name, which no other run of it has.
+    /// The id of the task; unique per run of the command.
     pub(super) task: TaskId,
     pub(super) script: ScriptTask,
     pub(super) timeout: Duration,
-    /// The cluster; `None`: the one of documents that name none.
+    /// `None` selects the cluster of documents that name none.
     pub(super) cluster: Option<String>,
 }
 
-/// How it ended; `None`: somebody interrupted it.
+/// The result of the script; `None` if the user interrupted it.
 pub(super) type SingleResult = Option<Callback>;
 
 impl SingleScript {
-    /// Runs it where `settings` say, and leaves nothing of it there. What it prints goes to `log`.
+    /// Runs the script on a server with `settings` and deletes the task afterwards. `log` receives its output.
     ///
     /// # Errors
-    /// When it cannot be run there, or nobody says how it ended.
+    /// The relay rejects the task, or does not respond for a minute.
     pub(super) async fn run(
         self,
         settings: StackSettings,
@@ -48,12 +48,12 @@ impl SingleScript {
     ) -> Result<SingleResult, CliError> {
         let state = settings.state.join(FOLDER);
         let machine = LocalServer::start(StackSettings { state, ..settings }).await?;
-        let ended = self.on(&machine, interrupts, log).await;
+        let ended = self.run_on(&machine, interrupts, log).await;
         machine.stop().await;
         ended
     }
 
-    async fn on(
+    async fn run_on(
         &self,
         machine: &LocalServer,
         interrupts: &InterruptCount,
@@ -61,93 +61,93 @@ impl SingleScript {
     ) -> Result<SingleResult, CliError> {
         let relay = machine.relay();
         let ended = tokio::select! {
-            ended = self.to_its_end(machine, log) => ended.map(Some),
+            ended = self.run_to_end(machine, log) => ended.map(Some),
             () = interrupts.more_than(0) => {
-                output::status_line("interrupted: the script is ended; Ctrl-C again leaves at once");
+                output::status_line("interrupted: stopping the script; press Ctrl-C again to exit at once");
                 tokio::select! {
-                    ended = self.cancelled(relay) => ended?,
+                    ended = self.cancel(relay) => ended?,
                     () = interrupts.more_than(1) => return Ok(None),
                 }
                 Ok(None)
             }
         };
-        self.forgotten(relay).await;
+        self.clean_up(relay).await;
         ended
     }
 
-    /// Waits a while until nothing of it is left: its relay may end with this program. What fails is left to the relay.
-    async fn forgotten(&self, relay: &dyn RelayClient) {
+    /// Deletes the task and waits until it is gone, at most a minute. The relay retries steps that fail.
+    async fn clean_up(&self, relay: &dyn RelayClient) {
         let cluster = self.cluster.as_deref();
         let _ = relay.release(cluster, self.task.instance()).await;
         let _ = relay.acknowledge(cluster, &self.task).await;
         let begun = Instant::now();
         while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) = relay.get(cluster, &self.task).await
-            && begun.elapsed() < PATIENCE
+            && begun.elapsed() < RELAY_TIMEOUT
         {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn to_its_end(&self, machine: &LocalServer, log: fn(&[u8])) -> Result<Callback, CliError> {
+    async fn run_to_end(&self, machine: &LocalServer, log: fn(&[u8])) -> Result<Callback, CliError> {
         let relay = machine.relay();
         let cluster = self.cluster.as_deref();
-        // Its result is asked for: this is for relays that cannot do without, and its token is none.
+        // This command polls for the result. The callback exists for relays that require one; its token is not valid.
         let callback =
             CallbackEndpoint { url: machine.callback_url(), token: "alone".to_owned(), installation: String::new() };
         let request = || EnsureTask {
             v: VERSION,
             task: self.task.clone(),
-            valid_for_ms: millis(PATIENCE),
+            valid_for_ms: millis(RELAY_TIMEOUT),
             timeout_ms: millis(self.timeout),
             callback: callback.clone(),
             body: TaskBody::Script(self.script.clone()),
         };
-        let mut state = answer(async || relay.ensure(cluster, request()).await).await?;
+        let mut state = until_response(async || relay.ensure(cluster, request()).await).await?;
         let mut tail = LogPosition::default();
         loop {
             match state {
                 TaskState::Ended(ended) => {
-                    log(tail.news(ended.log.as_deref().unwrap_or_default(), true).text.as_bytes());
+                    log(tail.advance(ended.log.as_deref().unwrap_or_default(), true).text.as_bytes());
                     return Ok(*ended);
                 }
-                TaskState::Running { log: said, .. } => log(tail.news(&said, false).text.as_bytes()),
+                TaskState::Running { log: text, .. } => log(tail.advance(&text, false).text.as_bytes()),
                 TaskState::Queued { .. } => {}
                 TaskState::Unknown | TaskState::Tombstoned => {
-                    return Err(CliError::failed("the script was ended from outside"));
+                    return Err(CliError::failed("the script was cancelled by another client"));
                 }
             }
-            tokio::time::sleep(EVERY).await;
-            state = answer(async || relay.get(cluster, &self.task).await).await?;
+            tokio::time::sleep(POLL_INTERVAL).await;
+            state = until_response(async || relay.get(cluster, &self.task).await).await?;
         }
     }
 
-    /// Ends it.
-    async fn cancelled(&self, relay: &dyn RelayClient) -> Result<(), CliError> {
+    /// Cancels the script and waits until it has ended.
+    async fn cancel(&self, relay: &dyn RelayClient) -> Result<(), CliError> {
         let cluster = self.cluster.as_deref();
         loop {
-            match answer(async || relay.cancel(cluster, &self.task, GRACE).await).await? {
+            match until_response(async || relay.cancel(cluster, &self.task, GRACE).await).await? {
                 TaskState::Ended(_) | TaskState::Tombstoned => return Ok(()),
                 TaskState::Running { .. } | TaskState::Queued { .. } | TaskState::Unknown => {
-                    tokio::time::sleep(EVERY).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         }
     }
 }
 
-/// Asks until there is an answer.
-async fn answer(ask: impl AsyncFn() -> Result<TaskState, RelayError>) -> Result<TaskState, CliError> {
+/// Repeats a request until the relay responds.
+async fn until_response(request: impl AsyncFn() -> Result<TaskState, RelayError>) -> Result<TaskState, CliError> {
     let begun = Instant::now();
     loop {
-        match ask().await {
+        match request().await {
             Ok(state) => return Ok(state),
-            Err(RelayError::Refused(why)) => {
-                return Err(CliError::failed(format!("the script cannot be run there: {why}")));
+            Err(RelayError::Refused(reason)) => {
+                return Err(CliError::failed(format!("the relay rejects the script: {reason}")));
             }
-            Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) if begun.elapsed() > PATIENCE => {
-                return Err(CliError::broken("nobody says how the script goes").with_causes(&error));
+            Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) if begun.elapsed() > RELAY_TIMEOUT => {
+                return Err(CliError::broken("the relay has not responded for a minute").with_causes(&error));
             }
-            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => tokio::time::sleep(EVERY).await,
+            Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
