@@ -1,21 +1,21 @@
-//! The bytes of the answers to one batch.
+//! Limits the size of the response to a batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::relay::RelayResponse;
 
-/// Bytes of [`Answers`](ebb_protocol::relay::Answers) beside those of its large answers.
+/// Bytes of a [`BatchResponse`](ebb_protocol::relay::BatchResponse) beside its large responses.
 const ENVELOPE: usize = 16 << 10;
 
-/// The room for the answers to one batch: the sender reads no more than [`BATCH_RESPONSE_BODY`].
+/// The bytes used so far. The control plane reads at most [`BATCH_RESPONSE_BODY`].
 #[derive(Default)]
 pub(crate) struct AnswerBudget(AtomicUsize);
 
 impl AnswerBudget {
-    /// Returns `answer`, or [`Answer::Alone`] if it does not fit beside those before it. The first one fits always.
+    /// Returns `answer`, or [`RelayResponse::TooLarge`] if it does not fit. The first response always fits.
     pub(crate) fn fit(&self, answer: RelayResponse) -> RelayResponse {
-        // An answer that was made can be written. One byte separates it from the next one.
+        // Serialization cannot fail here. One byte separates two responses.
         let bytes = serde_json::to_vec(&answer).map_or(0, |json| json.len() + 1);
         let add = |taken: usize| {
             let sum = taken.saturating_add(bytes);
@@ -36,10 +36,10 @@ mod tests {
 
     #[test]
     fn answers_of_a_batch_stay_within_what_its_sender_reads() {
-        let room = AnswerBudget::default();
+        let budget = AnswerBudget::default();
         let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
         let answers: Vec<RelayResponse> = (0..BATCH)
-            .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
+            .map(|at| budget.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
             .collect();
         let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
         assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));

@@ -163,7 +163,7 @@ async fn refusals() {
     };
     let ended = TaskCompletion::Ended { container: "main".to_owned() };
     for (what, work, why) in [
-        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign is there already"),
+        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
         (
             "kind",
             kept(vec![map("mine"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})]),
@@ -198,7 +198,7 @@ async fn refusals() {
             })]),
             "is the limit",
         ),
-        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
+        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "must be a Job"),
         ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "no CEL expression"),
         ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) }, "more rules"),
         (
@@ -207,8 +207,8 @@ async fn refusals() {
             "cannot be used here",
         ),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
-        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "nothing is applied"),
-        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
+        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "there is no manifest"),
+        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);
         let answer = world.ensure(world.ensure_of(&unit, work)).await;
