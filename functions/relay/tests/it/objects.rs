@@ -176,14 +176,14 @@ async fn refusals() {
             "outside of a namespace",
         ),
         ("elsewhere", in_namespace("default"), "`default` is not allowed"),
-        ("records", in_namespace(&own), "nobody's"),
+        ("records", in_namespace(&own), "own namespace"),
         ("pod", privileged(), "hostNetwork"),
         (
             "label",
             kept(vec![
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"ebb.dev/unit": "x"}}}),
             ]),
-            "is ours",
+            "is reserved",
         ),
         (
             "labels",
@@ -199,7 +199,7 @@ async fn refusals() {
             "is the limit",
         ),
         ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "must be a Job"),
-        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "no CEL expression"),
+        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "not a CEL expression"),
         ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) }, "more rules"),
         (
             "output",
@@ -283,7 +283,7 @@ async fn rules_and_outputs() {
     let secret = world.api::<Secret>().get(&held.name).await.unwrap();
     assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
     for (unit, code, said) in [
-        (&bad, ReasonCode::Failed, "its `fail` holds"),
+        (&bad, ReasonCode::Failed, "its `fail` is true"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
         (&twice, ReasonCode::Failed, "true or false"),
     ] {
