@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ebb_protocol::relay::{RESPONSE_MARGIN, RelayRequest};
 use tokio::sync::Semaphore;
 
-use crate::answer_budget::AnswerBudget;
+use crate::answer_budget::ResponseBudget;
 use crate::store::now_ms;
 
 /// Units of one batch that are processed at the same time.
@@ -22,14 +22,14 @@ pub(crate) struct BatchContext {
     transit: Duration,
     /// Limits the requests that are processed at the same time. Waiting for a termination needs no permit.
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) answers: Arc<AnswerBudget>,
+    pub(crate) responses: Arc<ResponseBudget>,
 }
 
 impl BatchContext {
     /// Starts the clock of a batch that arrives now.
     pub(crate) fn new(transit: Duration) -> Self {
         let slots = Arc::new(Semaphore::new(AT_ONCE));
-        Self { at: Instant::now(), ms: now_ms(), transit, slots, answers: Arc::default() }
+        Self { at: Instant::now(), ms: now_ms(), transit, slots, responses: Arc::default() }
     }
 
     /// Returns the time until which a request must be answered, at most `longest` after the arrival. Without a

@@ -27,7 +27,7 @@ impl Reconciler {
             .body(held.result.clone().unwrap_or_default())
             .send()
             .await;
-        Ok(match sent.map(|answer| answer.status().as_u16()) {
+        Ok(match sent.map(|response| response.status().as_u16()) {
             Ok(200..=299 | 410) => CallbackDelivery::Accepted,
             Ok(status) => CallbackDelivery::Retry(format!("status {status}")),
             Err(error) => CallbackDelivery::Retry(error.without_url().to_string()),

@@ -84,8 +84,8 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
     if let Err(error) = sign::verify(&server.keys, &headers, body.as_ref(), now) {
         return refused(error);
     }
-    match answer_batch(&server.relay, body, received.elapsed()).await {
-        ReplyOutcome::Response(answers) => Json(answers).into_response(),
+    match execute_batch(&server.relay, body, received.elapsed()).await {
+        ReplyOutcome::Response(responses) => Json(responses).into_response(),
         ReplyOutcome::Status { status, message } => {
             (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), message).into_response()
         }
@@ -93,7 +93,7 @@ async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body:
 }
 
 /// Executes a batch of either transport. `transit` is the time for which it was under way.
-pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, transit: Duration) -> ReplyOutcome {
+pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit: Duration) -> ReplyOutcome {
     let not = |status: StatusCode, message: String| ReplyOutcome::Status { status: status.as_u16(), message };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
@@ -102,12 +102,12 @@ pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, transit:
     drop(body);
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
     match relay.batch(batch, transit).await {
-        Ok(answers) => {
-            for (verb, answer) in verbs.into_iter().zip(&answers.responses) {
-                let result = response_label(answer);
+        Ok(responses) => {
+            for (verb, response) in verbs.into_iter().zip(&responses.responses) {
+                let result = response_label(response);
                 metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result).increment(1);
             }
-            ReplyOutcome::Response(answers)
+            ReplyOutcome::Response(responses)
         }
         Err(other) => not(StatusCode::CONFLICT, other.to_string()),
     }
@@ -135,7 +135,7 @@ async fn report(
         }
         other => other,
     };
-    let (result, answer) = match reported {
+    let (result, response) = match reported {
         Ok(ReportOutcome::Accepted) => ("accepted", StatusCode::NO_CONTENT.into_response()),
         Ok(ReportOutcome::Gone) => ("gone", StatusCode::GONE.into_response()),
         Ok(ReportOutcome::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
@@ -146,7 +146,7 @@ async fn report(
         }
     };
     metrics::counter!("ebb_relay_reports_total", "result" => result).increment(1);
-    answer
+    response
 }
 
 async fn ready(State(relay): State<Relay>) -> Response {

@@ -31,7 +31,7 @@ pub(crate) struct StartBlocker {
     pub(crate) kind: BlockerKind,
 }
 
-/// How long a blocker may last.
+/// The expected duration of a blocker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockerKind {
     Permanent,

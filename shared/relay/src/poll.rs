@@ -113,7 +113,7 @@ impl PollClient {
         tokio::spawn(async move {
             let in_transit = transit + Duration::from_millis(sealed.age_ms);
             let outcome = match client.unseal(&sealed) {
-                Some(batch) => http::answer_batch(&client.relay, batch, in_transit).await,
+                Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
                     metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
                     ReplyOutcome::Status {
@@ -138,12 +138,12 @@ impl PollClient {
         loop {
             self.reply_ready.notified().await;
             loop {
-                let answers = next_replies(&mut self.state().replies);
-                if answers.is_empty() {
+                let replies = next_replies(&mut self.state().replies);
+                if replies.is_empty() {
                     break;
                 }
-                let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
-                let poll = PollRequest { replies: answers, ..self.empty_poll() };
+                let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
+                let poll = PollRequest { replies, ..self.empty_poll() };
                 let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
                 if let Err(reason) = sent {
                     tracing::warn!(reason, "the control plane did not accept replies");
@@ -178,10 +178,10 @@ impl PollClient {
         for (name, value) in signed {
             request = request.header(name, value);
         }
-        let answer = request.timeout(request_timeout).body(body).send().await;
-        let answer = answer.map_err(|error| error.without_url().to_string())?;
-        let status = answer.status();
-        let bytes = answer.bytes().await.map_err(|error| error.without_url().to_string())?;
+        let response = request.timeout(request_timeout).body(body).send().await;
+        let response = response.map_err(|error| error.without_url().to_string())?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|error| error.without_url().to_string())?;
         if !status.is_success() {
             return Err(format!(
                 "the control plane responded with {status}: {}",

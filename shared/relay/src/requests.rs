@@ -57,14 +57,17 @@ impl Relay {
         }
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {
-            let why = format!("the batch has version {} and {count} requests; expected version {VERSION} and at most {BATCH}", batch.v);
+            let why = format!(
+                "the batch has version {} and {count} requests; expected version {VERSION} and at most {BATCH}",
+                batch.v
+            );
             // A cancelled task may still run, so only a start can be refused.
-            let answer = |request: &RelayRequest| match request {
+            let response = |request: &RelayRequest| match request {
                 RelayRequest::Ensure(_) => RelayResponse::Refused(why.clone()),
                 _ => RelayResponse::Unavailable(why.clone()),
             };
-            let answers = batch.requests.iter().map(answer).collect();
-            return Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers });
+            let responses = batch.requests.iter().map(response).collect();
+            return Ok(BatchResponse { v: VERSION, cluster: ours, responses });
         }
         // All tasks leave the queue first, so that none of them gets a slot that becomes free during the batch
         // (DequeueBeforeKill).
@@ -93,36 +96,36 @@ impl Relay {
             async move {
                 let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
                 // A separate Tokio task completes the requests even if the caller disconnects.
-                let task = tokio::spawn(async move { inner.answer_unit(group, received).await });
+                let task = tokio::spawn(async move { inner.execute_unit(group, received).await });
                 let failed = |number| {
                     (number, RelayResponse::Unavailable("internal error of the relay: see its log".to_owned()))
                 };
                 task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
         });
-        let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
-        answers.sort_by_key(|(number, _)| *number);
-        let answers = answers.into_iter().map(|(_, answer)| answer).collect();
-        Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers })
+        let mut responses: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
+        responses.sort_by_key(|(number, _)| *number);
+        let responses = responses.into_iter().map(|(_, response)| response).collect();
+        Ok(BatchResponse { v: VERSION, cluster: ours, responses })
     }
 }
 
 impl Reconciler {
-    async fn answer_unit(
+    async fn execute_unit(
         self: &Arc<Self>,
         group: Vec<(usize, RelayRequest)>,
         received: BatchContext,
     ) -> Vec<(usize, RelayResponse)> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for (number, request) in group {
-            let answer = self.answer_in_time(request, &received).await;
-            answers.push((number, received.answers.fit(answer)));
+            let response = self.respond_in_time(request, &received).await;
+            responses.push((number, received.responses.fit(response)));
         }
-        answers
+        responses
     }
 
     /// Responds within the deadline, even if the API server does not.
-    async fn answer_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
+    async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
         let name = match &request {
             RelayRequest::Ensure(request) => Some(request.task.clone()),
             RelayRequest::Cancel { task: name, .. } | RelayRequest::Dequeue(name) => Some(name.clone()),
@@ -131,10 +134,10 @@ impl Reconciler {
         let deadline = received.deadline(&request, self.settings.step_timeout);
         let done = async {
             let permit = received.slots.acquire().await.ok();
-            self.answer_request(request, received, permit).await
+            self.execute_request(request, received, permit).await
         };
-        let answer = tokio::time::timeout_at(deadline.into(), done).await;
-        answer.unwrap_or_else(|_| {
+        let response = tokio::time::timeout_at(deadline.into(), done).await;
+        response.unwrap_or_else(|_| {
             if let Some(name) = name.filter(|name| names::check_task(name).is_ok()) {
                 // The loop completes a partly executed request.
                 self.reconcile(&name);
@@ -143,7 +146,7 @@ impl Reconciler {
         })
     }
 
-    async fn answer_request(
+    async fn execute_request(
         self: &Arc<Self>,
         request: RelayRequest,
         received: &BatchContext,
@@ -170,7 +173,7 @@ impl Reconciler {
                 RelayRequest::Delete(name) => self.delete_task(name).await,
             };
             return match done {
-                Ok(answer) => answer,
+                Ok(response) => response,
                 Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
                     tokio::time::sleep(CONFLICT_PAUSE).await;
                     continue;

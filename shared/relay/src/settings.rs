@@ -24,18 +24,18 @@ pub struct RelaySettings {
     /// The number of tasks that may run containers at the same time.
     pub max_concurrent_tasks: NonZeroUsize,
     pub heartbeat: Duration,
-    /// How long an entrypoint retries the report of its result.
+    /// The time for which an entrypoint repeats the report of its result.
     pub report_retry: Duration,
-    /// How long a transient error may keep a pod from starting, for example an image that cannot be pulled.
+    /// The time for which a transient error may keep a pod from starting, for example an image that cannot be pulled.
     pub pod_start_timeout: Duration,
-    /// How long a pod may wait for a node. `None` means until the deadline of the task.
+    /// The time in which a pod must be scheduled. `None` means the deadline of the task.
     pub scheduling_timeout: Option<Duration>,
-    /// How long the API server may still execute a request of a relay that was killed. Until then, a task that such a
-    /// relay started is not over. The API server's default is one minute.
+    /// The time in which the API server may still execute a request of a relay that was killed. Until then, a task
+    /// that such a relay started is not over. The API server's default is one minute.
     pub api_server_request_timeout: Duration,
     /// The timeout of one step of a task, after which it is repeated.
     pub step_timeout: Duration,
-    /// How long tombstones are kept, at least one hour.
+    /// The retention of tombstones, at least one hour.
     pub tombstone_retention: Duration,
 }
 

@@ -13,7 +13,7 @@ pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
         Err(Error::Api(status)) => {
             Err(Error::Service(format!("the API server is not ready: {}", status.message).into()))
         }
-        answer => answer.map(drop),
+        response => response.map(drop),
     }
 }
 
@@ -27,6 +27,6 @@ where
             check_ready(client).await?;
             ask().await
         }
-        answer => answer,
+        response => response,
     }
 }

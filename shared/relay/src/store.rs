@@ -291,8 +291,8 @@ impl RecordStore {
     }
 }
 
-fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ReconcileError> {
-    match answer {
+fn ignore_missing<T>(response: Result<T, kube::Error>) -> Result<(), ReconcileError> {
+    match response {
         Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),
     }
@@ -359,8 +359,7 @@ fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
     }
     let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
     if size > MAX_RECORD {
-        let why =
-            format!("manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit");
+        let why = format!("manifests and rules have {size} bytes with their record; {MAX_RECORD} is the limit");
         return Err(ReconcileError::TooLarge(why));
     }
     Ok(())

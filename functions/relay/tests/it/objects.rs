@@ -188,7 +188,7 @@ async fn refusals() {
         (
             "labels",
             kept(vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}})]),
-            "no map",
+            "not an object",
         ),
         // It would fit, but what is noted of it would not.
         (
