@@ -1,4 +1,4 @@
-//! The options of the relay, from its environment or the command line.
+//! Options of the relay, from the environment or the command line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,52 +16,52 @@ use kube::{Client, Config};
 
 use crate::attached;
 
-/// The relay of a cluster.
+/// Executes the tasks of Ebb in a Kubernetes cluster.
 #[derive(Parser)]
 #[command(name = "ebb-relay", version)]
 pub(crate) struct RelayArgs {
-    /// Makes it a part of the program that starts it: it ends when standard input does, whose first line has the secrets,
-    /// makes the two namespaces if they are missing, and logs as text
+    /// Run as a child of another program: read the secrets from the first line of standard input, exit when standard
+    /// input ends, create missing namespaces, and log as text
     #[arg(long)]
     pub(crate) attached: bool,
-    /// The address at which it listens for the control plane, for entrypoints and for probes
+    /// The address for requests of the control plane, entrypoints and probes
     #[arg(long, env = "EBB_RELAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub(crate) listen: SocketAddr,
-    /// The address at which it listens for entrypoints instead, so that pods can reach nothing else
+    /// A separate address for requests of entrypoints, so that pods can reach nothing else
     #[arg(long, env = "EBB_RELAY_LISTEN_REPORTS")]
     pub(crate) listen_reports: Option<SocketAddr>,
-    /// The URL at which pods reach it: http://ADDRESS:PORT, by IP address
+    /// The URL at which pods reach the relay: http://ADDRESS:PORT, by IP address
     #[arg(long, env = "EBB_RELAY_ADVERTISE_URL", value_name = "URL", value_parser = socket_url)]
     advertise_url: String,
-    /// The URL of the control plane's API, which the relay polls for batches; it then accepts none from outside
+    /// The URL of the control plane's API to poll for batches; the relay then accepts no inbound batches
     #[arg(long, env = "EBB_RELAY_PULL_URL", value_name = "URL", value_parser = api_url)]
     pull_url: Option<ApiUrl>,
-    /// The name that the control plane has for this cluster
+    /// The name of this cluster in the control plane
     #[arg(long, env = "EBB_RELAY_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
-    /// How to reach the cluster; without it, as a pod of it does
+    /// The kubeconfig; without it, the service account of the relay's pod
     #[arg(long, env = "EBB_RELAY_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// The context in that file; without it the current one
+    /// The context in the kubeconfig; without it, the current one
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// The namespace of its own records, where nothing else belongs
+    /// The namespace of the relay's own records, which must contain nothing else
     #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
     namespace: String,
-    /// The namespace of units that name none
+    /// The namespace of tasks that name none
     #[arg(long, env = "EBB_RELAY_UNIT_NAMESPACE", default_value = "ebb-units")]
     unit_namespace: String,
-    /// The policy of the operator, as YAML; optional with --attached, where the default needs no rights outside of the
-    /// namespace of units
+    /// The policy of the operator, as YAML; optional with --attached, whose default needs no rights outside of the
+    /// namespace of tasks
     #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
     policy: Option<PathBuf>,
-    /// The secrets that sign batches: whsec_…, one for each line
+    /// A file with the secrets that sign batches: whsec_…, one per line
     #[arg(long, env = "EBB_RELAY_SECRET", required_unless_present = "attached", conflicts_with = "attached")]
     secret: Option<PathBuf>,
-    /// Hosts that results may be sent to, as HOST or HOST:PORT
+    /// Allowed hosts of callbacks, as HOST or HOST:PORT
     #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
     callback_hosts: Vec<String>,
-    /// Tasks that may run containers at one time; the others are queued, and instances get slots in turn
+    /// Tasks that may run containers at the same time; the others are queued, and instances take turns
     #[arg(long, env = "EBB_RELAY_MAX_CONCURRENT_TASKS", default_value = "100")]
     max_concurrent_tasks: NonZeroUsize,
     /// Seconds between two heartbeats of an entrypoint
@@ -73,42 +73,33 @@ pub(crate) struct RelayArgs {
     /// Seconds for which an error may keep a pod from starting, such as an image that cannot be pulled
     #[arg(long, env = "EBB_RELAY_POD_START_TIMEOUT_SECONDS", default_value_t = 60)]
     pod_start_timeout_seconds: u64,
-    /// Seconds in which the API server may still carry out a request of a relay that was killed meanwhile
+    /// Seconds in which the API server may still execute a request of a relay that was killed
     #[arg(long, env = "EBB_RELAY_API_SERVER_REQUEST_TIMEOUT_SECONDS", default_value_t = 60)]
     api_server_request_timeout_seconds: u64,
-    /// Seconds in which a pod has to get a node; without it, the timeout of the task
+    /// Seconds in which a pod must be scheduled; without it, the timeout of the task
     #[arg(long, env = "EBB_RELAY_SCHEDULING_TIMEOUT_SECONDS")]
     scheduling_timeout_seconds: Option<u64>,
 }
 
 impl RelayArgs {
-    /// The secrets of batches.
-    ///
-    /// # Errors
-    /// When there is none that can be read.
+    /// Returns the secrets of batches.
     pub(crate) fn keys(&self) -> anyhow::Result<WebhookKeys> {
         let Some(file) = &self.secret else { return attached::keys() };
         WebhookKeys::parse(&read(file)?).with_context(|| file.display().to_string())
     }
 
-    /// Returns the control plane that the relay polls for batches, if there is one.
-    ///
-    /// # Errors
-    /// When the name of the cluster is missing.
+    /// Returns the control plane that the relay polls. Fails if the name of the cluster is missing.
     pub(crate) fn control_plane(&self, keys: &WebhookKeys) -> anyhow::Result<Option<ControlPlaneEndpoint>> {
         let Some(ApiUrl(Some(url))) = self.pull_url.clone() else { return Ok(None) };
         let cluster = self.cluster.clone().filter(|name| !name.is_empty());
-        let cluster = cluster.context("--pull-url needs --cluster: the name that the control plane has for it")?;
+        let cluster =
+            cluster.context("--pull-url requires --cluster, the name of this cluster in the control plane")?;
         Ok(Some(ControlPlaneEndpoint { url, cluster, keys: keys.clone() }))
     }
 
-    /// What the relay is opened with.
-    ///
-    /// # Errors
-    /// When the policy cannot be read.
     pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
         let policy: ClusterPolicy = match &self.policy {
-            // Its cause says once more what it says itself.
+            // The error repeats its cause, so only its text is used.
             Some(file) => {
                 serde_saphyr::from_str(&read(file)?).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?
             }
@@ -127,10 +118,7 @@ impl RelayArgs {
         })
     }
 
-    /// A client of the cluster.
-    ///
-    /// # Errors
-    /// When nothing says how to reach it.
+    /// Returns the client of the cluster.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let config = match &self.kubeconfig {
             Some(path) => {
@@ -138,13 +126,13 @@ impl RelayArgs {
                 let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
                 Config::from_custom_kubeconfig(read, &options).await?
             }
-            None => Config::incluster().context("this is no pod, and no kubeconfig is given")?,
+            None => Config::incluster().context("the relay does not run in a pod, and --kubeconfig is missing")?,
         };
         Ok(ebb_relay_core::client(config)?)
     }
 }
 
-/// A URL, or nothing: a chart has one text for both.
+/// A URL, or `None` for an empty text, because the chart sets the variable in both cases.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiUrl(Option<String>);
 
@@ -153,17 +141,16 @@ fn api_url(text: &str) -> Result<ApiUrl, String> {
     match text {
         "" => Ok(ApiUrl(None)),
         url if is_url => Ok(ApiUrl(Some(url.to_owned()))),
-        _ => Err("it is https://HOST or http://HOST".to_owned()),
+        _ => Err("expected https://HOST or http://HOST".to_owned()),
     }
 }
 
-/// Parses the URL for entrypoints, which look up no names. A variable that the environment did not fill in is no address
-/// either.
+/// Parses the URL for entrypoints, which resolve no names. It also rejects a variable that was not filled in.
 fn socket_url(text: &str) -> Result<String, String> {
     let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     match address.map(str::parse::<SocketAddr>) {
         Some(Ok(_)) => Ok(text.to_owned()),
-        _ => Err("it is http://ADDRESS:PORT, by IP address".to_owned()),
+        _ => Err("expected http://ADDRESS:PORT with an IP address".to_owned()),
     }
 }
 

@@ -1,5 +1,4 @@
-//! A relay that is part of the program that has started it, as `ebb dev --kubeconfig` does: the two share a machine, a
-//! person and an end.
+//! A relay that runs as a child of another program, as `ebb dev --kubeconfig` starts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,7 +11,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-/// The kinds of objects that a relay allows without `--policy`: those of a namespace, none that reach out of it.
+/// The kinds that are allowed without `--policy`. All of them are namespaced.
 const KINDS: [&str; 14] = [
     "ConfigMap",
     "Secret",
@@ -30,23 +29,20 @@ const KINDS: [&str; 14] = [
     "PodDisruptionBudget.policy",
 ];
 
-/// The secrets of batches: the first line of standard input. When standard input ends, this program does, whatever it
-/// is doing: the system closes it also for a program that was killed.
-///
-/// # Errors
-/// Returns an error if the line is not a secret.
+/// Reads the secrets from the first line of standard input. A thread ends the program when standard input ends, which
+/// also happens when the parent is killed.
 pub(crate) fn keys() -> anyhow::Result<WebhookKeys> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("standard input")?;
     std::thread::spawn(|| {
-        // An error is an end, too.
+        // An error counts as the end.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
     WebhookKeys::parse(&line).context("the first line of standard input")
 }
 
-/// The level `baseline`, the namespace of units, and the kinds of objects that need no rights outside of a namespace.
+/// Returns the default policy: level `baseline`, one namespace, and kinds that need no rights outside of it.
 pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     ClusterPolicy {
         pod_security_level: PodSecurityLevel::Baseline,
@@ -56,10 +52,7 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     }
 }
 
-/// Makes a namespace that is missing.
-///
-/// # Errors
-/// When the cluster does not answer, or does not let it.
+/// Creates a namespace that is missing.
 pub(crate) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());
     if api.get_opt(name).await?.is_none() {

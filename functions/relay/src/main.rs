@@ -1,4 +1,4 @@
-//! `ebb-relay`: does in a cluster what the control plane asks for, and takes the reports of entrypoints.
+//! `ebb-relay`: executes batches of the control plane in a cluster and accepts the reports of entrypoints.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ mod attached;
 #[tokio::main]
 async fn main() -> ExitCode {
     let Err(error) = run(args::RelayArgs::parse()).await else { return ExitCode::SUCCESS };
-    // The last thing that it writes: the program that started it shows it. Some errors say themselves what caused them.
+    // The parent program shows the last line of standard error. Causes that the message already contains are omitted.
     let why = error
         .chain()
         .map(ToString::to_string)
@@ -43,8 +43,8 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         attached::make_namespace(&client, &settings.own_namespace).await?;
         attached::make_namespace(&client, &settings.default_namespace).await?;
     }
-    let relay = Relay::open(client, settings).await.context("the cluster does not answer as it has to")?;
-    let recorded = PrometheusBuilder::new().install_recorder().context("metrics cannot be kept")?;
+    let relay = Relay::open(client, settings).await.context("cannot open the relay")?;
+    let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
     let counted = relay.clone();
     let metrics = async move || {
         let (running, queued) = counted.slot_counts();
@@ -59,7 +59,7 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     };
     let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
     let control_plane = options.control_plane(&keys)?;
-    // One that belongs to a person's `ebb` listens on all addresses of a machine, where nothing scrapes it.
+    // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
         true => Router::new(),
         false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
@@ -68,7 +68,7 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         routes = routes.merge(ebb_relay_core::http::batches(relay.clone(), keys));
     }
     let listener = listening(options.listen).await?;
-    // For a caller that asked for any port, and for one that pins the cluster.
+    // Tests and `ebb dev` read the port and the cluster from this line.
     writeln!(std::io::stdout(), "listening on {} in cluster {cluster}", listener.local_addr()?)?;
     let polling = async {
         match control_plane {

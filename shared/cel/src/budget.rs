@@ -1,4 +1,4 @@
-//! The work that reading a document may take, counted in steps so that it is the same on every machine.
+//! The work that compiling a document may take, in machine-independent steps.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use crate::near;
 use crate::pattern::{PatternError, TextPattern};
 
-/// The steps that compiling a document may take unless it is said otherwise. A step takes about 50 ns of one core in a
-/// release build, so this is about half a second.
+/// The default limit of steps. A step takes about 50 ns of one core in a release build, so this is about half a
+/// second.
 pub const DEFAULT_STEPS: u64 = 10_000_000;
 
-/// The work that is left for one document, and the patterns that it has compiled already.
+/// The remaining work for one document, and its compiled patterns.
 #[derive(Debug)]
 pub struct WorkBudget {
     limit: u64,
@@ -25,56 +25,50 @@ impl Default for WorkBudget {
 }
 
 impl WorkBudget {
-    /// Returns a budget of so many steps.
     pub fn new(steps: u64) -> Self {
         Self { limit: steps, spent: Cell::new(0), patterns: RefCell::new(BTreeMap::new()) }
     }
 
-    /// Returns a budget without a limit, for what was compiled within a budget before.
+    /// Returns a budget without a limit, for texts that were compiled within a budget before.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// Takes steps. Returns false if there are not so many left; from then on there are none.
+    /// Spends steps. Returns false if too few remain; then all are spent.
     pub fn spend(&self, steps: u64) -> bool {
         self.spent.set(self.spent.get().saturating_add(steps));
         !self.is_exhausted()
     }
 
-    /// Returns whether more steps were asked for than there are.
+    /// Returns true if more steps were requested than the limit.
     pub fn is_exhausted(&self) -> bool {
         self.spent.get() > self.limit
     }
 
-    /// Returns the steps that were asked for.
     pub fn spent(&self) -> u64 {
         self.spent.get()
     }
 
-    /// Returns the steps that there were in the beginning.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Compiles a pattern, or returns it if the same text was compiled before.
-    ///
-    /// # Errors
-    /// [`PatternError`]; the same text gives the same error.
+    /// Compiles a pattern, or returns the earlier result for the same text.
     pub fn pattern(&self, text: &str) -> Result<TextPattern, PatternError> {
-        if let Some(known) = self.patterns.borrow().get(text) {
-            return known.clone();
+        if let Some(cached) = self.patterns.borrow().get(text) {
+            return cached.clone();
         }
-        let made = TextPattern::compile(text, |steps| self.spend(steps));
-        self.patterns.borrow_mut().insert(text.to_owned(), made.clone());
-        made
+        let result = TextPattern::compile(text, |steps| self.spend(steps));
+        self.patterns.borrow_mut().insert(text.to_owned(), result.clone());
+        result
     }
 
-    /// Returns whether a pattern matches a text, or `None` if there is no budget left to find out.
+    /// Matches a pattern, or returns `None` if the budget is exhausted.
     pub fn matches(&self, pattern: &TextPattern, text: &str) -> Option<bool> {
         self.spend(pattern.match_steps(text.len())).then(|| pattern.is_match(text))
     }
 
-    /// Returns [`nearest`](crate::nearest) as long as there is budget for it.
+    /// Calls [`nearest`](crate::nearest) within the budget.
     pub fn nearest<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         if self.is_exhausted() {
             return None;

@@ -1,4 +1,4 @@
-//! Values between JSON and CEL.
+//! Conversions between JSON and CEL.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::Expression;
 
-/// The CEL value of JSON. Whole numbers are `int` where they fit, so that `+ 1` works on them.
+/// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works.
 pub fn from_json(value: &Json) -> cel::Value {
     match value {
         Json::Null => cel::Value::Null,
@@ -24,13 +24,12 @@ pub fn from_json(value: &Json) -> cel::Value {
     }
 }
 
-/// A CEL map with text keys.
 pub fn from_map(map: HashMap<String, cel::Value>) -> cel::Value {
     let map = map.into_iter().map(|(key, value)| (Key::String(Arc::new(key)), value)).collect();
     cel::Value::Map(Map { map: Arc::new(map) })
 }
 
-/// What CEL made.
+/// The result of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CelOutput {
     Json(Json),
@@ -40,7 +39,7 @@ pub enum CelOutput {
     Nothing,
 }
 
-/// The value that CEL made, or the type that has no place outside of an expression.
+/// Converts a result, or returns the description of a type that has no JSON form.
 pub(crate) fn to_value(value: &cel::Value) -> Result<CelOutput, &'static str> {
     match value {
         cel::Value::Bytes(bytes) => Ok(match String::from_utf8(bytes.to_vec()) {
@@ -49,13 +48,13 @@ pub(crate) fn to_value(value: &cel::Value) -> Result<CelOutput, &'static str> {
         }),
         cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
             Ok(optional) => optional.value().map_or(Ok(CelOutput::Nothing), to_value),
-            Err(_) => Err("a value that is no JSON"),
+            Err(_) => Err("a value without a JSON form"),
         },
         other => to_json(other).map(|json| json.map_or(CelOutput::Nothing, CelOutput::Json)),
     }
 }
 
-/// `None` for an optional without a value: an entry with it is left out.
+/// Returns `None` for an optional without a value, whose entry is omitted.
 fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
     Ok(Some(match value {
         cel::Value::Null => Json::Null,
@@ -77,7 +76,7 @@ fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
                     entries.push((key.to_string(), value));
                 }
             }
-            // CEL's maps have no order; the same values have to give the same bytes.
+            // CEL maps have no order, and equal values must produce equal bytes.
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             Json::Object(entries.into_iter().collect())
         }
@@ -88,14 +87,14 @@ fn to_json(value: &cel::Value) -> Result<Option<Json>, &'static str> {
         }
         cel::Value::Opaque(_) => match <&OptionalValue>::try_from(value) {
             Ok(optional) => return optional.value().map_or(Ok(None), to_json),
-            Err(_) => return Err("a value that is no JSON"),
+            Err(_) => return Err("a value without a JSON form"),
         },
         cel::Value::Bytes(_) => return Err("bytes"),
-        cel::Value::Function(..) | cel::Value::Struct(_) => return Err("a value that is no JSON"),
+        cel::Value::Function(..) | cel::Value::Struct(_) => return Err("a value without a JSON form"),
     }))
 }
 
-/// The type of JSON for a message.
+/// Returns the JSON type for a message.
 pub fn json_type(value: &Json) -> &'static str {
     match value {
         Json::Null => "null",
@@ -107,14 +106,14 @@ pub fn json_type(value: &Json) -> &'static str {
     }
 }
 
-/// What went wrong in an evaluation, without any value in it: a key is named if the expression itself names it.
+/// Describes an evaluation error without values. A key is named only if the expression contains it.
 pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> String {
     use cel::ExecutionError as E;
     match error {
         E::NoSuchKey(key) if expression.writes(key) => {
             format!("there is no key `{}`", key.chars().take(60).collect::<String>())
         }
-        E::NoSuchKey(_) => "a key whose name is computed is not there".to_owned(),
+        E::NoSuchKey(_) => "a computed key does not exist".to_owned(),
         E::NoSuchOverload(overload) => {
             format!("`{}` is not defined for {}", overload.function(), overload.argument_types().join(", "))
         }
@@ -125,9 +124,9 @@ pub(crate) fn reason(expression: &Expression, error: &cel::ExecutionError) -> St
         E::Overflow(..) => "a number is too large".to_owned(),
         E::IndexOutOfBounds(_) => "the list is shorter than the index".to_owned(),
         E::UnsupportedBinaryOperator(operator, ..) => format!("`{operator}` is not defined for these types"),
-        E::UnexpectedType { want, .. } => format!("a value has to be of type {want}"),
+        E::UnexpectedType { want, .. } => format!("expected a value of type {want}"),
         E::UndeclaredReference(name) => format!("`{name}` is not known"),
-        E::DuplicateKey(_) => "a map has a key twice".to_owned(),
+        E::DuplicateKey(_) => "a map has a duplicate key".to_owned(),
         _ => "the types do not fit".to_owned(),
     }
 }

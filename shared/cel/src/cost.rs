@@ -1,7 +1,7 @@
-//! An upper bound of what an evaluation may take, from the tree and the sizes of what it is given.
+//! An upper bound of the cost of an evaluation, from the tree and the sizes of its variables.
 //!
-//! Loops multiply, and so does `replace`; a chain of `map`s that doubles its elements grows exponentially. What is
-//! selected by names alone is as large as it is; any other selection is taken to be as large as what it was selected from.
+//! Loops multiply, and so does `replace`. A chain of `map`s that doubles its elements grows exponentially. A selection
+//! by constant names has its real size; any other selection has the size of its operand.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use cel::objects::Key;
 use crate::walk::MATCHES;
 use crate::{Expression, TextPattern};
 
-/// Steps of a pattern that take as long as touching a value.
+/// Pattern steps that take as long as touching one value.
 const STEPS_PER_VALUE: u64 = 4;
 /// Bytes of a text that count as one value.
 const BYTES_PER_VALUE: u64 = 64;
 
-/// Values made, and values touched.
+/// Values that are created, and values that are touched.
 #[derive(Clone, Copy, Default)]
 struct CostBound {
     size: u64,
     cost: u64,
 }
 
-/// Values that the evaluation of an expression over these variables touches at most.
+/// Returns the maximum number of values that an evaluation touches.
 pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Value>) -> u64 {
     let mut bound = CostEstimator { variables, patterns: &expression.patterns, local: Vec::new() };
     bound.of(&expression.tree).cost
 }
 
-/// The size of a value: what it holds, long texts counting more than once.
+/// Returns the number of values in a value. Long texts count more than once.
 fn size(value: &cel::Value) -> u64 {
     match value {
         cel::Value::List(items) => items.iter().map(size).fold(1, u64::saturating_add),
@@ -49,7 +49,7 @@ struct CostEstimator<'a> {
 }
 
 impl<'a> CostEstimator<'a> {
-    /// The value of a variable, or of what is selected from one by names alone.
+    /// Returns the value of a variable, or of a selection from one by constant names.
     fn named(&self, expr: &IdedExpr) -> Option<&'a cel::Value> {
         match &expr.expr {
             Expr::Ident(name) if self.local.iter().all(|(local, _)| local != name) => {
@@ -63,7 +63,6 @@ impl<'a> CostEstimator<'a> {
         }
     }
 
-    /// The pattern that a call of `matches` names.
     fn pattern(&self, call: &CallExpr) -> Option<&'a TextPattern> {
         match &call.args.last()?.expr {
             Expr::Literal(LiteralValue::String(text)) => self.patterns.get(text.inner()),
@@ -97,12 +96,12 @@ impl<'a> CostEstimator<'a> {
                 let cost = parts.iter().fold(sum, |sum, part| sum.saturating_add(part.cost));
                 match call.func_name.as_str() {
                     "replace" | "join" | "split" => {
-                        // A short text can be replaced at every byte; sizes count 64 bytes as one.
+                        // A short text can be replaced at every byte, and a size unit has 64 bytes.
                         let product =
                             parts.iter().fold(64_u64, |product, part| product.saturating_mul(part.size.max(1)));
                         CostBound { size: product, cost: cost.saturating_add(product) }
                     }
-                    // The pattern is the last operand; matching takes time by the text before it.
+                    // The pattern is the last operand. The cost depends on the text before it.
                     MATCHES => {
                         let read = parts.first().map_or(0, |text| text.size.saturating_mul(BYTES_PER_VALUE));
                         let read = usize::try_from(read).unwrap_or(usize::MAX);
@@ -132,7 +131,7 @@ impl<'a> CostEstimator<'a> {
                 if let Some(second) = &c.iter_var2 {
                     self.local.push((second, range.size));
                 }
-                // What is accumulated is counted once, after the loop, and not again in each round.
+                // The accumulator is counted once after the loop.
                 self.local.push((&c.accu_var, 0));
                 let (condition, step, result) = (self.of(&c.loop_cond), self.of(&c.loop_step), self.of(&c.result));
                 self.local.truncate(outer);

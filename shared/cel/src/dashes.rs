@@ -1,8 +1,8 @@
-//! Names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would read as subtractions.
+//! Names with dashes, as in `units.create-db.outputs.queue-url`, which CEL would parse as subtractions.
 //!
-//! The names after `units.`, `resources.`, `params.` and `outputs.` come from a document, and such names
-//! have dashes. Each is given another name of the same length before CEL reads it, so that places stay where they are,
-//! and gets its own back afterwards. A subtraction has blanks around it.
+//! Names after `units.`, `resources.`, `params.` and `outputs.` come from a document and may have dashes. Each is
+//! replaced by another name of the same length before CEL parses the text, so that offsets stay the same, and restored
+//! afterwards. A subtraction needs blanks around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,25 @@ use crate::names::RootVariable;
 use crate::tokens::{self, NamePosition};
 use crate::walk::each_mut;
 
-/// The replacements of a dash; the first one that gives an unused name is taken.
+/// Replacements of a dash. The first one that produces an unused name is taken.
 const FILLERS: &str = "_0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// A text without dashes in names, and the names that they stand for.
+/// A text with replaced names, and the original names.
 pub(crate) struct DashedNames {
     pub(crate) text: String,
     names: BTreeMap<String, String>,
 }
 
 impl DashedNames {
-    /// Replaces the dashes in the names of a text.
     pub(crate) fn replaced(text: &str) -> Self {
         let mut replaced = Self { text: text.to_owned(), names: BTreeMap::new() };
         if !text.contains('-') {
             return replaced;
         }
         let found = tokens::names(text);
-        let mut taken: BTreeSet<String> = found.iter().map(|name| name.text.to_owned()).collect();
-        let mut stand_in: BTreeMap<&str, String> = BTreeMap::new();
-        // A dash has cut names in pieces, which are not looked at again.
+        let mut used: BTreeSet<String> = found.iter().map(|name| name.text.to_owned()).collect();
+        let mut replacements: BTreeMap<&str, String> = BTreeMap::new();
+        // The tokenizer splits names at dashes. Later pieces are skipped.
         let mut read = 0;
         let mut before: Option<(usize, &str)> = None;
         for name in &found {
@@ -54,10 +53,10 @@ impl DashedNames {
                 && follows
                 && let Some(dashed) = tokens::dashed(text, name.offset)
             {
-                let other = stand_in.entry(dashed).or_insert_with(|| {
-                    let mut tries = FILLERS.chars().map(|filler| dashed.replace('-', &filler.to_string()));
-                    let other = tries.find(|other| !taken.contains(other)).unwrap_or_default();
-                    taken.insert(other.clone());
+                let other = replacements.entry(dashed).or_insert_with(|| {
+                    let mut candidates = FILLERS.chars().map(|filler| dashed.replace('-', &filler.to_string()));
+                    let other = candidates.find(|other| !used.contains(other)).unwrap_or_default();
+                    used.insert(other.clone());
                     other
                 });
                 if other.len() == dashed.len() {
@@ -71,7 +70,7 @@ impl DashedNames {
         replaced
     }
 
-    /// Gives the names in a tree their dashes back.
+    /// Restores the names in a tree.
     pub(crate) fn restore(&self, tree: &mut IdedExpr) {
         if self.names.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The evaluation of an expression within its bounds.
+//! Evaluates expressions within a bounded cost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,19 +9,19 @@ use cel::{Context, Env};
 use crate::convert::{self, CelOutput};
 use crate::{Expression, MAX_COST, cost, walk};
 
-/// Why an expression gives nothing.
+/// An expression without a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It fails on these values. The text has no value in it.
+    /// The expression fails on these values. The text contains no value.
     #[error("{0}")]
     Evaluation(String),
-    /// It could touch this many values, more than [`MAX_COST`]; nothing was evaluated.
+    /// The expression could touch this many values, more than [`MAX_COST`]. It was not evaluated.
     #[error("the expression could touch {0} values; the limit is {MAX_COST}")]
     TooCostly(u64),
 }
 
-/// What all expressions may use. Every function of it that is not in [`FUNCTIONS`](crate::FUNCTIONS) is refused when an
-/// expression is parsed.
+/// The functions of all expressions. Functions that are not in [`FUNCTIONS`](crate::FUNCTIONS) are rejected by the
+/// parser.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     let extended =
@@ -30,23 +30,20 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// What an expression gives over these variables.
-///
-/// # Errors
-/// [`EvaluationError`]; the same expression and variables give the same.
+/// Evaluates an expression. The result depends only on the arguments.
 pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) -> Result<CelOutput, EvaluationError> {
     let cost = cost::bound(expression, &variables);
     if cost > MAX_COST {
         return Err(EvaluationError::TooCostly(cost));
     }
     let mut context = Context::with_env(Arc::clone(&ENV));
-    // A sensitive value is its name and key in here, so there is nothing left to do.
+    // A sensitive value is a reference here, so the function returns its argument.
     let declared = context.add_function("secretRef", |value: cel::Value| value);
     declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     if !expression.patterns.is_empty() {
         let patterns = Arc::clone(&expression.patterns);
         let declared = context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
-            // Only literals are patterns, and each was compiled when the expression was read.
+            // Patterns are literals that were compiled by the parser.
             patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
         });
         declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
@@ -54,7 +51,7 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
     for (name, value) in variables {
         context.add_variable_from_value(name, value);
     }
-    let made = cel::Value::resolve(&expression.tree, &context)
+    let value = cel::Value::resolve(&expression.tree, &context)
         .map_err(|error| EvaluationError::Evaluation(convert::reason(expression, &error)))?;
-    convert::to_value(&made).map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
+    convert::to_value(&value).map_err(|kind| EvaluationError::Evaluation(format!("the expression gives {kind}")))
 }

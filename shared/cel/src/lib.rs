@@ -1,13 +1,13 @@
-//! CEL expressions: what they read, what is wrong with them before they run, and their evaluation within bounds.
+//! CEL expressions: parsing, references, checks, and bounded evaluation.
 //!
-//! [`parse`] refuses what cannot be followed (a dynamic index into `units`, a whole map, an unknown name) and what
-//! could run too long. It knows names and shapes only; whether `units.database` exists is asked by whoever compiles
-//! documents. [`evaluate`] refuses what could take too long on the values that are there. [`ObjectExpression`] is both for an
-//! expression over objects of a cluster.
+//! [`parse`] rejects references that cannot be resolved statically (a dynamic index into `units`, a whole map, an
+//! unknown name) and expressions that are too large. It checks names and shapes only; the compiler of documents checks
+//! that `units.database` exists. [`evaluate`] rejects evaluations that could take too long on their values.
+//! [`ObjectExpression`] combines both for objects of a cluster.
 //!
-//! The Pratt parser of the `cel` crate is used and not its ANTLR one: in a debug build the latter overflows a stack of
-//! 2 MiB at twelve nested parentheses, and takes a millisecond for what the former does in microseconds. It keeps no
-//! source offsets, so places come from the names in the text.
+//! The crate uses the Pratt parser of `cel`. In a debug build, the ANTLR parser overflows a stack of 2 MiB at twelve
+//! nested parentheses, and it takes milliseconds instead of microseconds. The Pratt parser keeps no offsets, so
+//! positions are derived from the names in the text.
 
 mod budget;
 pub mod convert;
@@ -38,71 +38,72 @@ pub use near::nearest;
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
 
-/// The longest expression, in bytes.
+/// The maximum length of an expression, in bytes.
 pub const MAX_LENGTH: usize = 4096;
-/// The most nodes of an expression's tree.
+/// The maximum number of nodes of a tree.
 pub const MAX_NODES: usize = 1000;
-/// The deepest tree. Evaluation recurses, and in a debug build one level takes about 30 KiB of stack.
+/// The maximum depth of a tree. Evaluation recurses, and one level takes about 30 KiB of stack in a debug build.
 pub const MAX_DEPTH: usize = 24;
-/// The deepest nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
+/// The maximum nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const MAX_NESTED_LOOPS: usize = 2;
-/// The most mistakes of one expression that are reported.
+/// The maximum number of reported issues per expression.
 pub const MAX_ISSUES: usize = 20;
-/// Bytes of an expression that one step reads.
+/// Bytes of an expression that one step parses.
 const BYTES_PER_STEP: u64 = 2;
-/// The most work that one evaluation may take, in values touched; what could take more is refused before it starts.
+/// The maximum cost of an evaluation, in touched values. A more expensive one does not start.
 pub const MAX_COST: u64 = 5_000_000;
-/// The most bytes that one value may have that is passed on.
+/// The maximum size of a result, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 
-/// An expression and what it reads.
+/// A parsed expression with its references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     pub(crate) tree: IdedExpr,
-    /// Everything that it reads, in the order of the text.
+    /// References in the order of the text.
     pub references: Vec<ValueReference>,
-    /// The patterns of its calls of `matches`, by their text.
+    /// Patterns of `matches` by their text.
     pub(crate) patterns: Arc<BTreeMap<String, TextPattern>>,
 }
 
-/// Something that an expression reads.
+/// A value that an expression reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueReference {
     pub source: ReferenceSource,
-    /// Read with `.?`, `[?…]` or behind a `has()` of the same expression: it may be missing.
+    /// True for `.?`, `[?…]` or a value guarded by `has()` in the same expression: it may be missing.
     pub optional: bool,
     pub usage: ReferenceUsage,
-    /// The byte of the expression where it begins.
+    /// The byte offset in the expression.
     pub offset: usize,
-    /// Its characters, as far as it names something.
     pub length: usize,
 }
 
-/// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReferenceSource {
     /// `params.NAME`.
     Param(String),
     /// `units.UNIT.outputs.OUTPUT`.
-    Output { unit: String, output: String },
+    Output {
+        unit: String,
+        output: String,
+    },
     /// `resources.RESOURCE.outputs.OUTPUT`.
-    Resource { resource: String, output: String },
+    Resource {
+        resource: String,
+        output: String,
+    },
     /// `target.FIELD`.
     Target(String),
-    /// `resource.FIELD`: of the resource that the expression belongs to.
+    /// `resource.FIELD`: the resource of the expression.
     OwnResource(String),
-    /// `response…`.
     Response,
-    /// `object…`.
     Object,
-    /// `objects…`.
     Objects,
 }
 
-/// What an expression does with a value.
+/// The use of a value in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceUsage {
-    /// It is this value and nothing else.
+    /// The expression is exactly this value.
     Whole,
     /// `secretRef(value)`.
     SecretRef,
@@ -111,25 +112,25 @@ pub enum ReferenceUsage {
     Part,
 }
 
-/// What is wrong with an expression.
+/// An error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionIssue {
     pub code: &'static str,
     pub message: String,
     pub help: Option<String>,
-    /// The byte of the expression where it stands.
+    /// The byte offset in the expression.
     pub offset: usize,
-    /// Characters that are concerned; 0: the word there.
+    /// The number of characters; 0 is the word at the offset.
     pub length: usize,
 }
 
 impl Expression {
-    /// Returns true if a name is written in it, and is not the value of something that it reads.
+    /// Returns true if the text of the expression contains a name or key.
     pub(crate) fn writes(&self, name: &str) -> bool {
         walk::writes(&self.tree, name)
     }
 
-    /// The one value that this expression is, if it computes nothing.
+    /// Returns the reference of an expression that is exactly one value.
     pub fn whole(&self) -> Option<&ValueReference> {
         match self.references.as_slice() {
             [reference] if reference.usage == ReferenceUsage::Whole => Some(reference),
@@ -157,18 +158,18 @@ impl std::fmt::Display for ReferenceSource {
     }
 }
 
-/// Reads an expression in which `scope` can be named.
+/// Parses an expression with the names of `scope`.
 ///
 /// # Errors
-/// Everything that is wrong with it, at most [`MAX_ISSUES`]; after a syntax error, that one alone.
+/// All issues, at most [`MAX_ISSUES`]. After a syntax error, only that one.
 pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     parse_within(text, scope, &WorkBudget::default())
 }
 
-/// Reads an expression as [`parse`] does, as one of those that share a budget.
+/// Parses an expression as [`parse`], with a shared budget.
 ///
 /// # Errors
-/// As [`parse`]. If the budget does not suffice, that alone, with the code `compile-limit`.
+/// As [`parse`]. If the budget is exhausted, a single issue with the code `compile-limit`.
 pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Expression, Vec<ExpressionIssue>> {
     let wrong = |code, message: String| vec![ExpressionIssue { code, message, help: None, offset: 0, length: 0 }];
     if text.len() > MAX_LENGTH {
@@ -193,7 +194,7 @@ pub fn parse_within(text: &str, scope: Scope, budget: &WorkBudget) -> Result<Exp
 
 fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let Some(first) = errors.errors.first() else {
-        let message = "this is no CEL expression".to_owned();
+        let message = "this is not a CEL expression".to_owned();
         return ExpressionIssue { code: "syntax", message, help: None, offset: 0, length: 0 };
     };
     let message = first.msg.lines().next().unwrap_or_default();
@@ -202,7 +203,7 @@ fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
     ExpressionIssue {
         code: "syntax",
-        message: format!("this is no CEL expression: {message}"),
+        message: format!("this is not a CEL expression: {message}"),
         help: None,
         offset: tokens::byte_of(text, first.pos),
         length: 1,

@@ -1,6 +1,6 @@
-//! The names that an expression may use.
+//! The names of expressions.
 
-/// What a name at the beginning of a path stands for.
+/// A root variable of expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RootVariable {
     Params,
@@ -10,7 +10,7 @@ pub enum RootVariable {
     /// The resource whose plugin is compiled.
     Resource,
     Response,
-    /// A Kubernetes object as it is now.
+    /// The present state of a Kubernetes object.
     Object,
     Objects,
 }
@@ -27,7 +27,6 @@ impl RootVariable {
         Self::Objects,
     ];
 
-    /// How it is written.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Params => "params",
@@ -41,29 +40,27 @@ impl RootVariable {
         }
     }
 
-    /// The root with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|root| root.as_str() == name)
     }
 }
 
-/// Where an expression stands, and so what it may name.
+/// The place of an expression, which determines its root variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// In a unit, or in a plugin's public output.
+    /// A unit or a public output of a plugin.
     Plugin,
     Sandbox,
-    /// In an output of a webhook.
+    /// An output of a webhook.
     Response,
-    /// In `ready` or `fail` of an object.
+    /// `ready` or `fail` of an object.
     Object,
     Objects,
-    /// Anywhere: in a plan, which was checked before.
+    /// A plan, whose expressions were checked before.
     Plan,
 }
 
 impl Scope {
-    /// What can be named here.
     pub fn roots(self) -> &'static [RootVariable] {
         match self {
             Self::Plugin => &[RootVariable::Params, RootVariable::Units, RootVariable::Target, RootVariable::Resource],
@@ -76,17 +73,14 @@ impl Scope {
     }
 }
 
-/// What can follow `target.`.
 pub const TARGET_FIELDS: [&str; 8] = ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
 
-/// The names that can follow `resource.`.
 pub const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
 
-/// What can follow `response.`.
 pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
 
-/// The functions of expressions, beside `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is not
-/// among them: a precision in it makes a text of any length.
+/// Functions of expressions, beside `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is
+/// omitted, because its precision can produce a text of any length.
 pub const FUNCTIONS: [&str; 46] = [
     "base64.decode",
     "base64.encode",
@@ -136,6 +130,6 @@ pub const FUNCTIONS: [&str; 46] = [
     "value",
 ];
 
-/// Names of types, which `type(x) == string` compares with.
+/// Names of types, as in `type(x) == string`.
 pub(crate) const TYPES: [&str; 12] =
     ["bool", "bytes", "double", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type", "uint"];

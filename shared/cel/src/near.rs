@@ -1,22 +1,22 @@
-//! What a misspelt name was meant to be.
+//! Suggestions for misspelt names.
 
-/// The most characters of a name that near ones are looked for.
+/// The maximum number of characters of a compared name.
 const MAX_NAME: usize = 128;
-/// The most pairs of characters that one search compares: all of fifty names of sixty characters, or two thousand of ten.
+/// The maximum number of compared character pairs per search: fifty names of sixty characters, or two thousand of ten.
 const MAX_CELLS: u64 = 200_000;
-/// Pairs of characters that one step compares.
+/// Character pairs that one step compares.
 pub(crate) const CELLS_PER_STEP: u64 = 10;
 
-/// Returns the candidate that `name` was most likely meant to be, if one is near enough.
+/// Returns the candidate that is most similar to `name`, if it is similar enough.
 ///
-/// Case, `-` and `_` do not count; else at most one mistake in three characters. Comparing takes time and memory by the
-/// product of both lengths, so a text of more than 128 characters is near nothing, and the search ends after a fixed
+/// Case, `-` and `_` are ignored. At most one mistake per three characters is allowed. The cost of a comparison is the
+/// product of both lengths, so texts with more than 128 characters match nothing, and the search stops after a fixed
 /// number of comparisons.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     search(name, candidates).0
 }
 
-/// Returns the nearest candidate, and how many pairs of characters were compared.
+/// Returns the nearest candidate, and the number of compared character pairs.
 pub(crate) fn search<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> (Option<&'a str>, u64) {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
@@ -28,7 +28,7 @@ pub(crate) fn search<'a>(name: &str, candidates: impl IntoIterator<Item = &'a st
     let wanted = plain(name);
     let length = wanted.chars().count();
     for candidate in candidates {
-        // Names that are not compared cost a little too.
+        // Skipped names have a small cost too.
         cells += 1;
         if cells > MAX_CELLS {
             break;

@@ -1,48 +1,41 @@
-//! One expression over the objects of a cluster.
+//! Expressions over objects of a cluster.
 
 use serde_json::Value as Json;
 
 use crate::convert::{CelOutput, from_json, json_type};
 use crate::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse};
 
-/// An expression over `object` and `objects`, parsed once.
+/// A parsed expression over `object` and `objects`.
 #[derive(Clone, Debug)]
 pub struct ObjectExpression {
     expression: Expression,
 }
 
-/// Why an expression cannot be used, or gives no value. The texts have no value of an object in them.
+/// The error of an expression. The texts contain no values of objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectExpressionError {
-    /// It is none, or names what is not there, or is too large: it will never give anything.
+    /// The expression is invalid, unknown names included, or too large. Permanent.
     #[error("{0}")]
     NotAnExpression(String),
-    /// It fails on these values, for which a field that is not there yet is enough.
+    /// The expression fails on these values, for example because a field does not exist yet.
     #[error("{0}")]
     Fails(String),
-    /// It is an optional that has no value.
+    /// The result is an optional without a value.
     #[error("there is no value")]
     Nothing,
-    /// It gives something else than what is wanted.
-    #[error("it has to give {wanted}, not {got}")]
-    Type {
-        wanted: &'static str,
-        /// The type of what it gives.
-        got: &'static str,
-    },
-    /// It could take too long on these values.
+    /// The result has another type than expected.
+    #[error("expected {wanted}, got {got}")]
+    Type { wanted: &'static str, got: &'static str },
+    /// The evaluation could take too long on these values.
     #[error("it could touch {0} values; the limit is {MAX_COST}", MAX_COST = crate::MAX_COST)]
     TooCostly(u64),
-    /// What it gives has more than [`MAX_VALUE_BYTES`].
+    /// The result has more than [`MAX_VALUE_BYTES`].
     #[error("its value has {0} bytes; the limit is {MAX_VALUE_BYTES}")]
     TooLarge(usize),
 }
 
 impl ObjectExpression {
-    /// Reads an expression that may name `object` and `objects`.
-    ///
-    /// # Errors
-    /// [`ObjectExpressionError::NotAnExpression`] with the first mistake.
+    /// Parses an expression over `object` and `objects`. Fails with the first issue.
     pub fn new(text: &str) -> Result<Self, ObjectExpressionError> {
         match parse(text, Scope::Objects) {
             Ok(expression) => Ok(Self { expression }),
@@ -53,10 +46,7 @@ impl ObjectExpression {
         }
     }
 
-    /// Its value over these variables, as JSON; bytes that are UTF-8 are text.
-    ///
-    /// # Errors
-    /// Every [`ObjectExpressionError`] but the first.
+    /// Returns the result as JSON. Bytes that are UTF-8 become text.
     pub fn evaluate(&self, variables: &[(&str, &Json)]) -> Result<Json, ObjectExpressionError> {
         let variables = variables.iter().map(|(name, value)| (*name, from_json(value))).collect();
         let json = match evaluate(&self.expression, variables) {
@@ -74,10 +64,11 @@ impl ObjectExpression {
         }
     }
 
-    /// Whether it is true. A rule that reads fields which are not there yet does not hold.
+    /// Evaluates a rule. A rule that reads missing fields is false.
     ///
     /// # Errors
-    /// [`ObjectExpressionError::Type`] if it gives something else than true or false, [`ObjectExpressionError::TooCostly`], [`ObjectExpressionError::TooLarge`].
+    /// [`ObjectExpressionError::Type`] if the result is not a boolean, [`ObjectExpressionError::TooCostly`],
+    /// [`ObjectExpressionError::TooLarge`].
     pub fn holds(&self, variables: &[(&str, &Json)]) -> Result<bool, ObjectExpressionError> {
         match self.evaluate(variables) {
             Ok(Json::Bool(holds)) => Ok(holds),
@@ -116,7 +107,7 @@ mod tests {
                 Ok(true),
             ),
             ("object.status.ready", fails("there is no key `ready`"), Ok(false)),
-            ("object.status[object.data.dsn]", fails("a key whose name is computed is not there"), Ok(false)),
+            ("object.status[object.data.dsn]", fails("a computed key does not exist"), Ok(false)),
             ("object.status.?ready", Err(ObjectExpressionError::Nothing), Ok(false)),
             ("has(object.status.ready) && object.status.ready", json(false.into()), Ok(false)),
             ("objects[1].metadata.name", json("second".into()), rule("text")),
@@ -135,7 +126,7 @@ mod tests {
             ("response.status == 200", "`response` cannot be used here"),
             ("'%s'.format([object])", "there is no function `format`"),
             ("object.data.dsn.matches(object.long)", "the pattern of `matches` is computed"),
-            ("object.", "this is no CEL expression: expected identifier after '.'"),
+            ("object.", "this is not a CEL expression: expected identifier after '.'"),
             ("", "the expression is empty"),
         ] {
             let refused = ObjectExpression::new(text).unwrap_err();

@@ -1,28 +1,25 @@
-//! Paths: a name and what is selected from it, in all spellings.
+//! Selection paths: a name and the selections from it, in all spellings.
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
 
-/// A name and the steps from it, outermost last.
+/// A name and its selections, in the order of the text.
 pub(crate) struct SelectionPath<'a> {
     pub(crate) root: &'a str,
     pub(crate) root_id: u64,
     pub(crate) steps: Vec<PathStep<'a>>,
 }
 
-/// One step of a path.
 pub(crate) struct PathStep<'a> {
     pub(crate) key: PathKey<'a>,
     pub(crate) access: StepAccess,
 }
 
-/// What a step selects.
 pub(crate) enum PathKey<'a> {
     /// `.name` or `["name"]`.
     Name(&'a str),
     Dynamic(&'a IdedExpr),
 }
 
-/// How a step selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepAccess {
     Required,
@@ -33,7 +30,7 @@ pub(crate) enum StepAccess {
 }
 
 impl<'a> SelectionPath<'a> {
-    /// The path that an expression is, if it is one.
+    /// Returns the path of an expression that is one.
     pub(crate) fn of(expr: &'a IdedExpr) -> Option<Self> {
         let mut steps = Vec::new();
         let mut at = expr;
@@ -67,7 +64,7 @@ impl<'a> SelectionPath<'a> {
         }
     }
 
-    /// The name of a step, unless it is dynamic or not there.
+    /// Returns the name of a step unless it is dynamic or missing.
     pub(crate) fn name(&self, step: usize) -> Option<&'a str> {
         match self.steps.get(step)?.key {
             PathKey::Name(name) => Some(name),
@@ -75,13 +72,13 @@ impl<'a> SelectionPath<'a> {
         }
     }
 
-    /// Returns true if one of the first `count` steps may find nothing.
+    /// Returns true if one of the first `count` steps is optional.
     pub(crate) fn optional(&self, count: usize) -> bool {
         self.steps.iter().take(count).any(|step| step.access != StepAccess::Required)
     }
 }
 
-/// A step as it is written: `.name`, with dashes or without, or `["name"]` for a name that CEL would take apart.
+/// Formats a step: `.name`, or `["name"]` for a name that is not an identifier with dashes.
 pub(crate) fn step(name: &str) -> String {
     let mut characters = name.chars();
     let plain = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')

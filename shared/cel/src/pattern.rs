@@ -1,4 +1,4 @@
-//! Regular expressions of documents: small, compiled once, and priced by what they take.
+//! Regular expressions of documents, with limits of size and cost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use regex_automata::nfa::thompson::{Compiler, Config, WhichCaptures};
 use regex_automata::util::syntax;
 use regex_syntax::ast::{self, Ast, Visitor};
 
-/// The most bytes that a pattern takes when it is compiled.
+/// The maximum size of a compiled pattern, in bytes.
 pub const MAX_PATTERN: usize = 64 << 10;
-/// The longest pattern, in bytes. Reading a pattern takes time by its length before [`MAX_PATTERN`] can stop it.
+/// The maximum length of a pattern, in bytes. Parsing takes time before [`MAX_PATTERN`] applies.
 pub const MAX_PATTERN_LENGTH: usize = 1024;
-/// How a pattern that is too large becomes smaller.
+/// The help for a pattern that is too large.
 pub const PATTERN_HELP: &str = "use small numbers in `{…}`, and `[A-Za-z0-9_]` instead of `\\w`";
-/// The deepest nesting of groups and classes.
+/// The maximum nesting of groups and classes.
 const MAX_PATTERN_DEPTH: u32 = 64;
 
-/// Bytes of a compiled pattern that one step makes.
+/// Bytes of a compiled pattern that one step produces.
 const BYTES_PER_STEP: u64 = 3;
-/// Steps for a class of Unicode such as `\p{L}`, whose ranges are copied and perhaps negated.
+/// Steps of a Unicode class such as `\p{L}`, whose ranges are copied and perhaps negated.
 const CLASS_STEPS: u64 = 2_000;
 /// Code points whose other cases one step finds.
 const FOLDED_PER_STEP: u64 = 5;
@@ -33,25 +33,24 @@ pub struct TextPattern {
     machine: Arc<PikeVM>,
 }
 
-/// The reason why a text is not a usable pattern.
+/// A text that is not a usable pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is not a regular expression.
     #[error("{0}")]
     Syntax(String),
-    /// It is longer than [`MAX_PATTERN_LENGTH`].
+    /// The pattern is longer than [`MAX_PATTERN_LENGTH`].
     #[error("it has {0} bytes; the limit is {MAX_PATTERN_LENGTH}")]
     TooLong(usize),
-    /// It takes more than [`MAX_PATTERN`] when it is compiled.
+    /// The compiled pattern is larger than [`MAX_PATTERN`].
     #[error("it takes more than {MAX_PATTERN} bytes when it is compiled")]
     TooLarge,
-    /// The work budget does not suffice to compile it.
-    #[error("it takes more work to compile than the document may take")]
+    /// The work budget is exhausted.
+    #[error("it exceeds the work budget of the document")]
     NoBudget,
 }
 
 impl TextPattern {
-    /// Compiles a pattern and returns the steps that it took. `allow` decides whether a number of steps may be taken.
+    /// Compiles a pattern. `allow` decides if a number of steps may be spent.
     pub(crate) fn compile(text: &str, mut allow: impl FnMut(u64) -> bool) -> Result<Self, PatternError> {
         if text.len() > MAX_PATTERN_LENGTH {
             return Err(PatternError::TooLong(text.len()));
@@ -76,12 +75,12 @@ impl TextPattern {
         Ok(Self { text: text.into(), machine: Arc::new(machine) })
     }
 
-    /// Returns whether the pattern matches somewhere in the text.
+    /// Returns true if the pattern matches a part of the text.
     pub fn is_match(&self, text: &str) -> bool {
         self.machine.is_match(&mut self.machine.create_cache(), text)
     }
 
-    /// Returns the steps that matching a text of so many bytes takes at most.
+    /// Returns the maximum number of steps to match a text with this many bytes.
     pub fn match_steps(&self, bytes: usize) -> u64 {
         (self.machine.get_nfa().states().len() as u64).saturating_mul(bytes as u64 + 1)
     }
@@ -99,7 +98,7 @@ impl PartialEq for TextPattern {
     }
 }
 
-/// The last line of an error of the parser; the lines before it draw the pattern.
+/// Returns the last line of a parser error. The other lines draw the pattern.
 fn syntax_error(error: &dyn std::error::Error) -> PatternError {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -110,7 +109,7 @@ fn syntax_error(error: &dyn std::error::Error) -> PatternError {
     PatternError::Syntax(line.strip_prefix("error: ").unwrap_or(line).to_owned())
 }
 
-/// The steps that translating a pattern takes at most. A class is copied range by range; in a pattern that ignores case,
+/// Returns the maximum number of steps to translate a pattern. Classes are copied by range. In a pattern without case,
 /// the other cases of every code point of a class are looked up.
 fn pattern_cost(tree: &Ast) -> u64 {
     let Ok(price) = ast::visit(tree, PatternCost::default());

@@ -1,22 +1,20 @@
-//! Where names stand in the text of an expression.
+//! Positions of names in the text of an expression.
 
-/// A name in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameToken<'a> {
     pub(crate) text: &'a str,
     pub(crate) offset: usize,
-    /// Whether it begins a path or follows a dot.
     pub(crate) position: NamePosition,
 }
 
-/// Where a name stands in its path.
+/// The position of a name in its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamePosition {
     First,
     AfterDot,
 }
 
-/// All names outside of strings and comments, in the order of the text.
+/// Returns all names outside of strings and comments, in the order of the text.
 pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
     let bytes = text.as_bytes();
     let mut names = Vec::new();
@@ -47,7 +45,7 @@ pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
         } else {
             match byte {
                 b'.' => position = NamePosition::AfterDot,
-                // `.?name` is a name after a dot, and blanks change nothing.
+                // `.?name` is a name after a dot, and blanks are ignored.
                 b'?' if position == NamePosition::AfterDot => {}
                 _ if byte.is_ascii_whitespace() => {}
                 _ => position = NamePosition::First,
@@ -80,7 +78,7 @@ fn skip_string(bytes: &[u8], start: usize, prefix: &str) -> usize {
     bytes.len()
 }
 
-/// The byte of a place that the parser names by line and column, both from 1, columns in characters.
+/// Returns the byte offset of a line and column, both from 1, columns in characters.
 pub(crate) fn byte_of(text: &str, (line, column): (isize, isize)) -> usize {
     let line = usize::try_from(line - 1).unwrap_or(0);
     let column = usize::try_from(column - 1).unwrap_or(0);
@@ -94,7 +92,7 @@ pub(crate) fn byte_of(text: &str, (line, column): (isize, isize)) -> usize {
     text.len()
 }
 
-/// A name with dashes in it, such as `queue-url`, that begins at this byte: what CEL takes for a subtraction.
+/// Returns the name with dashes at an offset, such as `queue-url`.
 pub(crate) fn dashed(text: &str, offset: usize) -> Option<&str> {
     let rest = &text[offset..];
     let length = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'-').count();

@@ -1,4 +1,4 @@
-//! The walk over an expression's tree that finds what it reads.
+//! The analysis of an expression's tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::{
     ReferenceUsage, TextPattern, ValueReference, WorkBudget,
 };
 
-/// The name of `matches` with a pattern that was compiled. No text can call it.
+/// The name of `matches` with a compiled pattern. No text can call it.
 pub(super) const MATCHES: &str = "@matches";
 
-/// What `tree`, parsed from `text`, reads.
+/// Returns the expression with its references, or its issues.
 pub(super) fn analyse(
     text: &str,
     mut tree: IdedExpr,
@@ -51,7 +51,7 @@ pub(super) fn analyse(
     Ok(Expression { tree, references, patterns })
 }
 
-/// Applies `change` to every part of a tree whose [`shape`] was checked.
+/// Applies `change` to every node of a tree that passed [`shape`].
 pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) {
     change(&mut expr.expr);
     match &mut expr.expr {
@@ -76,7 +76,7 @@ pub(super) fn each_mut(expr: &mut IdedExpr, change: &mut impl FnMut(&mut Expr)) 
     }
 }
 
-/// Refuses trees that are too large to walk by recursion. Walks without recursion itself.
+/// Rejects trees that are too large for recursion. The check itself does not recurse.
 pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
     let mut open = vec![(tree, 1)];
     let mut nodes = 0;
@@ -90,7 +90,7 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
             None
         };
         if let Some(message) = limit {
-            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            let help = Some("compute the value in a unit and pass it as an output".to_owned());
             return Err(vec![ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 }]);
         }
         if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
@@ -103,7 +103,6 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
     Ok(())
 }
 
-/// What an expression is made of.
 fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     match &expr.expr {
         Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
@@ -123,7 +122,7 @@ fn children(expr: &IdedExpr) -> Vec<&IdedExpr> {
     }
 }
 
-/// Returns true if `name` is written in the tree: as a field, or as a text.
+/// Returns true if `name` is a field or a text in the tree.
 pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
     let mut open = vec![tree];
     while let Some(expr) = open.pop() {
@@ -144,16 +143,15 @@ struct ExpressionWalker<'t> {
     text: &'t str,
     scope: Scope,
     budget: &'t WorkBudget,
-    /// The patterns of `matches`, by their text.
     patterns: BTreeMap<String, TextPattern>,
     names: Vec<NameToken<'t>>,
     bound: Vec<String>,
     loops: usize,
-    /// The node and the name of each path's beginning.
+    /// The node and the name of each path's root.
     roots: Vec<(u64, String)>,
-    /// References with the node of their beginning.
+    /// References with the node of their root.
     found: Vec<(u64, ValueReference)>,
-    /// Mistakes with the node of the path that they concern, or with their offset.
+    /// Issues with the node of their path, or with an offset.
     mistakes: Vec<(Option<u64>, ExpressionIssue)>,
 }
 
@@ -216,7 +214,7 @@ impl ExpressionWalker<'_> {
         call.args.iter().for_each(|arg| self.expr(arg, ReferenceUsage::Part));
     }
 
-    /// Compiles the pattern of `matches`: it has to be a literal, so that its work is known before anything runs.
+    /// Compiles the pattern of `matches`. It must be a literal, so that its cost is known before the evaluation.
     fn pattern(&mut self, call: &CallExpr) {
         let message = match call.args.last().map(|pattern| &pattern.expr) {
             Some(Expr::Literal(LiteralValue::String(pattern))) => match self.budget.pattern(pattern.inner()) {
@@ -232,19 +230,19 @@ impl ExpressionWalker<'_> {
             Some(_) => "the pattern of `matches` is computed".to_owned(),
             None => return,
         };
-        let help = Some(format!("{PATTERN_HELP}; it is a literal, such as `\"^[a-z]+$\"`"));
+        let help = Some(format!("{PATTERN_HELP}; use a literal such as `\"^[a-z]+$\"`"));
         let offset = self.offset_of("matches");
         self.mistake(None, ExpressionIssue { code: "pattern", message, help, offset, length: 0 });
     }
 
-    /// Notes a mistake. An expression with more than [`MAX_ISSUES`] is wrong, whatever the others are.
+    /// Adds an issue, at most [`MAX_ISSUES`].
     fn mistake(&mut self, root: Option<u64>, mistake: ExpressionIssue) {
         if self.mistakes.len() < MAX_ISSUES {
             self.mistakes.push((root, mistake));
         }
     }
 
-    /// The nearest name, unless the document has too many errors for suggestions.
+    /// Returns a suggestion, unless there are too many issues.
     fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
         if self.mistakes.len() < MAX_ISSUES { self.budget.nearest(name, candidates) } else { None }
     }
@@ -269,7 +267,7 @@ impl ExpressionWalker<'_> {
         self.loops += 1;
         if self.loops == MAX_NESTED_LOOPS + 1 {
             let message = format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
-            let help = Some("compute the value in a unit and hand it on as an output".to_owned());
+            let help = Some("compute the value in a unit and pass it as an output".to_owned());
             self.mistake(None, ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 });
         }
         let parts =
@@ -304,7 +302,7 @@ impl ExpressionWalker<'_> {
         self.found.push((path.root_id, reference));
     }
 
-    /// What a path reads; reports what is wrong with it.
+    /// Returns the source of a path, or reports an issue.
     fn source(&mut self, root: RootVariable, path: &SelectionPath<'_>) -> Option<ReferenceSource> {
         let at = path.root_id;
         let name = root.as_str();
@@ -350,15 +348,13 @@ impl ExpressionWalker<'_> {
         }
     }
 
-    /// The name of a step that has to be constant.
+    /// Returns the constant name of a step, or reports an issue.
     fn constant<'a>(&mut self, path: &SelectionPath<'a>, step: usize, shape: &str) -> Option<&'a str> {
         let name = path.name(step);
         if name.is_none() {
             let part = path.root;
             let (code, message) = match path.steps.get(step) {
-                Some(_) => {
-                    ("dynamic-index", format!("a name below `{part}` is computed, so nobody can tell what is read"))
-                }
+                Some(_) => ("dynamic-index", format!("a name below `{part}` is computed, so its source is unknown")),
                 None => ("whole-map", format!("`{part}` cannot be used as a whole")),
             };
             self.report(path.root_id, code, message, Some(format!("write a constant name, as in `{shape}`")));
@@ -366,7 +362,7 @@ impl ExpressionWalker<'_> {
         name
     }
 
-    /// Returns the field of a root that has these `fields`, or reports that it has no such field.
+    /// Returns the field of a root with these `fields`, or reports an issue.
     fn field(
         &mut self,
         path: &SelectionPath<'_>,
@@ -391,10 +387,10 @@ impl ExpressionWalker<'_> {
                 "a plugin cannot name other resources".to_owned(),
                 "declare a param; the sandbox wires the other resource's output into it".to_owned(),
             ),
-            Some(_) => (format!("`{name}` cannot be used here"), format!("here is {here}")),
+            Some(_) => (format!("`{name}` cannot be used here"), format!("use {here}")),
             None => match self.near(name, allowed.iter().copied()) {
                 Some(near) => (format!("`{name}` is not known"), format!("did you mean `{near}`?")),
-                None => (format!("`{name}` is not known"), format!("here is {here}; text needs quotes: \"{name}\"")),
+                None => (format!("`{name}` is not known"), format!("use {here}; text needs quotes: \"{name}\"")),
             },
         };
         self.report(path.root_id, "unknown-name", message, Some(help));
@@ -415,14 +411,14 @@ impl ExpressionWalker<'_> {
         let macros = ["has", "all", "exists", "exists_one", "map", "filter"];
         let help = self.near(name, plain.chain(macros)).map(|near| format!("did you mean `{near}`?"));
         let message = match macros.contains(&name) {
-            true => format!("`{name}` is not called like this"),
+            true => format!("`{name}` is used in a wrong way"),
             false => format!("there is no function `{name}`"),
         };
         let offset = self.offset_of(name);
         self.mistake(None, ExpressionIssue { code: "unknown-function", message, help, offset, length: 0 });
     }
 
-    /// Returns true if this subtraction is a name with a dash in it; reports it if so.
+    /// Reports a subtraction that is probably a name with a dash. Returns true if it is one.
     fn subtraction(&mut self, call: &CallExpr) -> bool {
         let [left, right] = call.args.as_slice() else { return false };
         if let Expr::Call(inner) = &left.expr
@@ -466,8 +462,8 @@ impl ExpressionWalker<'_> {
         self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset)
     }
 
-    /// References and mistakes with their offsets. Nodes are numbered in the order of the text, so the n-th path that
-    /// begins with a name is the n-th time that this name begins a path.
+    /// Returns references and issues with offsets. Node ids follow the order of the text, so the n-th path with a root
+    /// name is at the n-th occurrence of that name as a root.
     fn placed(mut self) -> (Vec<ValueReference>, Vec<ExpressionIssue>) {
         self.roots.sort();
         let mut seen: HashMap<&str, usize> = HashMap::new();
@@ -508,7 +504,7 @@ impl ExpressionWalker<'_> {
     }
 }
 
-/// The name at the beginning of an expression's text.
+/// Returns the first name of an expression.
 fn leftmost(expr: &IdedExpr) -> Option<&str> {
     let mut at = expr;
     loop {
@@ -523,7 +519,7 @@ fn leftmost(expr: &IdedExpr) -> Option<&str> {
     }
 }
 
-/// Characters of the path that begins at a byte.
+/// Returns the number of characters of the path at an offset.
 fn path_length(text: &str, offset: usize) -> usize {
     let mut depth = 0_usize;
     let mut quote = None;

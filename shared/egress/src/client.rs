@@ -1,11 +1,16 @@
-//! The client that leaves the machine.
+//! The HTTP client for servers outside of the deployment.
 //!
-//! Guarantees: only addresses that the policy allows are connected to; no proxy, redirect or cookie; no more than the
-//! limit of a body is read, in no more than the request's time. What failed before anything was sent is tried again
-//! for less than a second. What a server may have seen is sent again only if the method is safe (`GET`, `HEAD`): a
-//! header that names a key says nothing of whether the receiver looks at it.
+//! Guarantees:
+//!
+//! - Connections go only to addresses that the policy allows.
+//! - There are no proxies, redirects or cookies.
+//! - The size of the response and the duration of the request are limited.
+//! - A request that was certainly not sent is repeated for less than a second. A request that may have been sent is
+//!   repeated only if its method is safe (`GET`, `HEAD`), because an idempotency key does not prove that the receiver
+//!   uses it.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +25,16 @@ use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
 use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Short: a function that was frozen in between finds its connections dead.
+/// Short, because the connections of a frozen function are dead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE_PER_HOST: usize = 16;
-/// After this long no further try is decided. With the longest wait of [`RETRIES`] all is over within a second: slower
-/// tries are for the callers, who know the unit's `retry`.
+/// The time after which no further attempt starts. With the longest wait of [`RETRIES`], all attempts end within a
+/// second. Slower retries follow the `retry` of the unit.
 const RETRY_WITHIN: Duration = Duration::from_millis(500);
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRIES: usize = 3;
 
-/// Headers that belong to the connection or to the client: taken from a document they could split requests.
+/// Headers of the connection or the client. Documents must not set them, because they could split requests.
 const OWN_HEADERS: [&str; 10] = [
     "connection",
     "content-length",
@@ -42,31 +47,30 @@ const OWN_HEADERS: [&str; 10] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// Headers whose values are never printed.
 const SECRET_HEADERS: [&str; 4] =
     ["authorization", "cookie", "proxy-authorization", ebb_protocol::unit::CALLBACK_TOKEN];
 
-/// Sends requests by HTTP/1.1, over TLS where the URL says so. Cheap to clone; clones share connections.
+/// Sends requests by HTTP/1.1, with TLS for `https`. Clones share connections.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     http: reqwest::Client,
     policy: Arc<Policy>,
-    /// Bytes of an answer's body that are read.
+    /// The limit of a response body in bytes.
     largest: usize,
 }
 
-/// Why there is no client: mostly that the machine has no certificates of authorities.
+/// The client cannot be created, mostly because the machine has no CA certificates.
 #[derive(Debug, thiserror::Error)]
-#[error("no HTTP client can be made; are certificates (ca-certificates) installed?")]
+#[error("cannot create an HTTP client; check that CA certificates (ca-certificates) are installed")]
 pub struct HttpClientError(#[source] reqwest::Error);
 
 impl HttpClient {
-    /// A client that looks names up as the machine does.
+    /// Returns a client with the resolver of the machine.
     pub fn new(policy: Policy) -> Result<Self, HttpClientError> {
         Self::with_resolver(policy, Arc::new(SystemResolver))
     }
 
-    /// A client that looks names up by `resolver`. What it finds is judged by the policy like anything else.
+    /// Returns a client with another resolver. The policy also applies to its addresses.
     pub fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
         let http = reqwest::Client::builder()
@@ -75,7 +79,7 @@ impl HttpClient {
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
             .retry(reqwest::retry::never())
-            // A packed answer could unpack to more than the limit while no more than it is read.
+            // A compressed response could exceed the limit after decompression.
             .no_gzip()
             .no_brotli()
             .no_zstd()
@@ -89,7 +93,7 @@ impl HttpClient {
         Ok(Self { http, policy, largest: limits::RESPONSE_BODY })
     }
 
-    /// Reads answers of at most `bytes`, in place of [`limits::RESPONSE_BODY`].
+    /// Sets the limit of responses. The default is [`limits::RESPONSE_BODY`].
     #[must_use]
     pub fn with_limit(self, bytes: usize) -> Self {
         Self { largest: bytes, ..self }
@@ -98,24 +102,24 @@ impl HttpClient {
     async fn attempts(&self, request: &reqwest::Request) -> Result<HttpResponse, CallError> {
         let started = Instant::now();
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
-        let again = |failure: &SendFailure| {
+        let is_retryable = |failure: &SendFailure| {
             let harmless = failure.sent == SendState::Nothing || request.method().is_safe();
             let passing = matches!(failure.error, CallError::Connect(_));
             harmless && passing && started.elapsed() < RETRY_WITHIN
         };
-        (|| self.once(request)).retry(backoff).when(again).await.map_err(|failure| failure.error)
+        (|| self.once(request)).retry(backoff).when(is_retryable).await.map_err(|failure| failure.error)
     }
 
     async fn once(&self, request: &reqwest::Request) -> Result<HttpResponse, SendFailure> {
         let request = request.try_clone().expect("a body that is no stream can be cloned");
-        let mut answer = self.http.execute(request).await.map_err(SendFailure::from)?;
-        let status = answer.status().as_u16();
+        let mut response = self.http.execute(request).await.map_err(SendFailure::from)?;
+        let status = response.status().as_u16();
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
             value.to_str().ok().map(|value| (name.as_str().to_owned(), value.to_owned()))
         };
-        let headers = answer.headers().iter().filter_map(text).collect();
+        let headers = response.headers().iter().filter_map(text).collect();
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(SendFailure::from)? {
+        while let Some(chunk) = response.chunk().await.map_err(SendFailure::from)? {
             if body.len() + chunk.len() > self.largest {
                 let error = CallError::TooLarge(self.largest);
                 return Err(SendFailure { error, sent: SendState::Perhaps });
@@ -134,18 +138,18 @@ impl HttpCall for HttpClient {
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
         let ended = tokio::time::timeout(timeout, self.attempts(&request)).await;
         let ended = ended.unwrap_or(Err(CallError::Timeout(timeout)));
-        // The host alone: paths and queries may carry secrets.
+        // Only the host, because paths and queries may contain secrets.
         let (method, host) = (request.method(), request.url().host_str());
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         match &ended {
             Ok(response) => tracing::debug!(%method, host, duration_ms, status = response.status, "called"),
-            Err(error) => tracing::debug!(%method, host, duration_ms, %error, "called in vain"),
+            Err(error) => tracing::debug!(%method, host, duration_ms, %error, "a call failed"),
         }
         ended
     }
 }
 
-/// The request with all its parts checked, or what is wrong with it.
+/// Checks all parts of a request.
 fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, String> {
     let url = policy.check_url(&request.url).map_err(|refusal| limits::message(&refusal.to_string()))?;
     let method = match request.method.as_str() {
@@ -168,20 +172,19 @@ fn checked(policy: &Policy, request: HttpRequest) -> Result<reqwest::Request, St
     Ok(checked)
 }
 
-/// A header for the wire. Problems name the header, never its value, which may be a secret.
+/// Checks a header. Errors name the header but not its value, which may be a secret.
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header name"))?;
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a header name"))?;
     if OWN_HEADERS.contains(&parsed.as_str()) {
         return Err(format!("the header {parsed} belongs to the connection and cannot be given"));
     }
     let plain = if value.is_ascii() { HeaderValue::from_str(value).ok() } else { None };
-    let mut value =
-        plain.ok_or_else(|| format!("the value of the header {parsed} holds other than visible ASCII characters"))?;
+    let mut value = plain
+        .ok_or_else(|| format!("the value of the header {parsed} contains characters other than visible ASCII"))?;
     value.set_sensitive(SECRET_HEADERS.contains(&parsed.as_str()));
     Ok((parsed, value))
 }
 
-/// Whether a server can have seen the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendState {
     Nothing,
@@ -196,16 +199,23 @@ struct SendFailure {
 
 impl From<reqwest::Error> for SendFailure {
     fn from(error: reqwest::Error) -> Self {
-        // URLs may carry secrets in their query, and the caller knows which one it has called.
+        let address = error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
+        // The query of the URL may contain secrets.
         let error = error.without_url();
         let sent = if error.is_connect() { SendState::Nothing } else { SendState::Perhaps };
         let causes = || std::iter::successors(Some::<&(dyn Error + 'static)>(&error), |cause| (*cause).source());
         if let Some(refusal) = causes().find_map(|cause| cause.downcast_ref::<PolicyViolation>()) {
             return Self { error: CallError::Refused(limits::message(&refusal.to_string())), sent: SendState::Nothing };
         }
+        let is_refused = |cause: &(dyn Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if let Some(address) = address.filter(|_| causes().any(is_refused)) {
+            let text = format!("connection refused: nothing listens at {address}");
+            return Self { error: CallError::Connect(limits::message(&text)), sent };
+        }
         let mut text = String::new();
         for cause in causes().map(ToString::to_string) {
-            // Some causes repeat the text of their own cause.
             if !text.contains(&cause) {
                 text.push_str(if text.is_empty() { "" } else { ": " });
                 text.push_str(&cause);

@@ -1,4 +1,4 @@
-//! Signed messages to a platform or a unit's server, and what their answers mean.
+//! Delivery of signed messages to platforms and webhook servers.
 
 use std::time::Duration;
 
@@ -8,40 +8,36 @@ use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
 
 use crate::{CallError, HttpCall, HttpRequest, HttpResponse};
 
-/// How long a server may take to accept a message (Standard Webhooks: 15 to 30 seconds).
+/// The time in which a server must accept a message (Standard Webhooks: 15 to 30 seconds).
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest wait that a server can ask for.
+/// The longest `retry-after` that is respected.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// A message to deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct WebhookMessage<'a> {
     pub url: &'a str,
-    /// Its id: the same for every repetition.
+    /// The id, the same in every repetition.
     pub id: &'a MessageId,
-    /// The content type of `body`.
     pub content_type: &'a str,
     pub body: &'a [u8],
 }
 
-/// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     Accepted,
-    /// The server wants no messages any more (410). Final.
+    /// The server wants no further messages (410). Final.
     Gone,
-    /// The address or the request is not allowed, with why. Trying again is pointless until the URL or our policy
-    /// changes.
+    /// The address or the request is not allowed. A repetition is pointless until the URL or the policy changes.
     Refused(String),
-    /// Not accepted, or not known to be: deliver it again under the same id.
+    /// Not accepted, or no response: repeat the message with the same id.
     Retry {
-        /// The shortest wait that the server asks for, at most [`MAX_RETRY_AFTER`].
+        /// The wait that the server requests, at most [`MAX_RETRY_AFTER`].
         after: Option<Duration>,
         reason: String,
     },
 }
 
-/// Sends `message` once, signed with each of `keys` as of `now`, and says what the answer means.
+/// Sends a message once, signed with each of `keys`, and classifies the response.
 pub async fn deliver(
     call: &dyn HttpCall,
     keys: &WebhookKeys,
@@ -61,8 +57,8 @@ pub async fn deliver(
     classify(call.call(request).await, now)
 }
 
-fn classify(answer: Result<HttpResponse, CallError>, now: Timestamp) -> DeliveryOutcome {
-    let response = match answer {
+fn classify(result: Result<HttpResponse, CallError>, now: Timestamp) -> DeliveryOutcome {
+    let response = match result {
         Ok(response) => response,
         Err(CallError::Refused(reason)) => return DeliveryOutcome::Refused(reason),
         Err(error @ (CallError::Connect(_) | CallError::Timeout(_) | CallError::TooLarge(_))) => {
@@ -74,9 +70,9 @@ fn classify(answer: Result<HttpResponse, CallError>, now: Timestamp) -> Delivery
         410 => DeliveryOutcome::Gone,
         status => {
             let hint = match status {
-                300..=399 => ": redirects are not followed, the URL has to be changed",
-                401 | 403 => ": does the server know the secret?",
-                404 => ": is the URL right?",
+                300..=399 => ": redirects are not followed; use the final URL",
+                401 | 403 => ": check the secret of the server",
+                404 => ": check the URL",
                 _ => "",
             };
             let reason = limits::message(&format!("the server answered {status}{hint}"));
@@ -85,13 +81,13 @@ fn classify(answer: Result<HttpResponse, CallError>, now: Timestamp) -> Delivery
     }
 }
 
-/// The wait that `retry-after` asks for, in seconds or until a date, at most [`MAX_RETRY_AFTER`]; zero for a date
-/// that has passed by `now`. `None` without the header, or if it cannot be read.
+/// Parses `retry-after`, in seconds or as a date, limited to [`MAX_RETRY_AFTER`]. A date before `now` is zero. Returns
+/// `None` if the header is missing or malformed.
 pub fn retry_after(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
     let (_, value) = headers.iter().find(|(name, _)| name == "retry-after")?;
     let value = value.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are a long wait, not an error.
+        // A number with too many digits is a long wait.
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
     } else {
         let until = httpdate::parse_http_date(value).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;

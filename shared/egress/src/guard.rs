@@ -1,8 +1,8 @@
-//! Where requests may go. Documents name URLs, so a document could name our own network: the metadata service of the
-//! cloud, a database without a password, the neighbour's loopback.
+//! The policy for outbound requests. A URL in a document could point into our own network: the metadata service of the
+//! cloud, a database without a password, another service on loopback.
 //!
-//! Addresses are judged, never names: literal ones when the request is made, others when the name was looked up, and
-//! the connection uses the very addresses that were judged. A name that changes between check and use gains nothing.
+//! The policy checks addresses, not names. Literal addresses are checked before the request, others after the lookup.
+//! The connection uses the checked addresses, so a name that changes after the check has no effect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,43 +11,35 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Which URLs and addresses are allowed.
+/// The allowed URLs and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Ranges that are open although they are not public. An IPv4 range opens the IPv6 forms of its addresses too.
+    /// Allowed ranges that are not public. An IPv4 range also allows the IPv6 forms of its addresses.
     pub allow: Vec<IpNet>,
     pub schemes: UrlSchemes,
 }
 
-/// Which schemes are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlSchemes {
-    /// `http` and `https`.
     HttpAndHttps,
-    /// `https` alone.
     HttpsOnly,
 }
 
-/// Why a request may not go where it wants.
+/// The reason why a request is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyViolation {
-    /// The text is no URL.
     #[error("not an absolute URL: {0}")]
     Url(String),
-    /// The scheme is not allowed.
     #[error("the scheme {0} is not allowed in URLs: use {1}")]
     Scheme(String, &'static str),
-    /// The URL carries a user or password.
     #[error("a URL with user or password is not allowed: give credentials in a header")]
     Userinfo,
-    /// The URL has no host, or port 0.
-    #[error("the URL names no host and port that could be called")]
+    #[error("the URL has no host, or the port 0")]
     NoHost,
-    /// The URL names an address that is not allowed.
     #[error("the address {address} is not allowed: {range}")]
     Address { address: IpAddr, range: &'static str },
-    /// The URL's name leads to no address that is allowed.
-    #[error("the name {name} leads to {address}, which is not allowed: {range}")]
+    /// The name in the URL has no allowed address.
+    #[error("the name {name} resolves to {address}, which is not allowed: {range}")]
     Name { name: String, address: IpAddr, range: &'static str },
 }
 
@@ -60,7 +52,8 @@ const fn v6(groups: [u16; 4], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix)
 }
 
-/// IPv4 that is not public, by IANA's registry of special-purpose addresses. The first row that fits names it.
+/// IPv4 ranges that are not public, by IANA's registry of special-purpose addresses. The first matching row names the
+/// range.
 const CLOSED_V4: [(Ipv4Net, &str); 17] = [
     (v4(0, 0, 0, 0, 8), "unspecified"),
     (v4(10, 0, 0, 0, 8), "private network"),
@@ -78,11 +71,11 @@ const CLOSED_V4: [(Ipv4Net, &str); 17] = [
     (v4(224, 0, 0, 0, 4), "multicast"),
     (v4(255, 255, 255, 255, 32), "broadcast"),
     (v4(240, 0, 0, 0, 4), "reserved"),
-    // Public by registry; on Azure it answers to every virtual machine with that machine's own settings.
+    // Public by registry, but on Azure it serves the settings of the virtual machine.
     (v4(168, 63, 129, 16, 32), "a cloud's metadata service"),
 ];
 
-/// IPv6 that is not public. What lies outside of `2000::/3` and has no row is closed too.
+/// IPv6 ranges that are not public. Other addresses outside of `2000::/3` are closed too.
 const CLOSED_V6: [(Ipv6Net, &str); 11] = [
     (v6([0xfc00, 0, 0, 0], 7), "private network (unique local)"),
     (v6([0xfe80, 0, 0, 0], 10), "link-local"),
@@ -101,29 +94,29 @@ const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0, 0], 96);
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
 
 impl Policy {
-    /// Public addresses only, `http` and `https`.
+    /// Allows public addresses, `http` and `https`.
     pub fn public() -> Self {
         Self { allow: Vec::new(), schemes: UrlSchemes::HttpAndHttps }
     }
 
-    /// Public addresses and this machine's own; for local mode.
+    /// Also allows loopback, for local mode.
     pub fn with_loopback() -> Self {
         Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()], ..Self::public() }
     }
 
-    /// Opens further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`; nothing opens nothing.
+    /// Allows further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`.
     ///
     /// # Errors
-    /// The first entry that is no network.
+    /// Returns the first entry that is not a network.
     pub fn and_networks(mut self, list: &str) -> Result<Self, String> {
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            let network = entry.parse().map_err(|_| format!("{entry:?} is no network such as 10.0.0.0/8"))?;
+            let network = entry.parse().map_err(|_| format!("{entry:?} is not a network such as 10.0.0.0/8"))?;
             self.allow.push(network);
         }
         Ok(self)
     }
 
-    /// Reads a URL and checks all of it that can be checked before a lookup.
+    /// Parses a URL and checks it as far as possible before a lookup.
     pub fn check_url(&self, text: &str) -> Result<Url, PolicyViolation> {
         let url = Url::parse(text).map_err(|error| PolicyViolation::Url(error.to_string()))?;
         match (url.scheme(), self.schemes) {
@@ -139,8 +132,7 @@ impl Policy {
         if url.port() == Some(0) {
             return Err(PolicyViolation::NoHost);
         }
-        // Decimal, octal, hexadecimal and short forms of IPv4 are addresses here already: the parser reads them as
-        // browsers do.
+        // The parser has already converted decimal, octal, hexadecimal and short forms of IPv4.
         match url.host() {
             None => return Err(PolicyViolation::NoHost),
             Some(Host::Ipv4(address)) => self.check_address(address.into())?,
@@ -150,7 +142,6 @@ impl Policy {
         Ok(url)
     }
 
-    /// Whether a connection to `address` is allowed.
     pub fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
         let refused = |range| Err(PolicyViolation::Address { address, range });
         if self.allows(address) {
@@ -171,8 +162,8 @@ impl Policy {
     }
 }
 
-/// The IPv4 address that packets to `outer` end at: mapped addresses are IPv4 spelt otherwise, and NAT64 translates.
-/// Tunnels (6to4, Teredo) and the deprecated compatible form are closed as such, whatever they embed.
+/// Returns the IPv4 address at which packets to `outer` arrive: for mapped addresses and NAT64. Tunnels (6to4, Teredo)
+/// and the deprecated compatible form are closed, whatever they embed.
 fn embedded(outer: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = outer.octets();
     let inner = Ipv4Addr::new(a, b, c, d);
@@ -194,7 +185,7 @@ fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
     row.or_else(|| if GLOBAL_UNICAST.contains(&address) { None } else { Some("not global unicast") })
 }
 
-/// A resolver that passes on only what a policy allows.
+/// Passes on only addresses that the policy allows.
 pub(crate) struct GuardedResolver {
     policy: Arc<Policy>,
     inner: Arc<dyn Resolve>,
@@ -231,7 +222,6 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// The machine's own resolver.
 pub(crate) struct SystemResolver;
 
 impl Resolve for SystemResolver {

@@ -1,4 +1,4 @@
-//! HTTP out of the control plane: one request, guarded, bounded, never redirected.
+//! Outbound HTTP: one request with limits, without redirects.
 
 pub mod client;
 pub mod deliver;
@@ -12,57 +12,53 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// A request to a foreign server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// `POST`, …
     pub method: String,
-    /// Absolute, `http` or `https`.
+    /// An absolute URL, `http` or `https`.
     pub url: String,
-    /// Header names in lower case, with values.
+    /// Names in lower case, with values.
     pub headers: Vec<(String, String)>,
-    /// The body; empty for none.
+    /// The body, or empty for none.
     pub body: Vec<u8>,
-    /// From the first lookup to the last byte of the answer.
+    /// The time from the first lookup to the last byte of the response.
     pub timeout: Duration,
 }
 
-/// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpResponse {
     pub status: u16,
-    /// Header names in lower case, with values; those that are no text are left out.
+    /// Names in lower case, with values. Values that are not text are omitted.
     pub headers: Vec<(String, String)>,
     /// At most [`ebb_protocol::limits::RESPONSE_BODY`] bytes, unless the client has another limit.
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// A request without a usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The URL, the address behind it, or the request is not allowed. Final.
+    /// The URL, its address or the request is not allowed. Final.
     #[error("{0}")]
     Refused(String),
-    /// No connection, or it broke. Whether the server has seen the request is unknown.
+    /// No connection, or it broke. The server may have seen the request.
     #[error("{0}")]
     Connect(String),
-    /// No whole answer in time. Whether the server has seen the request is unknown.
-    #[error("no answer within {}", seconds(*.0))]
+    /// No complete response in time. The server may have seen the request.
+    #[error("no response within {}", seconds(*.0))]
     Timeout(Duration),
-    /// The answer is larger than the limit. Final.
-    #[error("the answer is larger than {0} bytes")]
+    /// The response is larger than the limit. Final.
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
 }
 
-/// A time for people: `3 s`, `0.25 s`.
+/// Formats a time for people: `3 s`, `0.25 s`.
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// Sends one request and waits for the answer.
 #[async_trait]
 pub trait HttpCall: Send + Sync {
-    /// One request, one answer: no redirect is followed, and nothing that the server may have seen is sent again
-    /// unless the method is safe.
+    /// Sends one request without redirects. Only a request with a safe method is repeated if the server may have seen
+    /// it.
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError>;
 }

@@ -1,90 +1,88 @@
-//! Which conditional write an event asks for, and what a refusal of it means.
+//! Maps events of a run to conditional writes, and explains their refusals.
 
 use crate::graph::Unit;
 use crate::patch::{Patch, PatchChange, PatchCondition};
 use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
 use crate::time::Timestamp;
 
-/// Something that happened to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent {
-    /// A try of a unit succeeded, or the unit was skipped.
+    /// An attempt succeeded, or the unit was skipped.
     Succeeded {
         unit: Unit,
         attempt: Attempt,
-        /// The epoch in which the try was started.
+        /// The epoch of the attempt.
         epoch: Epoch,
     },
-    /// A try is over and another one is to start: it failed, or there is more to do.
+    /// An attempt ended and another one is to start: after a failure, or for further results of an undo.
     Retried {
         unit: Unit,
         attempt: Attempt,
-        /// The epoch in which the try was started.
+        /// The epoch of the attempt.
         epoch: Epoch,
-        /// The try that is to start; higher than `attempt`.
+        /// The next attempt. Higher than `attempt`.
         to: Attempt,
     },
-    /// A try failed and there is no other.
+    /// The last attempt of a unit failed.
     Failed {
         unit: Unit,
         attempt: Attempt,
-        /// The epoch in which the try was started.
+        /// The epoch of the attempt.
         epoch: Epoch,
     },
-    /// A success arrived that no longer counts as progress. Its record is written already.
+    /// A success arrived after its attempt was given up. Its record is written already.
     SucceededLate {
         unit: Unit,
         attempt: Attempt,
-        /// A part of the result's digest.
+        /// A part of the digest of the result.
         mark: u32,
     },
-    /// The undo of `unit` is about to read what the unit left.
+    /// The undo of `unit` is about to read records (SealBeforeRead).
     Sealed { unit: Unit },
-    /// The run is to stop. Goes to every shard, the root first.
+    /// The run is cancelled. Applies to every shard, the root first.
     Cancelled { shard: Shard, epoch: Epoch, now: Timestamp },
-    /// Every item of the run has entered the epoch that stops it.
+    /// Every item of the run has the epoch of the cancel.
     Stopped { now: Timestamp, epoch: Epoch },
-    /// A unit that is over has to run once more: an undo after a late success, or an operator's retry.
+    /// A complete unit runs once more: an undo after a late success, or a retry by an operator.
     Reopened {
         unit: Unit,
-        /// The try that it was seen at.
+        /// The attempt that was read.
         attempt: Attempt,
-        /// The epoch of the run that it belongs to.
+        /// The epoch that was read.
         epoch: Epoch,
-        /// The try that is to start; higher than `attempt`.
+        /// The next attempt. Higher than `attempt`.
         to: Attempt,
     },
-    /// `sweep` has to look at `due` at the latest, which is earlier than what it knows of.
+    /// The run must be swept at `due` or earlier, which is before its present wake-up.
     WakeupAdvanced { due: Timestamp },
-    /// The run is due earlier than somebody wanted: whoever looks then must not put it off without another look.
+    /// The run is due before the wanted wake-up. A sweep that does not see this write must not reschedule.
     VersionBumped,
-    /// The run, closed or not, has something to do again from `due` on.
+    /// The run has something to do from `due` on, even if it is closed.
     RunReopened { due: Timestamp, version: u64, epoch: Epoch },
-    /// A run that is closed already is not to be opened again by whoever has seen it in this epoch.
+    /// A closed run must not be reopened by a writer that read it in this epoch.
     EpochFenced { epoch: Epoch },
-    /// `sweep` has acted and wants to look again at `next`.
+    /// A sweep has acted, and the next one is at `next`.
     Rescheduled {
-        /// The wake-up time that made it look.
+        /// The wake-up of this sweep.
         seen: Timestamp,
         version: u64,
         next: Timestamp,
     },
-    /// A look came to no end: another one follows at `next`, whatever has happened since.
+    /// A sweep failed. The next one is at `next`, whatever else was written (FailedSweepIsDue).
     Postponed {
-        /// The wake-up time that is over.
+        /// The wake-up of this sweep.
         seen: Timestamp,
         next: Timestamp,
     },
-    /// A look whose time was put off by another one wants the next one at `due`.
+    /// A sweep whose wake-up was postponed by another sweep needs the next one at `due`.
     SweepAdvanced { due: Timestamp },
-    /// Nothing moves any more. A wake-up that was only put off since is no reason to stay open.
+    /// The run is complete. A wake-up that was only postponed does not prevent this.
     Closed { version: u64 },
 }
 
-/// The write that `event` asks for.
+/// Returns the write for an event.
 ///
-/// Every event is safe to accept twice: the second write finds its condition false, or changes nothing but the
-/// version.
+/// Every write can be repeated: its condition is then false, or it changes only the version.
 pub fn accept(event: RunEvent) -> Patch {
     match event {
         RunEvent::Succeeded { unit, attempt, epoch } => {
@@ -94,7 +92,7 @@ pub fn accept(event: RunEvent) -> Patch {
         RunEvent::Retried { unit, attempt, epoch, to } => {
             let (shard, slot) = Shard::of(unit);
             let mut changes = vec![PatchChange::SetAttempt(slot, to)];
-            // Whoever is about to put the wake-up off has not seen this try.
+            // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
             if shard == Shard::ROOT {
                 changes.push(PatchChange::BumpVersion);
             }
@@ -177,8 +175,8 @@ pub fn accept(event: RunEvent) -> Patch {
     }
 }
 
-/// `event`'s write together with an earlier wake-up at `due`, as one write; it is refused where the run is due sooner.
-/// `None` where another item than the root holds the unit: the wake-up has to be set first, by [`RunEvent::WakeupAdvanced`].
+/// Returns the write for an event together with an earlier wake-up. Its condition is false if the run is due before
+/// `due`. Returns `None` if the unit is not in the root item: then write [`RunEvent::WakeupAdvanced`] first.
 pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
     let mut patch = accept(event);
     if patch.shard != Shard::ROOT {
@@ -192,7 +190,7 @@ pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
     Some(patch)
 }
 
-/// `OPEN` of the protocol: this epoch, this try, neither done nor failed.
+/// The condition `OPEN` of the protocol: this epoch, this attempt, neither done nor failed.
 fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<PatchCondition> {
     vec![
         PatchCondition::EpochIs(epoch),
@@ -202,27 +200,27 @@ fn open(slot: u32, attempt: Attempt, epoch: Epoch) -> Vec<PatchCondition> {
     ]
 }
 
-/// What it means that a result was refused.
+/// The reason why a result was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchRefusal {
-    /// This very try is done already: whoever wrote it may have died before sending the successors.
+    /// The same attempt is done. Its writer may have died before it dispatched the successors.
     AlreadyDone,
-    /// This very try has failed for good already.
+    /// The same attempt has failed.
     AlreadyFailed,
-    /// Another try is under way, or the run was cancelled, or it is not there any more. A success is late.
+    /// Another attempt runs, or the run is cancelled or missing. A success is a late result.
     Superseded,
-    /// Everything that the result depends on holds; only the wake-up condition can have been false.
+    /// All conditions of the result hold. Only the condition on the wake-up was false.
     StillOpen,
 }
 
-/// What the image of the item says to a refused result of `unit` at `attempt` in `epoch`.
+/// Explains the refusal of a result by the image of the item.
 pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&HeadState>) -> PatchRefusal {
     let (shard, slot) = Shard::of(unit);
     let Some(head) = image else {
         return if shard == Shard::ROOT { PatchRefusal::Superseded } else { PatchRefusal::StillOpen };
     };
     if head.attempt(slot) != attempt || head.epoch != epoch {
-        // A done unit of this try stays done after a cancel: a repeated callback is a repetition, not news.
+        // A done unit of the same attempt stays done after a cancel, so this is a repetition.
         let same = head.attempt(slot) == attempt;
         return match () {
             () if same && head.done.contains(&slot) => PatchRefusal::AlreadyDone,

@@ -1,46 +1,43 @@
-//! What follows from the state after a write.
+//! Derives the next steps of a run from its state after a write.
 
 use crate::graph::{Graph, Unit};
 use crate::state::{Attempt, RunView, UnitProgress};
 
-/// What the caller has just learnt.
+/// The reason to look for next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowCause {
-    /// Its own write made this unit done or failed.
+    /// The caller's own write made this unit done or failed.
     Fresh(Unit),
-    /// The unit was so already: whoever wrote it may have died before acting on it.
+    /// The unit was done or failed before. Its writer may have died before it acted.
     Repeated(Unit),
 }
 
-/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunOutcome {
     Succeeded,
-    /// Something failed for good, and nothing can move any more.
+    /// A unit failed, and no other unit can run.
     Failed,
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextSteps {
-    /// Units to send, with the try to send them at.
+    /// Units to dispatch with their attempts.
     pub dispatch: Vec<(Unit, Attempt)>,
-    /// Set when nothing can move any more.
+    /// Set if no unit can run.
     pub run_outcome: Option<RunOutcome>,
 }
 
-/// The answer to "what follows?".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowResult {
     Known(NextSteps),
-    /// The view does not tell: read all items of the run, strongly consistent, and ask again.
+    /// The view is not sufficient: read all items with strong reads and call again (ReadAllItems).
     ReadAll,
 }
 
-/// What follows from `cause`, given the items in `view`, one of which must be the one that `cause` wrote.
+/// Returns the next steps after `cause`. `view` must contain the item that `cause` wrote.
 ///
-/// Reads are strong and come after the write: of the writers that complete a join's last units in several items,
-/// at least one sees all of them. Several may: which of them sends what is for the caller to settle.
+/// Of several writers that complete a join in different items, at least one sees all of them, because its strong reads
+/// come after its write. Several may see them. The caller must handle a dispatch by each of them.
 pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult {
     let (FollowCause::Fresh(unit) | FollowCause::Repeated(unit)) = cause;
     let mut dispatch = Vec::new();
@@ -52,7 +49,7 @@ pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult
                 UnitReadiness::Ready => match (view.status(successor), cause) {
                     (UnitProgress::Open(attempt), _) => dispatch.push((successor, attempt)),
                     (UnitProgress::Done | UnitProgress::Failed, _) => {}
-                    // Nobody can have started it before this unit was done, which it is only just now.
+                    // The unit cannot have started before, because its dependency was completed only now.
                     (UnitProgress::Unknown, FollowCause::Fresh(_)) => dispatch.push((successor, Attempt::FIRST)),
                     (UnitProgress::Unknown, FollowCause::Repeated(_)) => return FollowResult::ReadAll,
                 },
@@ -71,8 +68,8 @@ pub fn follow(graph: &Graph, view: &RunView, cause: FollowCause) -> FollowResult
     FollowResult::Known(NextSteps { dispatch, run_outcome: Some(outcome(view)) })
 }
 
-/// The units that may be running: everything that they wait for is done, and they are not over. Complete only for
-/// a complete view.
+/// Returns the units that may be running: all dependencies are done, and the unit is neither done nor failed. Needs a
+/// complete view for a complete list.
 pub fn in_flight(graph: &Graph, view: &RunView) -> Vec<(Unit, Attempt)> {
     view.known_units(graph)
         .filter(|&unit| is_in_flight(graph, view, unit))
@@ -83,7 +80,7 @@ pub fn in_flight(graph: &Graph, view: &RunView) -> Vec<(Unit, Attempt)> {
         .collect()
 }
 
-/// Returns true if any try of `unit` may ever have been started, by the state of a whole run.
+/// Returns true if an attempt of `unit` may have started. Needs a complete view.
 pub fn may_have_started(graph: &Graph, view: &RunView, unit: Unit) -> bool {
     match view.status(unit) {
         UnitProgress::Done | UnitProgress::Failed => true,
@@ -91,7 +88,7 @@ pub fn may_have_started(graph: &Graph, view: &RunView, unit: Unit) -> bool {
     }
 }
 
-/// How a run in which nothing moves has ended.
+/// Returns the outcome of a run in which no unit can run.
 pub fn outcome(view: &RunView) -> RunOutcome {
     if view.any_failed() { RunOutcome::Failed } else { RunOutcome::Succeeded }
 }
@@ -104,20 +101,20 @@ fn is_in_flight(graph: &Graph, view: &RunView, unit: Unit) -> bool {
 enum UnitReadiness {
     Ready,
     Waiting,
-    /// All that is known is done; the rest is in items that were not read.
+    /// All known dependencies are done. The others are in items that were not read.
     Unknown,
 }
 
 fn readiness(graph: &Graph, view: &RunView, unit: Unit) -> UnitReadiness {
-    let mut answer = UnitReadiness::Ready;
+    let mut result = UnitReadiness::Ready;
     for &dependency in graph.dependencies(unit) {
         match view.status(dependency) {
             UnitProgress::Done => {}
             UnitProgress::Failed | UnitProgress::Open(_) => return UnitReadiness::Waiting,
-            UnitProgress::Unknown => answer = UnitReadiness::Unknown,
+            UnitProgress::Unknown => result = UnitReadiness::Unknown,
         }
     }
-    answer
+    result
 }
 
 #[cfg(test)]
@@ -130,12 +127,12 @@ mod tests {
     use crate::accept::{RunEvent, accept};
     use crate::state::{Epoch, HeadState, SHARD, Shard};
 
-    /// A run over items, of which each write shows only the one that it wrote, as the table does.
+    /// A run in which a write returns only its own item, as the table does.
     struct TestRun {
         graph: Graph,
         heads: BTreeMap<Shard, HeadState>,
-        /// How often all items were asked for.
-        looks: usize,
+        /// How often all items were read.
+        reads: usize,
         sent: BTreeMap<Unit, usize>,
         ends: Vec<RunOutcome>,
     }
@@ -144,7 +141,7 @@ mod tests {
         fn new(graph: Graph) -> Self {
             let heads = BTreeMap::from([(Shard::ROOT, HeadState::new(Epoch::FIRST))]);
             let sent = graph.roots().map(|unit| (unit, 1)).collect();
-            Self { graph, heads, looks: 0, sent, ends: Vec::new() }
+            Self { graph, heads, reads: 0, sent, ends: Vec::new() }
         }
 
         fn write(&mut self, event: RunEvent) -> Shard {
@@ -158,7 +155,7 @@ mod tests {
             RunView::whole(&self.graph, self.heads.clone())
         }
 
-        /// Ends a unit; gives what follows from the written item, or from all if that is asked for.
+        /// Ends a unit and returns the next steps, by all items if they are needed.
         fn end(&mut self, unit: Unit, well: RunOutcome) -> NextSteps {
             let (attempt, epoch) = (Attempt::FIRST, Epoch::FIRST);
             let shard = self.write(match well {
@@ -169,7 +166,7 @@ mod tests {
             let next = match follow(&self.graph, &view, FollowCause::Fresh(unit)) {
                 FollowResult::Known(known) => known,
                 FollowResult::ReadAll => {
-                    self.looks += 1;
+                    self.reads += 1;
                     match follow(&self.graph, &self.whole(), FollowCause::Fresh(unit)) {
                         FollowResult::Known(known) => known,
                         FollowResult::ReadAll => panic!("all of it is known"),
@@ -201,7 +198,7 @@ mod tests {
             let expected = if unit == 599 { vec![(Unit(600), Attempt::FIRST)] } else { vec![] };
             assert_eq!((next.dispatch, next.run_outcome), (expected, None), "after {unit}");
         }
-        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
         assert_eq!(run.end(Unit(600), SUCCEEDED).run_outcome, Some(SUCCEEDED));
     }
 
@@ -216,7 +213,7 @@ mod tests {
             run.end(Unit(unit), SUCCEEDED);
         }
         assert_eq!(run.sent[&Unit(600)], 1);
-        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
     }
 
     #[test]
@@ -225,12 +222,12 @@ mod tests {
         lists.extend(vec![vec![0]; 600]);
         let mut run = TestRun::new(graph(lists));
         assert_eq!(run.end(Unit(0), SUCCEEDED).dispatch.len(), 600);
-        assert_eq!(run.looks, 0, "a unit that was done just now cannot have been followed before");
+        assert_eq!(run.reads, 0, "a unit that was done just now cannot have been followed before");
         for unit in 1..=600 {
             let over = run.end(Unit(unit), SUCCEEDED).run_outcome;
             assert_eq!(over.is_some(), unit == 600, "{unit}");
         }
-        assert!(run.looks <= 4, "{} looks for 3 items", run.looks);
+        assert!(run.reads <= 4, "{} looks for 3 items", run.reads);
     }
 
     #[test]
@@ -241,9 +238,9 @@ mod tests {
             let next = run.end(Unit(unit), SUCCEEDED);
             assert_eq!(next.dispatch, [(Unit(unit + 1), Attempt::FIRST)]);
         }
-        assert_eq!(run.looks, 0);
+        assert_eq!(run.reads, 0);
         assert_eq!(run.end(Unit(599), SUCCEEDED).run_outcome, Some(SUCCEEDED));
-        assert!(run.looks <= 1);
+        assert!(run.reads <= 1);
     }
 
     #[test]
@@ -260,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_may_run_and_what_may_ever_have_run() {
-        // 0 done, 1 failed, 2 at its third try; the others wait for those.
+        // 0 is done, 1 has failed, 2 has its third attempt. The others depend on these.
         let graph = graph(vec![vec![], vec![], vec![], vec![0], vec![0, 1], vec![0, 2], vec![0, 3]]);
         let attempts = [(2, Attempt(3)), (3, Attempt(2))].into();
         let head = HeadState { done: [0].into(), failed: [1].into(), attempts, ..HeadState::new(Epoch::FIRST) };
@@ -271,7 +268,7 @@ mod tests {
         assert_eq!(started, [0, 1, 2, 3]);
         let next = follow(&graph, &view, FollowCause::Repeated(Unit(0)));
         assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![(Unit(3), Attempt(2))], run_outcome: None }));
-        // Nothing follows from a failure, but that the run is over when nothing else moves.
+        // A failure has no successors, but ends the run if nothing else runs.
         let next = follow(&graph, &view, FollowCause::Fresh(Unit(1)));
         assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: None }));
         let head = HeadState { done: [0, 3, 6].into(), failed: [1, 2].into(), ..head };
@@ -281,14 +278,14 @@ mod tests {
         assert_eq!(next, FollowResult::Known(NextSteps { dispatch: vec![], run_outcome: Some(RunOutcome::Failed) }));
     }
 
-    /// Graphs whose units lie in up to three items, mostly without edges so that they stay cheap.
+    /// Graphs whose units are in up to three items, mostly without edges.
     fn spread() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<u32>, Vec<u32>)> {
         let edge = (0..44_usize, 0..44_usize);
         let edges = prop::collection::vec(edge, 0..66);
         let orders = prop::collection::vec(any::<u32>(), 44);
         let fates = prop::collection::vec(0..12_u32, 44);
         (edges, orders, fates).prop_map(|(edges, orders, fates)| {
-            // Forty-four units at every twelfth place of 528; those between have no edges.
+            // 44 units at every twelfth position of 528. The others have no edges.
             let mut lists = vec![vec![]; 528];
             for (from, to) in edges {
                 if from < to {

@@ -1,11 +1,11 @@
-//! The units of one hook and the edges between them.
+//! The units of one hook and their dependencies.
 
 use std::collections::BTreeSet;
 
-/// Most units that one hook may have. Documents with more are refused (`format.md`, limits).
+/// The largest number of units of one hook.
 pub const MAX_UNITS: usize = 10_000;
 
-/// A unit by its position in its hook's plan, counted from 0.
+/// A unit by its position in the plan of its hook, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unit(pub u32);
 
@@ -15,25 +15,20 @@ impl Unit {
     }
 }
 
-/// Why a list of dependencies is no graph that could run.
+/// A list of dependencies that is not a valid graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// The units wait for each other. The path begins and ends with the same unit; each waits for the next.
+    /// Units depend on each other. The path starts and ends with the same unit.
     #[error("{} units wait for each other in a cycle", .0.len() - 1)]
     Cycle(Vec<Unit>),
-    /// A dependency names a unit that is not there.
+    /// A dependency names a missing unit.
     #[error("unit {} depends on unit {}, which does not exist", .unit.0, .dependency.0)]
-    Unknown {
-        /// The unit that has the dependency.
-        unit: Unit,
-        dependency: Unit,
-    },
-    /// More than [`MAX_UNITS`].
+    Unknown { unit: Unit, dependency: Unit },
     #[error("{0} units are more than the limit of {MAX_UNITS}")]
     TooMany(usize),
 }
 
-/// A directed acyclic graph of units; checked when it is made.
+/// A directed acyclic graph of units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     dependencies: Vec<Vec<Unit>>,
@@ -41,7 +36,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Makes the graph in which unit `i` waits for `dependencies[i]`. Repeated dependencies count once.
+    /// Creates a graph in which unit `i` depends on `dependencies[i]`. Repeated dependencies count once.
     ///
     /// # Errors
     /// [`GraphError`] for a cycle (self-reference included), an unknown unit, or too many units.
@@ -70,37 +65,34 @@ impl Graph {
         }
     }
 
-    /// How many units there are.
     pub fn len(&self) -> usize {
         self.dependencies.len()
     }
 
-    /// Returns true if there is nothing to run.
     pub fn is_empty(&self) -> bool {
         self.dependencies.is_empty()
     }
 
-    /// All units in the order of the plan.
     pub fn units(&self) -> impl Iterator<Item = Unit> + use<> {
         (0..self.len()).map(unit_at)
     }
 
-    /// What `unit` waits for, in ascending order. Empty for a unit that is not there.
+    /// Returns the dependencies of `unit` in ascending order, or none for an unknown unit.
     pub fn dependencies(&self, unit: Unit) -> &[Unit] {
         self.dependencies.get(unit.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// What waits for `unit`, in ascending order. Empty for a unit that is not there.
+    /// Returns the units that depend on `unit` in ascending order, or none for an unknown unit.
     pub fn successors(&self, unit: Unit) -> &[Unit] {
         self.successors.get(unit.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// The units that wait for nothing.
+    /// Returns the units without dependencies.
     pub fn roots(&self) -> impl Iterator<Item = Unit> + '_ {
         self.units().filter(|&unit| self.dependencies(unit).is_empty())
     }
 
-    /// An order in which each unit comes after everything that it waits for; ties in the order of the plan.
+    /// Returns a topological order. Ties are in the order of the plan.
     pub fn order(&self) -> Vec<Unit> {
         let mut missing: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
         let mut ready: BTreeSet<Unit> = self.roots().collect();
@@ -117,10 +109,10 @@ impl Graph {
         order
     }
 
-    /// A cycle as a path whose first and last unit are the same, if there is one.
+    /// Returns a cycle as a path from a unit to itself, if there is one.
     fn cycle(&self) -> Option<Vec<Unit>> {
         let ordered: BTreeSet<Unit> = self.order().into_iter().collect();
-        // Every unit left over waits, directly or not, for a cycle: walking its open dependencies must meet one.
+        // Every remaining unit depends on a cycle, directly or not, so following open dependencies leads into one.
         let mut at = self.units().find(|unit| !ordered.contains(unit))?;
         let mut path = vec![at];
         loop {
@@ -135,7 +127,7 @@ impl Graph {
     }
 }
 
-/// The unit at a position. Positions are below [`MAX_UNITS`], so the number always fits.
+/// Positions are below [`MAX_UNITS`], so the number always fits.
 fn unit_at(position: usize) -> Unit {
     Unit(u32::try_from(position).unwrap_or(u32::MAX))
 }

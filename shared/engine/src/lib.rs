@@ -1,11 +1,10 @@
-//! What follows from what, and nothing else.
+//! The pure core: conditional writes and next steps as functions of state.
 //!
-//! The engine knows the graph of one hook's units, the state that the table holds of a run, and the life of a
-//! target. It says which conditional write an event asks for ([`accept()`]) and what follows from the state after
-//! that write ([`follow()`]). It has no idea of a table, of HTTP, of documents: it is given the time and the
-//! randomness that it needs, does no input or output, and cannot fail for a reason outside its arguments.
+//! The engine knows the graph of a hook, the stored state of a run, and the lifecycle of a target. [`accept()`]
+//! returns the write for an event, [`follow()`] the next steps after a write. Tables, HTTP and documents are unknown
+//! to it. Time and randomness are arguments.
 //!
-//! Architecture invariant: no async, no clock, no randomness, no serde, no dependency but `thiserror`.
+//! Architecture invariant: no async, no clock, no randomness, no serde, no dependency except `thiserror`.
 
 pub mod accept;
 pub mod follow;

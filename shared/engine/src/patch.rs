@@ -1,56 +1,48 @@
-//! A conditional write to one head item, as a value.
+//! A conditional write to one head item.
 //!
-//! The store turns a patch into one `UpdateItem`; the model interprets the same value over an abstract table. All
-//! values are absolute except the additions to sets and the version: a lost reply makes the SDK send a write
-//! twice, and the second must find its condition false or change nothing that matters.
+//! The store turns a patch into one `UpdateItem`, and the model applies it to a table in memory. All values are
+//! absolute, except additions to sets and the version. A write that is sent twice because its response was lost
+//! therefore finds its condition false, or changes nothing that matters.
 
 use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
 use crate::time::Timestamp;
 
-/// What must hold of the item, or nothing is written.
+/// A condition on the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchCondition {
-    /// The item is in this epoch. An item that was never written to is in every epoch, unless it is the root.
+    /// The item is in this epoch. A missing item is in every epoch, except the root.
     EpochIs(Epoch),
-    /// The unit at this position is at this try.
+    /// The unit in this slot has this attempt.
     AttemptIs(u32, Attempt),
-    /// The unit at this position has not succeeded.
     NotDone(u32),
-    /// The unit at this position has not failed for good.
     NotFailed(u32),
-    /// The wake-up time is this.
     DueIs(Timestamp),
-    /// The wake-up time is later than this.
+    /// The wake-up is later than this.
     DueAfter(Timestamp),
     VersionIs(u64),
 }
 
-/// What the write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchChange {
-    /// Adds the position to the done ones.
     AddDone(u32),
-    /// Takes the position out of the done and the failed ones.
+    /// Removes the slot from the done and the failed ones.
     Reopen(u32),
-    /// Adds the position to the failed ones.
     AddFailed(u32),
-    /// Notes a success that came too late.
     AddLate(LateMark),
-    /// Notes that the undo of this position begins to read.
+    /// Records that the undo of this slot begins to read.
     AddSealed(u32),
-    /// Sets the try of the unit at this position.
     SetAttempt(u32, Attempt),
     SetEpoch(Epoch),
     SetPhase(RunPhase),
-    /// Sets since when nothing new is decided.
+    /// Sets the time from which every item has the epoch of the cancel.
     SetStopped(Timestamp),
     SetDue(Timestamp),
-    /// Removes the wake-up time, and the item from the index.
+    /// Removes the wake-up and the index entry.
     ClearDue,
     BumpVersion,
 }
 
-/// One conditional write to one head item.
+/// A conditional write to one head item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     pub shard: Shard,
@@ -59,7 +51,7 @@ pub struct Patch {
 }
 
 impl PatchCondition {
-    /// Returns true if it holds of `head`; `None` is an item that was never written to.
+    /// Returns true if the condition holds. `None` is a missing item.
     pub fn holds(self, shard: Shard, head: Option<&HeadState>) -> bool {
         let Some(head) = head else {
             return match self {
@@ -82,7 +74,7 @@ impl PatchCondition {
 }
 
 impl Patch {
-    /// The item after the write, or `None` if a condition does not hold. What a table does, for tables in memory.
+    /// Returns the item after the write, or `None` if a condition does not hold. Used by tables in memory.
     pub fn apply(&self, head: Option<&HeadState>, epoch: Epoch) -> Option<HeadState> {
         if !self.conditions.iter().all(|condition| condition.holds(self.shard, head)) {
             return None;
@@ -125,7 +117,7 @@ impl Patch {
 mod tests {
     use super::*;
 
-    /// What the items that are there say is tested with the events that ask for it, in `accept`.
+    /// Conditions on existing items are tested with their events, in `accept`.
     #[test]
     fn an_item_that_is_not_there_has_no_wake_up_and_is_at_its_first_tries() {
         use PatchCondition as C;

@@ -1,27 +1,27 @@
-//! Arithmetic of waiting and of tries.
+//! Backoff, and blocks of attempts.
 
 use crate::state::Attempt;
 
-/// A span of time in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
-/// Exponential backoff with full jitter: before try `n + 1` the wait is a random part of `base · 2ⁿ⁻¹`, at most `max`.
+/// Exponential backoff with full jitter: the wait before attempt `n + 1` is a random part of `base · 2ⁿ⁻¹`, at most
+/// `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The bound of the wait before the second try.
+    /// The longest wait before the second attempt.
     pub base: Millis,
     pub max: Millis,
 }
 
 impl Backoff {
-    /// The longest wait after `failures` failed tries (at least one).
+    /// Returns the longest wait after `failures` failed attempts (at least one).
     pub fn bound(self, failures: u32) -> Millis {
         let doublings = failures.saturating_sub(1).min(63);
         Millis(self.base.0.saturating_mul(1 << doublings).min(self.max.0))
     }
 
-    /// The wait after `failures` failed tries: `random` of 2⁶⁴ equal parts of [`Self::bound`].
+    /// Returns the wait after `failures` failed attempts: `random` of 2⁶⁴ equal parts of [`Self::bound`].
     pub fn wait(self, failures: u32, random: u64) -> Millis {
         let bound = u128::from(self.bound(failures).0);
         let wait = ((bound + 1) * u128::from(random)) >> 64;
@@ -29,27 +29,27 @@ impl Backoff {
     }
 }
 
-/// How many of `tries` a unit has used up with the try `attempt`, 1 to `tries`. Tries are numbered on when a unit is
-/// reopened, which begins a new block of `tries` ([`next_block`]).
-pub fn attempts_used(attempt: Attempt, tries: u32) -> u32 {
-    attempt.0.saturating_sub(1) % tries.max(1) + 1
+/// Returns how many of the `max_attempts` of its block a unit has used with this attempt, from 1. A reopened unit
+/// starts the next block ([`next_block`]), and numbers continue.
+pub fn attempts_used(attempt: Attempt, max_attempts: u32) -> u32 {
+    attempt.0.saturating_sub(1) % max_attempts.max(1) + 1
 }
 
-/// The first try of the block after that of `attempt`: a unit that is reopened gets all its tries again.
-pub fn next_block(attempt: Attempt, tries: u32) -> Attempt {
-    let tries = tries.max(1);
-    Attempt(attempt.0.div_ceil(tries).saturating_mul(tries).saturating_add(1))
+/// Returns the first attempt of the next block. A reopened unit has all its attempts again.
+pub fn next_block(attempt: Attempt, max_attempts: u32) -> Attempt {
+    let max_attempts = max_attempts.max(1);
+    Attempt(attempt.0.div_ceil(max_attempts).saturating_mul(max_attempts).saturating_add(1))
 }
 
-/// Returns the number of the block of `tries` in which `attempt` is, from 0.
-pub fn attempt_block(attempt: Attempt, tries: u32) -> u32 {
-    attempt.0.saturating_sub(1) / tries.max(1)
+/// Returns the number of the block of `attempt`, from 0.
+pub fn attempt_block(attempt: Attempt, max_attempts: u32) -> u32 {
+    attempt.0.saturating_sub(1) / max_attempts.max(1)
 }
 
-/// Returns the first try of an undo that is reopened after `attempt`. It leaves out one block, so that a pass over the results
-/// that an undo takes away is a sequence of blocks without a gap, and ends before the pass that follows.
-pub fn next_pass(attempt: Attempt, tries: u32) -> Attempt {
-    next_block(next_block(attempt, tries), tries)
+/// Returns the first attempt of an undo that is reopened after `attempt`. It skips one block: the blocks of one pass
+/// are consecutive, so the gap separates it from the next pass.
+pub fn next_pass(attempt: Attempt, max_attempts: u32) -> Attempt {
+    next_block(next_block(attempt, max_attempts), max_attempts)
 }
 
 #[cfg(test)]

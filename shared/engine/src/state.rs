@@ -1,8 +1,8 @@
-//! What the table holds of a run, as values.
+//! The stored state of a run.
 //!
-//! A run's state is one small head item. A head holds at most [`SHARD`] units, which keeps it below one kilobyte
-//! and its update at one write unit; the units of a larger run are spread over several items by range, with
-//! positions relative to the item. Shard 0 is the root: it alone has a phase, a wake-up time and a plan.
+//! A run has one or more head items. A head item holds at most [`SHARD`] units, which keeps it below 1 KiB and its
+//! update at one write unit. Larger runs are split by ranges of units, with slots relative to the item. Shard 0 is the
+//! root. Only the root has a phase, a wake-up and facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ thread_local! {
     static UNITS_PER_ITEM: std::cell::Cell<u32> = const { std::cell::Cell::new(SHARD) };
 }
 
-/// Sets the units per head item on this thread, for the model: small runs spread over several items then.
+/// Sets the units per head item on this thread, so that small runs of the model have several items.
 #[cfg(feature = "switches")]
 pub fn set_units_per_item(units: u32) {
     UNITS_PER_ITEM.set(units.max(1));
@@ -32,81 +32,77 @@ const fn units_per_item() -> u32 {
     SHARD
 }
 
-/// Counts the tries of one unit, from 1.
+/// The number of an attempt of a unit, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u32);
 
 impl Attempt {
-    /// The try that every unit begins with; the head stores only later ones.
+    /// The first attempt. Heads store only later ones.
     pub const FIRST: Self = Self(1);
 
-    /// The try after this one.
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Counts the cancellations of a run, from 1. A message of an earlier epoch changes nothing.
+/// The number of cancels of a run plus 1. Messages of an earlier epoch change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The epoch that every run begins in.
     pub const FIRST: Self = Self(1);
 
-    /// The epoch after this one.
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunPhase {
-    /// Units start as they become ready.
+    /// Units start when they are ready.
     Running,
-    /// Cancelled: nothing new starts; what may be running is being settled.
+    /// Cancelled: no unit starts, and running units are stopped.
     Cancelling,
-    /// Nothing moves any more.
+    /// No unit can run.
     Closed,
 }
 
-/// A success that came too late.
+/// A success whose attempt was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LateMark {
-    /// The unit's position in its item.
     pub slot: u32,
     pub attempt: Attempt,
-    /// Tells different results of one try apart: a part of the result's digest.
+    /// A part of the digest of the result, which distinguishes results of one attempt.
     pub mark: u32,
 }
 
-/// One head item's share of a run.
+/// The state of one head item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadState {
     pub epoch: Epoch,
-    /// Where the run stands. Meaningful in the root only.
+    /// The phase of the run. Only in the root.
     pub phase: RunPhase,
-    /// Later tries, by position in the shard; a unit that is not named is at [`Attempt::FIRST`].
+    /// Attempts by slot. A missing slot has [`Attempt::FIRST`].
     pub attempts: BTreeMap<u32, Attempt>,
-    /// Positions that have succeeded or were skipped.
+    /// Slots that succeeded or were skipped.
     pub done: BTreeSet<u32>,
-    /// Positions that have failed for good.
+    /// Slots that failed.
     pub failed: BTreeSet<u32>,
-    /// Successes that came too late to count as progress.
+    /// Successes whose attempts were given up.
     pub late: BTreeSet<LateMark>,
-    /// Positions whose undo has begun to read.
+    /// Slots whose undo has begun to read (SealBeforeRead).
     pub sealed: BTreeSet<u32>,
-    /// When `sweep` has to look. Root only; `None` once closed.
+    /// The next wake-up. Only in the root; `None` once closed.
     pub due: Option<Timestamp>,
-    /// When every item of the run had entered the epoch that stopped it; from then on nothing new is decided. Root only.
+    /// The time from which every item has the epoch of the cancel. Only in the root.
     pub stopped: Option<Timestamp>,
     /// Rises whenever `due` is set to an earlier time.
     pub version: u64,
 }
 
 impl HeadState {
-    /// The head of a run that has just begun; also what stands for a shard that nothing was written to yet.
+    /// Returns the head of a new run, or of a shard without a write.
     pub fn new(epoch: Epoch) -> Self {
         Self {
             epoch,
@@ -122,51 +118,49 @@ impl HeadState {
         }
     }
 
-    /// The try that the unit at `slot` is at.
     pub fn attempt(&self, slot: u32) -> Attempt {
         self.attempts.get(&slot).copied().unwrap_or(Attempt::FIRST)
     }
 }
 
-/// Names one head item of a run: 0 is the root.
+/// A head item of a run. 0 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(pub u32);
 
 impl Shard {
-    /// The item that holds the run's phase, wake-up time and plan.
+    /// The item with phase, wake-up and facts.
     pub const ROOT: Self = Self(0);
 
-    /// The item that holds `unit`, and the unit's position in it.
+    /// Returns the item of a unit and its slot there.
     pub fn of(unit: Unit) -> (Self, u32) {
         (Self(unit.0 / units_per_item()), unit.0 % units_per_item())
     }
 
-    /// The unit at a position of this item.
     pub fn unit(self, slot: u32) -> Unit {
         Unit(self.0.saturating_mul(units_per_item()).saturating_add(slot))
     }
 
-    /// How many items a run of `units` has; at least the root.
+    /// Returns the number of items for a number of units, at least 1.
     pub fn count(units: usize) -> u32 {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         units.div_ceil(units_per_item()).max(1)
     }
 }
 
-/// Where a unit stands, as far as a [`RunView`] can tell.
+/// The progress of a unit in a [`RunView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitProgress {
     Done,
     Failed,
     Open(Attempt),
-    /// In an item that was not read.
+    /// The item of the unit was not read.
     Unknown,
 }
 
-/// The items of a run that were read or returned by a write.
+/// Items of a run from reads and writes.
 ///
-/// Invariant: what a view says was true at one point in time per item. Units only ever move towards done or
-/// failed within an epoch, so "done" stays true however old the view is.
+/// Invariant: each item was in this state at one point in time. Within an epoch, a unit that is done stays done,
+/// however old the view is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunView {
     heads: Vec<Option<HeadState>>,
@@ -174,13 +168,13 @@ pub struct RunView {
 }
 
 impl RunView {
-    /// The view of a run of `graph` that knows only what `heads` say. Items beyond the graph are ignored.
+    /// Returns a view of some items. Items beyond the graph are ignored.
     pub fn new(graph: &Graph, heads: impl IntoIterator<Item = (Shard, HeadState)>) -> Self {
         let count = Shard::count(graph.len());
         let mut view = Self { heads: vec![None; count as usize], implied: BTreeSet::new() };
         for (shard, head) in heads {
-            if let Some(place) = view.heads.get_mut(shard.0 as usize) {
-                *place = Some(head);
+            if let Some(item) = view.heads.get_mut(shard.0 as usize) {
+                *item = Some(head);
             }
         }
         if !view.is_complete() {
@@ -189,17 +183,17 @@ impl RunView {
         view
     }
 
-    /// A view of a whole run: an item that is not among `heads` was never written to and counts as untouched.
+    /// Returns a view of all items. An item that is not in `heads` was never written.
     pub fn whole(graph: &Graph, heads: impl IntoIterator<Item = (Shard, HeadState)>) -> Self {
         let mut view = Self::new(graph, heads);
         let epoch = view.root().map_or(Epoch::FIRST, |head| head.epoch);
-        for place in &mut view.heads {
-            place.get_or_insert_with(|| HeadState::new(epoch));
+        for item in &mut view.heads {
+            item.get_or_insert_with(|| HeadState::new(epoch));
         }
         view
     }
 
-    /// What must be done because something that waits for it is.
+    /// Returns the units that must be done because a unit that depends on them is done.
     fn implied(&self, graph: &Graph) -> BTreeSet<Unit> {
         let known = self.heads.iter().enumerate().filter_map(|(n, head)| Some((shard(n), head.as_ref()?)));
         known
@@ -208,22 +202,18 @@ impl RunView {
             .collect()
     }
 
-    /// Returns true if every item of the run is known.
     pub fn is_complete(&self) -> bool {
         self.heads.iter().all(Option::is_some)
     }
 
-    /// The root item, if known.
     pub fn root(&self) -> Option<&HeadState> {
         self.heads.first()?.as_ref()
     }
 
-    /// The item of `shard`, if known.
     pub fn head(&self, shard: Shard) -> Option<&HeadState> {
         self.heads.get(shard.0 as usize)?.as_ref()
     }
 
-    /// Where `unit` stands.
     pub fn status(&self, unit: Unit) -> UnitProgress {
         let (shard, slot) = Shard::of(unit);
         match self.head(shard) {
@@ -241,25 +231,23 @@ impl RunView {
         self.head(shard).is_some_and(|head| head.sealed.contains(&slot))
     }
 
-    /// How many late successes of `unit` are marked, over all its attempts.
+    /// Returns the number of late results of `unit`, over all attempts.
     pub fn late_marks(&self, unit: Unit) -> usize {
         let (shard, slot) = Shard::of(unit);
         self.head(shard).map_or(0, |head| head.late.iter().filter(|late| late.slot == slot).count())
     }
 
-    /// Returns true if this success of `unit` is known to have come too late.
+    /// Returns true if this late result is marked.
     pub fn is_late(&self, unit: Unit, attempt: Attempt, mark: u32) -> bool {
         let (shard, slot) = Shard::of(unit);
         self.head(shard).is_some_and(|head| head.late.contains(&LateMark { slot, attempt, mark }))
     }
 
-    /// Returns true if any known unit has failed for good.
     pub fn any_failed(&self) -> bool {
         self.heads.iter().flatten().any(|head| !head.failed.is_empty())
     }
 
-    /// The units of the known items, in ascending order. Looks at these items alone: a completion in a large run must
-    /// not cost a walk over the whole plan.
+    /// Returns the units of the known items in ascending order, without a walk over the whole plan.
     pub(crate) fn known_units(&self, graph: &Graph) -> impl Iterator<Item = Unit> + use<'_> {
         let size = u32::try_from(graph.len()).unwrap_or(u32::MAX);
         let known = self.heads.iter().enumerate().filter(|(_, head)| head.is_some());
@@ -288,7 +276,7 @@ mod tests {
         assert_eq!([1, 7, u32::MAX].map(|n| Epoch(n).next().0), [2, 8, u32::MAX]);
     }
 
-    /// 600 units, of which 300 waits for 3 and 520.
+    /// 600 units, of which 300 depends on 3 and 520.
     fn wide() -> Graph {
         let mut lists = vec![vec![]; 600];
         lists[300] = vec![Unit(3), Unit(520)];

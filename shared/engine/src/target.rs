@@ -1,54 +1,54 @@
-//! The lifecycle of a target: the order of its hooks, and the notifications to the platform.
+//! The lifecycle of a target: its hooks and notifications.
 
 use crate::follow::RunOutcome;
 
-/// A hook: a point in the lifecycle of a target at which units run.
+/// A point in the lifecycle of a target at which units run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Before the target is ready; the target waits for it.
+    /// Before the target is ready. The target waits for it.
     PreStart,
-    /// After it is ready; nothing waits.
+    /// After the target is ready.
     PostStart,
-    /// Before it stops, while it is alive; the stop waits for it.
+    /// Before the target stops. The stop waits for it.
     PreStop,
-    /// After it stopped; the removal waits for it.
+    /// After the target has stopped. The removal waits for it.
     PostStop,
 }
 
 impl Hook {
-    /// All, in the order of a life.
+    /// All hooks in the order of the lifecycle.
     pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
 }
 
-/// Where a target stands.
+/// The phase of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetPhase {
-    /// Its `BeforeReady` units run.
+    /// The units of `preStart` run.
     Starting,
     Ready,
-    /// A unit before or after ready has failed. What exists stays until the target is deleted.
+    /// A setup unit failed. Resources stay until the target is deleted.
     Failed,
     Stopping,
-    /// Taking it away has given up; an operator has to act.
+    /// The teardown failed and waits for an operator.
     Stuck,
     Gone,
 }
 
-/// What the engine knows of a target.
+/// The state of a target for decisions of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Identity of this life; a target of the same name with another uid is another life.
+    /// The identity of the instance.
     pub uid: String,
     /// Rises with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
-    /// The hook whose run is or was the last one.
+    /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// The uid that waits for the name.
+    /// The UID that waits for the name.
     pub waiting: Option<String>,
 }
 
-/// Which hooks have units.
+/// The hooks with units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookSet {
     bits: u8,
@@ -61,18 +61,16 @@ impl FromIterator<Hook> for HookSet {
 }
 
 impl HookSet {
-    /// Returns true if `hook` has units.
     pub fn has(self, hook: Hook) -> bool {
         self.bits & (1 << hook as u8) != 0
     }
 }
 
-/// A notification to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notification {
     Ready,
     Failed,
-    /// Taking it away needs an operator.
+    /// The teardown waits for an operator.
     Stuck,
     Gone,
 }
@@ -80,7 +78,7 @@ pub enum Notification {
 impl Notification {
     pub const ALL: [Self; 4] = [Self::Ready, Self::Failed, Self::Stuck, Self::Gone];
 
-    /// Its name: `ready`, `failed`, `stuck`, `gone`.
+    /// Returns `ready`, `failed`, `stuck` or `gone`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -97,26 +95,26 @@ pub struct PhaseChange {
     pub phase: TargetPhase,
     /// The hook whose run starts in the same transaction.
     pub start: Option<Hook>,
-    /// The notification that is to be delivered from now on.
+    /// The notification to deliver from now on.
     pub notification: Option<Notification>,
 }
 
-/// The answer to a lifecycle webhook that asks for a target.
+/// The effect of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateDecision {
     Begin(PhaseChange),
-    /// It was asked for before: same answer, nothing new.
+    /// A repetition: the same response, and no change.
     Repeated,
     Stale,
-    /// Another life has the name: it waits until that one is gone.
+    /// Another instance has the name. The creation waits until it is gone.
     Wait,
-    /// Another life already waits for the name.
+    /// Another instance already waits for the name.
     QueueFull,
-    /// The same life with a higher generation.
+    /// The same instance with a higher generation.
     Changed,
 }
 
-/// What asking for `uid` at `generation` means.
+/// Decides the effect of a request to create `uid` at `generation`.
 pub fn create(existing: Option<&Target>, uid: &str, generation: u64, hooks: HookSet) -> CreateDecision {
     match existing {
         None => CreateDecision::Begin(begin(hooks)),
@@ -136,7 +134,7 @@ pub fn create(existing: Option<&Target>, uid: &str, generation: u64, hooks: Hook
     }
 }
 
-/// The first step of a life.
+/// Returns the first transition of an instance.
 pub fn begin(hooks: HookSet) -> PhaseChange {
     if hooks.has(Hook::PreStart) {
         PhaseChange { phase: TargetPhase::Starting, start: Some(Hook::PreStart), notification: None }
@@ -145,21 +143,21 @@ pub fn begin(hooks: HookSet) -> PhaseChange {
     }
 }
 
-/// The answer to a lifecycle webhook that ends a target.
+/// The effect of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteDecision {
-    /// Nothing is known of this life: its uid is remembered, so that a late creation is refused.
+    /// The instance is unknown. A tombstone rejects a later creation.
     PutTombstone,
-    /// It waits for its name and never began: it is dropped and remembered.
+    /// The instance waits for its name and never began. It gets a tombstone.
     Unqueue,
-    /// It was ended before: same answer.
+    /// A repetition: the same response, and no change.
     Repeated,
-    /// Something may be running: the current run is cancelled and settled, then teardown starts.
+    /// Units may be running. The run is cancelled before the teardown begins (CancelBeforeUndo).
     Cancel(PhaseChange),
     Begin(PhaseChange),
 }
 
-/// What deleting `uid` means.
+/// Decides the effect of a request to delete `uid`.
 pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDecision {
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
@@ -177,19 +175,19 @@ pub fn delete(existing: Option<&Target>, uid: &str, hooks: HookSet) -> DeleteDec
     }
 }
 
-/// How far a life had come when it is taken away.
+/// The progress of an instance at the start of its teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeardownStage {
-    /// It has been ready: what is to happen while it is alive happens first.
+    /// The instance was ready, so `preStop` runs first.
     WasReady,
-    /// It never was ready: there is nothing to drain or to dump.
+    /// The instance was never ready, so `preStop` is omitted.
     NeverReady,
-    /// Its `BeforeStop` units are over.
+    /// The units of `preStop` are complete.
     Drained,
 }
 
 impl TeardownStage {
-    /// How far a life had come whose run of `hook` was cancelled.
+    /// Returns the stage of an instance whose run of `hook` was cancelled.
     pub fn cancelled_in(hook: Hook) -> Self {
         match hook {
             Hook::PreStart => Self::NeverReady,
@@ -199,10 +197,10 @@ impl TeardownStage {
     }
 }
 
-/// The step into teardown, once nothing of the target's setup can be running.
-pub fn teardown(life: TeardownStage, hooks: HookSet) -> PhaseChange {
+/// Returns the first transition of a teardown. No setup unit may be running.
+pub fn teardown(stage: TeardownStage, hooks: HookSet) -> PhaseChange {
     let stopping = |hook| PhaseChange { phase: TargetPhase::Stopping, start: Some(hook), notification: None };
-    match life {
+    match stage {
         TeardownStage::WasReady if hooks.has(Hook::PreStop) => stopping(Hook::PreStop),
         _ if hooks.has(Hook::PostStop) => stopping(Hook::PostStop),
         _ => GONE,
@@ -211,7 +209,7 @@ pub fn teardown(life: TeardownStage, hooks: HookSet) -> PhaseChange {
 
 const GONE: PhaseChange = PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
 
-/// What follows for the target when the run of `hook` is over, or `None` when the target has moved on from it.
+/// Returns the transition after a run ended, or `None` if the target is not in that hook.
 pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSet) -> Option<PhaseChange> {
     if target.hook != Some(hook) {
         return None;
@@ -257,7 +255,7 @@ mod tests {
         Target { uid: "own".into(), generation: 2, phase, hook, waiting: waiting.map(str::to_owned) }
     }
 
-    /// Every choice of hooks, each named twice.
+    /// Every set of hooks, with each hook named twice.
     fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
         (0..16).map(|bits| {
             let named = (0..4).filter(|n| bits >> n & 1 > 0).map(|n| Hook::ALL[n]);
@@ -285,7 +283,7 @@ mod tests {
             let after = has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
             let drained = has(Hook::PreStop).map_or(after, stopping);
             let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
-                .map(|life| teardown(life, hooks));
+                .map(|stage| teardown(stage, hooks));
             assert_eq!(down, [drained, after, after], "{named:?}");
 
             for (phase, at, of, outcome) in PHASES.into_iter().flat_map(|phase| {
@@ -319,9 +317,9 @@ mod tests {
             );
         }
         assert_eq!(Notification::ALL.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
-        let lives =
+        let stages =
             [TeardownStage::NeverReady, TeardownStage::WasReady, TeardownStage::Drained, TeardownStage::Drained];
-        assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), lives);
+        assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), stages);
     }
 
     #[test]

@@ -1,5 +1,3 @@
-//! Points in time, as arguments.
-
 use crate::retry::Millis;
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
@@ -7,12 +5,12 @@ use crate::retry::Millis;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// This point moved on by `millis`; stays at the end of time rather than wrapping.
+    /// Adds `millis`, up to the largest time.
     pub fn plus(self, millis: Millis) -> Self {
         Self(self.0.saturating_add(millis.0))
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! Spans to a collector that speaks OTLP over HTTP.
+//! Exports spans to a collector by OTLP over HTTP.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,33 +13,33 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use percent_encoding::percent_decode_str;
 
-/// An answer waits so long for its spans to be taken, and no longer.
+/// The timeout of an export. A response to a caller waits for it.
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// A connection that was idle for longer is not used again.
+/// The time after which an idle connection is not used again.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Why a collector cannot be used. Says nothing of its headers.
+/// The collector cannot be used. The text does not contain its headers.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    #[error("OTEL_EXPORTER_OTLP_HEADERS is written NAME=VALUE, separated by commas, each value percent-encoded")]
+    #[error(
+        "OTEL_EXPORTER_OTLP_HEADERS is invalid: expected NAME=VALUE, separated by commas, with percent-encoded values"
+    )]
     Headers,
-    /// There is no TLS.
-    #[error("an HTTP client cannot be made")]
+    #[error("cannot create an HTTP client")]
     Client,
-    #[error("OTEL_EXPORTER_OTLP_ENDPOINT is no http:// or https:// URL")]
+    #[error("OTEL_EXPORTER_OTLP_ENDPOINT is not an http:// or https:// URL")]
     Endpoint,
 }
 
-/// A collector with what speaks to it.
 pub struct OtlpExporter(opentelemetry_otlp::SpanExporter);
 
 impl OtlpExporter {
-    /// That of the variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
-    /// them; `None` without an endpoint. Sends no request.
+    /// Opens the exporter for `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_HEADERS`, as OpenTelemetry defines
+    /// them. Returns `None` without an endpoint. Sends no request.
     ///
     /// # Errors
-    /// [`OtlpError`]. A collector that does not answer is not an error.
+    /// [`OtlpError`]. A collector that does not respond is not an error.
     pub fn open(endpoint: &str, headers: &str) -> Result<Option<Self>, OtlpError> {
         if endpoint.is_empty() {
             return Ok(None);
@@ -47,7 +47,7 @@ impl OtlpExporter {
         if !url::Url::parse(endpoint).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             return Err(OtlpError::Endpoint);
         }
-        // A function that was frozen in between finds its connections dead; and headers are for this collector alone.
+        // Connections of a frozen function are dead, and headers must not follow a redirect.
         let client = reqwest::Client::builder().pool_idle_timeout(IDLE).redirect(reqwest::redirect::Policy::none());
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
@@ -80,15 +80,15 @@ fn header(text: &str) -> Option<(String, String)> {
 
 #[async_trait]
 impl SpanSink for OtlpExporter {
-    /// Hands spans over. What is not taken in time is lost, and that is all.
+    /// Exports spans. Spans that are not accepted in time are lost.
     async fn take(&self, spans: Vec<Span>) {
         let count = spans.len();
         let export = self.0.export(spans.into_iter().map(span_data).collect());
-        // No reason is told: it could repeat a URL or headers that are secret.
+        // The error is not logged, because it may contain a URL or headers.
         match tokio::time::timeout(EXPORT_TIMEOUT, export).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::warn!(count, "the collector has not taken spans; they are lost"),
-            Err(_) => tracing::warn!(count, "the collector does not answer; spans are lost"),
+            Ok(Err(_)) => tracing::warn!(count, "the collector rejected spans; they are lost"),
+            Err(_) => tracing::warn!(count, "the collector does not respond; spans are lost"),
         }
     }
 }
@@ -187,16 +187,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_collector_that_hangs_costs_less_than_a_second() {
-        // Connections wait there and are never accepted.
+        // Connections are queued there and never accepted.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let collector = OtlpExporter::open(&format!("http://{address}"), "").unwrap().unwrap();
         let begun = Instant::now();
         collector.take(vec![span()]).await;
         let took = begun.elapsed();
-        // 0.8 s, and what a busy machine adds.
+        // 0.8 s, with a margin for a busy machine.
         assert!(took > Duration::from_millis(500) && took < Duration::from_secs(10), "{took:?}");
-        // Nor is one that is gone an error.
+        // A missing collector is not an error either.
         drop(listener);
         collector.take(vec![span()]).await;
     }

@@ -1,8 +1,8 @@
-//! What an operator does not allow.
+//! Rules of the cluster's operator.
 //!
 //! Source of most rules: the *Pod Security Standards* of the Kubernetes documentation, levels baseline and restricted.
-//! What goes beyond them, because a pod of ours is written by somebody whom the operator does not know: service
-//! accounts and their tokens, nodes, priorities, devices, annotations that other programs obey.
+//! Further rules exist because the author of a pod is unknown to the operator: service accounts and their tokens,
+//! nodes, priorities, devices, and annotations that other programs obey.
 
 mod container;
 mod manifest;
@@ -20,8 +20,9 @@ use serde_json::Value;
 use crate::ClusterPolicy;
 use crate::violation::{PodspecViolation, ViolationList};
 
-/// What is not allowed of a pod template in a namespace, in the order of the template. `base` is the template that an
-/// overlay was merged onto: what is unchanged in it may name Secrets of ours, and what it protects by stays. `Value::Null` where there is none.
+/// Returns the violations of a pod template in a namespace, in the order of the template. `base` is the template below
+/// an overlay, or `Value::Null`: parts that are unchanged from it may name reserved Secrets, and its protections must
+/// stay.
 pub fn template_violations(
     template: &Value,
     base: &Value,
@@ -37,7 +38,7 @@ pub fn template_violations(
     report.0
 }
 
-/// All rules but the namespace's over a template at a path.
+/// Checks a template at a path by all rules except the namespace.
 fn check_template(
     template: &Value,
     base: &Value,
@@ -53,7 +54,7 @@ fn check_template(
     references::check(&template["spec"], &base["spec"], allowed, &at("spec"), report);
 }
 
-/// The items of a list, each with its path.
+/// Returns the items of a list with their paths.
 fn items<'a>(of: &'a Value, list: &str, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
     let items = of[list].as_array().map(Vec::as_slice).unwrap_or_default();
     let path = format!("{path}.{list}");
@@ -63,12 +64,12 @@ fn items<'a>(of: &'a Value, list: &str, path: &str) -> impl Iterator<Item = (Str
     })
 }
 
-/// The text of a field, empty if there is none.
+/// Returns the text of a field, or an empty text.
 fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field].as_str().unwrap_or_default()
 }
 
-/// Returns true if a field says something: not null, not empty, not zero, not false.
+/// Returns true if a value is not null, empty, zero or false.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,

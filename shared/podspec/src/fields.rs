@@ -1,12 +1,12 @@
-//! What fields a `PodTemplateSpec` has, from the Go types of the Kubernetes API (`fields/main.go` prints them).
+//! The fields of a `PodTemplateSpec`, from the Go types of the Kubernetes API (printed by `fields/main.go`).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The type that everything begins with.
+/// The type of the root.
 pub(crate) const ROOT: &str = "PodTemplateSpec";
 
-/// How a value is written.
+/// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldType {
     Text,
@@ -22,11 +22,10 @@ pub(crate) enum FieldType {
     Map(Box<FieldType>),
 }
 
-/// A field of a type.
 #[derive(Debug)]
 pub(crate) struct FieldSchema {
     pub(crate) field_type: FieldType,
-    /// Of a list that is merged: what its items are known by, empty for texts.
+    /// The merge key of a list's items, empty for texts. `None` for a list that is replaced.
     pub(crate) key: Option<&'static str>,
 }
 
@@ -34,17 +33,15 @@ type TypeTable = BTreeMap<&'static str, BTreeMap<&'static str, FieldSchema>>;
 
 static TYPES: LazyLock<TypeTable> = LazyLock::new(|| types(include_str!("fields.txt")));
 
-/// The field of a type.
 pub(crate) fn field(owner: &str, name: &str) -> Option<&'static FieldSchema> {
     TYPES.get(owner)?.get(name)
 }
 
-/// The names of the fields of a type.
 pub(crate) fn names(owner: &str) -> impl Iterator<Item = &'static str> {
     TYPES.get(owner).into_iter().flat_map(|fields| fields.keys().copied())
 }
 
-/// Lines that are none are left out; a test holds that there is no such line.
+/// Skips malformed lines. A test checks that there are none.
 fn types(text: &'static str) -> TypeTable {
     let mut types = TypeTable::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -79,7 +76,7 @@ fn parse_type(text: &'static str) -> FieldType {
 mod tests {
     use super::*;
 
-    /// Every type that a field has is there, and every merged list of mappings is merged by a field of its items.
+    /// Every type of a field exists, and every merge key is a field of its items.
     #[test]
     fn the_table_is_whole() {
         let lines = include_str!("fields.txt").lines().filter(|line| !line.starts_with('#')).count();

@@ -1,11 +1,13 @@
-//! Pod templates: an author's overlay merged onto ours, and what an author may not ask of a cluster.
+//! Pod templates: merges an author's overlay onto the base, and checks pods and manifests against the policy of a
+//! cluster.
 //!
-//! [`parse`] takes the overlay's text, [`merge`] lays it onto a template that we made, [`template_violations`] judges the outcome by
-//! what the operator of the cluster allows; [`manifest_violations`] judges a whole manifest, with the pods that are in it. All four
-//! are functions of their arguments. The base itself, the Job around it and the sending are others'.
+//! 1. [`parse`] parses an overlay.
+//! 2. [`merge`] applies it to the base template.
+//! 3. [`template_violations`] checks the result against the operator's policy. [`manifest_violations`] checks a whole
+//!    manifest with its pods.
 //!
-//! It is a crate of its own because both sides need it: who loads documents tells an author early, and the relay, which
-//! trusts nobody, decides; the relay has no part in documents (`ebb-documents`), and readiness has none in pods to be made.
+//! All are pure functions. The crate is separate because both sides use it: the loader of documents reports violations
+//! early, and the relay, which trusts no sender, enforces the policy.
 mod checks;
 mod fields;
 mod merge;

@@ -1,22 +1,22 @@
-//! Strategic merge, over values that have passed `shape`.
+//! Strategic merge of values that have passed `patch_schema`.
 //!
-//! Source: `k8s.io/apimachinery/pkg/util/strategicpatch` (`mergeMap`, `mergeSlice`, `normalizeElementOrder`), which the
-//! cases in `tests/merges` were run through. No crate has it: k8s-openapi's `DeepMerge` knows no directives.
+//! Source: `k8s.io/apimachinery/pkg/util/strategicpatch` (`mergeMap`, `mergeSlice`, `normalizeElementOrder`). The
+//! cases in `tests/merges` were run through it. No crate implements it: `DeepMerge` of k8s-openapi has no directives.
 
 use serde_json::{Map, Value};
 
 use crate::fields::{self, FieldType};
 
-/// Replaces, deletes or merges what it stands in.
+/// The directive that replaces, deletes or merges its mapping.
 pub(crate) const DIRECTIVE: &str = "$patch";
-/// The only fields that stay.
+/// The directive with the only fields that stay.
 pub(crate) const RETAIN: &str = "$retainKeys";
-/// The order of a merged list.
+/// The directive with the order of a merged list.
 pub(crate) const ORDER: &str = "$setElementOrder/";
-/// Texts that go from a list.
+/// The directive with texts to remove from a list.
 pub(crate) const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
-/// The patch laid onto the base, both pod templates.
+/// Applies a patch to a base. Both are pod templates.
 pub(crate) fn apply_patch(base: &Value, patch: &Value) -> Value {
     let (Value::Object(base), Value::Object(patch)) = (base, patch) else { return base.clone() };
     Value::Object(merge_maps(base.clone(), patch, Some(fields::ROOT)))
@@ -37,8 +37,8 @@ fn merge_maps(mut base: Map<String, Value>, patch: &Map<String, Value>, owner: O
             continue;
         }
         if let Some(list) = name.strip_prefix(DELETE_FROM) {
-            if let (Some(Value::Array(items)), Some(gone)) = (base.get_mut(list), value.as_array()) {
-                items.retain(|item| !gone.contains(item));
+            if let (Some(Value::Array(items)), Some(deleted)) = (base.get_mut(list), value.as_array()) {
+                items.retain(|item| !deleted.contains(item));
             }
             continue;
         }
@@ -85,7 +85,7 @@ fn merge_field(base: &mut Map<String, Value>, name: &str, value: &Value, owner: 
     }
 }
 
-/// Items of the patch are merged into those of the same key, or added.
+/// Merges items with the same key, and adds the others.
 fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) -> Vec<Value> {
     let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
     let added: Vec<_> =
@@ -93,9 +93,9 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
         return added.into_iter().filter_map(|item| strip_directives(item, InsertContext::Whole)).collect();
     }
-    let gone =
+    let deleted =
         |item: &Value| patch.iter().any(|it| directive(it).as_deref() == Some("delete") && same_key(it, item, key));
-    let base: Vec<Value> = base.iter().filter(|item| !gone(item)).cloned().collect();
+    let base: Vec<Value> = base.iter().filter(|item| !deleted(item)).cloned().collect();
     let mut merged = base.clone();
     for item in &added {
         match merged.iter_mut().find(|it| same_key(it, item, key)) {
@@ -105,7 +105,7 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
                 }
             }
             Some(_) => {}
-            // Into nothing rather than as it is: its own directives do not stay.
+            // A new item is inserted without its directives.
             None => merged.extend(strip_directives(item, InsertContext::Whole)),
         }
     }
@@ -113,18 +113,19 @@ fn merge_lists(base: &[Value], patch: &[Value], key: &str, owner: Option<&str>) 
     reorder(merged, &order, &base, key)
 }
 
-/// What `order` names comes in its order; the rest comes in the order it had in `before`, each in front of the first
-/// named one that it stood in front of there.
+/// Sorts items. Named ones follow `order`. The others keep their order from `before`, each in front of the first named
+/// item that followed it there.
 fn reorder(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|it| same_key(it, item, key));
-    let (mut named, mut rest): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| place(order, item).is_some());
-    named.sort_by_key(|item| place(order, item));
-    rest.sort_by_key(|item| place(before, item));
+    let position = |list: &[Value], item: &Value| list.iter().position(|it| same_key(it, item, key));
+    let (mut named, mut rest): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| position(order, item).is_some());
+    named.sort_by_key(|item| position(order, item));
+    rest.sort_by_key(|item| position(before, item));
     let mut all = Vec::with_capacity(named.len() + rest.len());
     let mut named = named.into_iter().peekable();
     let mut rest = rest.into_iter().peekable();
     while let (Some(left), Some(right)) = (rest.peek(), named.peek()) {
-        let first = matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right);
+        let first =
+            matches!((position(before, left), position(before, right)), (Some(left), Some(right)) if left < right);
         all.extend(if first { rest.next() } else { named.next() });
     }
     all.extend(named);
@@ -132,27 +133,27 @@ fn reorder(items: Vec<Value>, order: &[Value], before: &[Value], key: &str) -> V
     all
 }
 
-/// Returns true if two items are the same one: by their key, or for texts by themselves.
+/// Returns true if two items have the same key, or are the same text.
 pub(crate) fn same_key(left: &Value, right: &Value, key: &str) -> bool {
     if key.is_empty() { left == right } else { left.get(key).is_some_and(|it| right.get(key) == Some(it)) }
 }
 
-/// Where something is that the base does not have.
+/// The context of a value that is not in the base.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InsertContext {
-    /// It is a field of something known: with `$patch: replace` it is nothing, as the API server has it.
+    /// A field of an existing mapping. With `$patch: replace` it is omitted, as by the API server.
     Field,
-    /// It is, or is in, something that is new or replaces what was there: with `$patch: replace` it is what it says.
+    /// A part of something new or replaced. `$patch: replace` has no effect.
     Whole,
 }
 
-/// A value without directives and without what is null; nothing if it is to be nothing.
+/// Removes directives and nulls. Returns `None` if nothing remains.
 fn strip_directives(value: &Value, new: InsertContext) -> Option<Value> {
     let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
     match value {
         Value::Object(_) if says(value, "delete") || (says(value, "replace") && new == InsertContext::Field) => None,
         Value::Object(map) => Some(Value::Object(strip_map(map, new))),
-        // An item that replaces its list is no item.
+        // An item with `$patch: replace` only replaces the list.
         Value::Array(items) => Some(
             items.iter().filter(|item| !says(item, "replace")).filter_map(|item| strip_directives(item, new)).collect(),
         ),

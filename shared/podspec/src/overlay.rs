@@ -1,4 +1,4 @@
-//! From an overlay's text to the merged template.
+//! Parses an overlay and merges it onto a template.
 
 use serde_json::{Map, Value};
 
@@ -6,13 +6,11 @@ use crate::merge::apply_patch;
 use crate::violation::{PodspecViolation, ViolationList};
 use crate::{fields, patch_schema, reserved};
 
-/// The most bytes of an overlay: 256 KiB, a quarter of what an object in a cluster may have.
+/// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
 pub const MAX_OVERLAY: usize = 256 << 10;
 
-/// An overlay's text as a value. YAML with the booleans of YAML 1.1, as Kubernetes reads it; nothing is an empty overlay.
-///
-/// # Errors
-/// What is no YAML, or no mapping.
+/// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Fails
+/// if the text is not YAML or not a mapping.
 pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
     let refusal = |why: String, help: &str| PodspecViolation { path: String::new(), why, help: help.to_owned() };
     if text.len() > MAX_OVERLAY {
@@ -23,18 +21,18 @@ pub fn parse(text: &str) -> Result<Value, PodspecViolation> {
         Value::Null
     } else {
         serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-            let why = format!("the pod template is no YAML: {}", error.without_snippet());
-            refusal(why, "it is YAML with `metadata` and `spec`")
+            let why = format!("the pod template is not YAML: {}", error.without_snippet());
+            refusal(why, "write YAML with `metadata` and `spec`")
         })?
     };
     match value {
         Value::Null => Ok(Value::Object(Map::new())),
         Value::Object(mut map) => {
-            // Some write the header of a PodTemplate.
+            // Some authors write the header of a PodTemplate.
             map.retain(|key, _| !["apiVersion", "kind"].contains(&key.as_str()));
             Ok(Value::Object(map))
         }
-        _ => Err(refusal("the pod template is no mapping".to_owned(), "it has `metadata` and `spec`")),
+        _ => Err(refusal("the pod template is not a mapping".to_owned(), "write a mapping with `metadata` and `spec`")),
     }
 }
 
@@ -51,28 +49,26 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// The overlay laid onto the base by the rules of Kubernetes' strategic merge patch (`$patch`, `$retainKeys`,
+/// Merges a patch onto a base by the rules of Kubernetes' strategic merge patch (`$patch`, `$retainKeys`,
 /// `$setElementOrder/…`, `$deleteFromPrimitiveList/…`, `null` deletes).
 ///
-/// What differs from the Go code of `k8s.io/apimachinery`: `$patch: merge` is what happens anyway rather than an error;
-/// directives and `null`s inside of an item that is new to a list are followed or left out, never kept as fields; and
-/// the order of a list from which one patch both deletes and that it orders, where the Go code reads a list that it has
-/// already changed.
+/// Differences from the Go code of `k8s.io/apimachinery`: `$patch: merge` is allowed and is the default. Directives
+/// and nulls in a new list item are followed or omitted, never kept as fields. A patch that both deletes from a list
+/// and orders it uses the original list.
 ///
 /// # Errors
-/// All refusals: fields that do not exist, values of another type, directives that do not fit.
+/// All violations: unknown fields, values of a wrong type, directives in a wrong place.
 pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let mut report = ViolationList::default();
     patch_schema::check(patch, fields::ROOT, "", &mut report);
     if report.0.is_empty() { Ok(apply_patch(base, patch)) } else { Err(report.0) }
 }
 
-/// As [`strategic`], onto a template that we made.
+/// Merges an overlay onto our base template, as [`strategic`].
 ///
 /// # Errors
-/// Also what the base has of ours (names that begin with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), the container `main` with its image and
-/// command) and the overlay changes. What a cluster does not allow is not asked here: see
-/// [`template_violations`](crate::template_violations).
+/// Also changes of reserved parts: names with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), and image and command of
+/// the container `main`. The policy of a cluster is checked by [`template_violations`](crate::template_violations).
 pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
     let merged = strategic(base, overlay)?;
     let mut report = ViolationList::default();

@@ -1,5 +1,5 @@
-//! Whether an overlay is a patch of a pod template: its fields exist, their values have the right types, and directives
-//! fit where they stand. What passes can be merged without failing.
+//! Checks that an overlay is a patch of a pod template: fields exist, values have the right types, and directives are
+//! in valid places. A valid patch can be merged without an error.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::fields::{self, FieldSchema, FieldType};
 use crate::merge::{DELETE_FROM, DIRECTIVE, ORDER, RETAIN, same_key};
 use crate::violation::{ViolationList, below};
 
-/// Notes what is wrong with a patch of a type; `path` is where it stands.
+/// Reports errors of a patch of a type at `path`.
 pub(crate) fn check(patch: &Value, owner: &'static str, path: &str, report: &mut ViolationList) {
     check_value(patch, &FieldType::Fields(owner), None, path, report);
 }
@@ -30,7 +30,7 @@ fn check_value(value: &Value, shape: &FieldType, key: Option<&str>, path: &str, 
         }
         (FieldType::List(inner), Value::Array(items)) => check_items(items, inner, key, path, report),
         (shape, value) => {
-            let why = format!("{} is wanted, this is {}", wanted(shape), noun(value));
+            let why = format!("expected {}, got {}", wanted(shape), noun(value));
             report.add(path, why, "write a value of that type");
         }
     }
@@ -54,7 +54,7 @@ fn check_fields(map: &Map<String, Value>, owner: &'static str, path: &str, repor
                 {
                     check_value(value, shape, None, &at, report);
                 }
-                _ => report.add(at, format!("`{list}` is no list of texts here"), "take it out"),
+                _ => report.add(at, format!("`{list}` is not a list of texts"), "remove it"),
             }
         } else if let Some(field) = fields::field(owner, name) {
             check_value(value, &field.field_type, field.key, &at, report);
@@ -66,19 +66,19 @@ fn check_fields(map: &Map<String, Value>, owner: &'static str, path: &str, repor
 
 fn check_items(items: &[Value], inner: &FieldType, key: Option<&str>, path: &str, report: &mut ViolationList) {
     for (number, item) in items.iter().enumerate() {
-        let known = key.and_then(|key| item.get(key)).map(|value| value.to_string().replace('"', ""));
-        let at = format!("{path}[{}]", known.clone().unwrap_or_else(|| number.to_string()));
+        let item_key = key.and_then(|key| item.get(key)).map(|value| value.to_string().replace('"', ""));
+        let at = format!("{path}[{}]", item_key.clone().unwrap_or_else(|| number.to_string()));
         if item.is_null() {
-            report.add(at, "an item is nothing", "take it out");
+            report.add(at, "an item is null", "remove it");
             continue;
         }
         check_value(item, inner, None, &at, report);
         let Some(key) = key.filter(|key| !key.is_empty()) else { continue };
         if item.is_object()
-            && known.is_none_or(|known| known == "null")
+            && item_key.is_none_or(|item_key| item_key == "null")
             && item.get(DIRECTIVE) != Some(&"replace".into())
         {
-            report.add(at, format!("an item is known by its `{key}`, which is missing"), format!("write `{key}`"));
+            report.add(at, format!("an item lacks its key `{key}`"), format!("write `{key}`"));
         }
     }
 }
@@ -91,7 +91,7 @@ fn directive(map: &Map<String, Value>, path: &str, report: &mut ViolationList) {
     }
 }
 
-/// What is retained has to hold what the patch sets.
+/// A field that the patch sets must be retained.
 fn retained(map: &Map<String, Value>, list: &Value, at: &str, report: &mut ViolationList) {
     let Some(list) = list.as_array().filter(|list| list.iter().all(Value::is_string)) else {
         return report.add(at, "`$retainKeys` is a list of field names", "write a list");
@@ -104,7 +104,7 @@ fn retained(map: &Map<String, Value>, list: &Value, at: &str, report: &mut Viola
     }
 }
 
-/// An order names items by their key, or texts, and what the patch has of the list comes in that order.
+/// Checks that an order names items by their key, or texts, and that the patch's own list follows it.
 fn ordered(
     map: &Map<String, Value>,
     order: &Value,
@@ -114,14 +114,14 @@ fn ordered(
     report: &mut ViolationList,
 ) {
     let Some(key) = field.and_then(|field| field.key) else {
-        return report.add(at, format!("`{list}` is no list that is merged"), "take it out");
+        return report.add(at, format!("`{list}` is not a merged list"), "remove it");
     };
     let fits = |item: &Value| {
         if key.is_empty() { item.is_string() } else { item.get(key).is_some_and(|it| !it.is_null()) }
     };
     let Some(order) = order.as_array().filter(|order| order.iter().all(fits)) else {
         let what = if key.is_empty() { "texts".to_owned() } else { format!("items with `{key}`") };
-        return report.add(at, format!("it is a list of {what}"), "write such a list");
+        return report.add(at, format!("expected a list of {what}"), "write such a list");
     };
     let mut rest = order.iter();
     let items = map.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -139,7 +139,7 @@ fn suggestion(name: &str, owner: &'static str) -> String {
         .filter(|(distance, _)| *distance <= name.len().div_ceil(3));
     match near {
         Some((_, field)) => format!("did you mean `{field}`?"),
-        None => "take it out".to_owned(),
+        None => "remove it".to_owned(),
     }
 }
 

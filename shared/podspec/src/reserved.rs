@@ -1,37 +1,36 @@
-//! What of a pod is ours: it is in the base, and no overlay takes it away, changes it or makes another of its name.
+//! Reserved parts of a pod. An overlay cannot remove, change or duplicate them.
 
 use serde_json::Value;
 
 use crate::violation::{ViolationList, below};
 
-/// Names that begin so are ours: volumes, containers, Secrets, objects.
+/// The prefix of reserved names of volumes, containers, Secrets and objects.
 pub const RESERVED_PREFIX: &str = "ebb-";
-/// Labels and annotations of this domain are ours.
+/// The domain of reserved labels and annotations.
 pub const RESERVED_DOMAIN: &str = "ebb.dev";
 
-/// Names that Signadot's operator reserves; a document that uses one loads nowhere else.
+/// Names that Signadot's operator reserves. A document with one of them would not load there.
 const SIGNADOT: [&str; 3] =
     ["signadot-execunit-io", "signadot-execunit-input-manager", "signadot-execunit-output-manager"];
-/// The container that the script runs in.
 const MAIN: &str = "main";
-/// What the base decides of it.
+/// Fields of `main` that only the base sets.
 const OF_MAIN: [&str; 4] = ["args", "command", "image", "restartPolicy"];
-/// What the base decides of the pod, also by leaving it out.
+/// Fields of the pod that only the base sets, or omits.
 const OF_POD: [&str; 2] = ["activeDeadlineSeconds", "restartPolicy"];
 
-/// Returns true if a name is not the author's to give.
+/// Returns true for a reserved name.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || SIGNADOT.contains(&name)
 }
 
-/// Returns true if a label or an annotation is ours: `ebb.dev/…`, `x.ebb.dev/…`.
+/// Returns true for a reserved label or annotation: `ebb.dev/…`, `x.ebb.dev/…`.
 pub(crate) fn is_our_key(key: &str) -> bool {
     key.split_once('/').is_some_and(|(domain, _)| {
         domain.strip_suffix(RESERVED_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
 }
 
-/// Notes what a merged template has otherwise than the base in what is ours.
+/// Reports reserved parts of a merged template that differ from the base.
 pub(crate) fn check(base: &Value, merged: &Value, report: &mut ViolationList) {
     for field in OF_POD {
         same(&base["spec"], &merged["spec"], field, "spec", report);
@@ -42,8 +41,8 @@ pub(crate) fn check(base: &Value, merged: &Value, report: &mut ViolationList) {
     let empty = Value::Null;
     let [ours, theirs] = [base, merged].map(|pod| find(&pod["spec"]["containers"], MAIN).unwrap_or(&empty));
     if theirs.is_null() {
-        let help = "take the directive that removes or renames it out of the pod template";
-        return report.add("spec.containers", "the container `main` has to stay, the script runs in it", help);
+        let help = "delete the directive that removes or renames it";
+        return report.add("spec.containers", "the container `main` must stay, because the script runs in it", help);
     }
     for field in OF_MAIN {
         same(ours, theirs, field, "spec.containers[main]", report);
@@ -58,18 +57,18 @@ pub(crate) fn check(base: &Value, merged: &Value, report: &mut ViolationList) {
 
 fn same(base: &Value, merged: &Value, field: &str, path: &str, report: &mut ViolationList) {
     if base.get(field) != merged.get(field) {
-        let why = format!("`{field}` is not the pod template's to change");
+        let why = format!("`{field}` cannot be changed by a pod template");
         let help = match field {
-            "image" => "the runner's `image` says it",
-            "activeDeadlineSeconds" => "the unit's `timeout` says it",
-            "restartPolicy" => "take it out; the unit's `retry` says how often it is tried",
-            _ => "the script is what runs; take it out",
+            "image" => "set the `image` of the runner",
+            "activeDeadlineSeconds" => "set the `timeout` of the unit",
+            "restartPolicy" => "remove it; set the `retry` of the unit",
+            _ => "remove it; the script is the command",
         };
         report.add(below(path, field), why, help);
     }
 }
 
-/// Items with reserved names are those of the base, all of them and as they are.
+/// Checks that items with reserved names are exactly those of the base.
 fn named(base: &Value, merged: &Value, list: &str, report: &mut ViolationList) {
     for item in items(&merged["spec"][list]) {
         let name = item["name"].as_str().unwrap_or_default();
@@ -81,18 +80,18 @@ fn named(base: &Value, merged: &Value, list: &str, report: &mut ViolationList) {
     for item in items(&base["spec"][list]) {
         let name = item["name"].as_str().unwrap_or_default();
         if is_reserved(name) && find(&merged["spec"][list], name).is_none() {
-            let why = format!("`{name}` has to stay, the unit is run by it");
-            report.add(format!("spec.{list}"), why, "take the directive that removes it out");
+            let why = format!("`{name}` must stay, because it runs the unit");
+            report.add(format!("spec.{list}"), why, "delete the directive that removes it");
         }
     }
 }
 
-/// What the base has in a list of `main` stays as it is.
+/// Checks that items of the base in a list of `main` are unchanged.
 fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut ViolationList) {
     for item in items(&base[list]) {
         if !items(&merged[list]).contains(item) {
             let known = item[key].as_str().unwrap_or_default();
-            let why = format!("`{known}` is set by us");
+            let why = format!("`{known}` is reserved");
             report.add(format!("spec.containers[main].{list}[{known}]"), why, "use another one");
         }
     }
@@ -105,13 +104,16 @@ fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut ViolationLis
     keys.dedup();
     for key in keys {
         if base.get(key) != merged.get(key) {
-            report.add(format!("metadata.{part}[{key}]"), format!("`{RESERVED_DOMAIN}/` is ours"), "use another key");
+            report.add(
+                format!("metadata.{part}[{key}]"),
+                format!("`{RESERVED_DOMAIN}/` is reserved"),
+                "use another key",
+            );
         }
     }
 }
 
-/// Volumes of ours are mounted where the base mounts them: a container between ours and the script could change what
-/// passes.
+/// Checks that reserved volumes are mounted only where the base mounts them. Another container could change the data.
 fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
     for list in ["containers", "initContainers"] {
         for container in items(&merged["spec"][list]) {
@@ -120,10 +122,10 @@ fn mounts(base: &Value, merged: &Value, report: &mut ViolationList) {
             for field in ["volumeMounts", "volumeDevices"] {
                 for mount in items(&container[field]) {
                     let volume = mount["name"].as_str().unwrap_or_default();
-                    let there = ours.is_some_and(|ours| items(&ours[field]).contains(mount));
-                    if is_reserved(volume) && !there {
+                    let is_in_base = ours.is_some_and(|ours| items(&ours[field]).contains(mount));
+                    if is_reserved(volume) && !is_in_base {
                         let path = format!("spec.{list}[{name}].{field}[{volume}]");
-                        report.add(path, format!("the volume `{volume}` is ours"), "use one of your own");
+                        report.add(path, format!("the volume `{volume}` is reserved"), "use one of your own");
                     }
                 }
             }

@@ -1,11 +1,9 @@
-//! Why something is not done.
-
 use std::fmt;
 
-/// Why something is not done: where, why, what to do.
+/// A violation with its place, reason and fix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodspecViolation {
-    /// The place: `spec.containers[main].securityContext.privileged`. List items go by name where they have one.
+    /// For example `spec.containers[main].securityContext.privileged`. List items are shown by name if they have one.
     pub path: String,
     pub why: String,
     pub help: String,
@@ -20,7 +18,6 @@ impl fmt::Display for PodspecViolation {
     }
 }
 
-/// Refusals, as they are found.
 #[derive(Debug, Default)]
 pub(crate) struct ViolationList(pub(crate) Vec<PodspecViolation>);
 
@@ -30,7 +27,6 @@ impl ViolationList {
     }
 }
 
-/// A path and a key of it.
 pub(crate) fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

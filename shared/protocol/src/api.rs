@@ -1,4 +1,4 @@
-//! What the api says: the bodies of its requests and answers. Times are RFC 3339 in UTC.
+//! Bodies of API requests and responses. Times are RFC 3339 in UTC.
 
 mod checks;
 mod clusters;
@@ -18,60 +18,54 @@ pub use clusters::{
     TransportKind,
 };
 
-/// An error, as RFC 9457 has it; `application/problem+json`.
+/// An error as in RFC 9457: `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemDetails {
-    /// The HTTP status.
     pub status: u16,
-    /// A stable word for programs: `invalid-signature`, `already-exists`, `not-found`, …
+    /// A stable code for programs: `invalid-signature`, `already-exists`, `not-found`, …
     pub code: String,
-    /// What is wrong, and what to do.
+    /// The error and its fix.
     pub detail: String,
-    /// Errors of a document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
-    /// The changes that an update of a living target asks for.
+    /// Differences between an active target and an update of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<DocumentChange>,
 }
 
-/// One difference between what a living target was created with and what an update asks for.
+/// One difference between an active target and an update of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentChange {
-    /// Where: `ttl`, `resources.db.params.size`, …
+    /// The path of the field: `ttl`, `resources.db.params.size`, …
     pub path: String,
-    /// The value that the target has, shortened; absent: none.
+    /// The present value, shortened. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
-    /// The value that the update asks for, shortened; absent: none.
+    /// The requested value, shortened. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
 }
 
-/// An error or warning of a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentError {
-    /// The document.
+    /// The name of the document.
     pub file: String,
-    /// A stable word for programs.
+    /// A stable code for programs.
     pub code: String,
-    /// What is wrong.
     pub message: String,
-    /// What would be right.
+    /// A suggested fix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
-    /// From 1; absent when the error has no place.
+    /// From 1. Absent if the error has no position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// From 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
 }
 
-/// Publishes a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PublishPlugin {
@@ -79,44 +73,38 @@ pub struct PublishPlugin {
     pub document: String,
 }
 
-/// A published version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginInfo {
-    /// Name without version.
+    /// The name without version.
     pub name: String,
-    /// Exact version.
     pub version: String,
     /// `signadot` or `ebb`.
     pub dialect: String,
-    /// `sha256:…` of the document.
+    /// The digest of the document: `sha256:…`.
     pub digest: String,
-    /// When it was published.
     pub created: String,
 }
 
-/// A published version with its document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginDetail {
-    /// The version.
     #[serde(flatten)]
     pub info: PluginInfo,
-    /// When it was withdrawn. New targets cannot use it; those that have it go on with it.
+    /// The time of withdrawal. Existing targets keep a withdrawn version; new targets cannot use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<String>,
-    /// The document as published.
     pub document: String,
 }
 
-/// The secrets that sign the requests of a plugin's webhook units.
+/// Secrets that sign the requests of a plugin's webhook units.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SigningSecrets {
     /// The plugin, without a version.
     pub plugin: String,
-    /// `whsec_…`, the current one first. While the deployment replaces its secret there are two, and each request has a
-    /// signature by both.
+    /// Secrets as `whsec_…`, the current one first. During a rotation there are two, and each request has a signature
+    /// by both.
     pub secrets: Vec<String>,
 }
 
@@ -126,103 +114,96 @@ impl std::fmt::Debug for SigningSecrets {
     }
 }
 
-/// A target in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetInfo {
-    /// `sandbox`, …
+    /// For example `sandbox`.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Identity of this life.
+    /// The identity of the instance.
     pub uid: String,
-    /// Rises with each change.
+    /// Rises with each change of the document.
     pub generation: u64,
-    /// Where it stands.
     pub phase: TargetState,
-    /// Since when.
+    /// The time at which the phase was entered.
     pub since: String,
-    /// When it was asked for.
+    /// The time at which the instance was requested.
     pub created: String,
-    /// When its time to live ends.
+    /// The end of the `ttl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Why it stops, or has stopped. With `stopping`, `stuck` and `gone`.
+    /// The reason of the stop. With `stopping`, `stuck` and `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
-    /// True if an operator overrode units of its teardown. The resources that they remove may still exist.
+    /// True if an operator overrode units of the teardown. Their resources may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
-    /// Exact plugin versions that it holds.
+    /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
-    /// The reason why it, or the next life of its name, waits; for people.
+    /// The reason why the target, or the next instance of its name, waits. For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
 }
 
-/// Where a target stands.
+/// The phase of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Phase)]
 pub enum TargetState {
-    /// Its resources are being made.
+    /// Resources are being created.
     Starting,
-    /// They are there.
+    /// All resources are ready.
     Ready,
     /// A unit failed.
     Failed,
-    /// It is being taken away.
+    /// Resources are being deleted.
     Stopping,
-    /// Teardown has given up: an operator has to act.
+    /// The teardown failed and waits for an operator.
     Stuck,
-    /// Nothing is left.
+    /// The teardown is complete.
     Gone,
 }
 
-/// A page of targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetPage {
-    /// By kind and name. A page may have none and yet not be the last one.
+    /// Targets ordered by kind and name. May be empty although more pages follow.
     pub targets: Vec<TargetInfo>,
-    /// Reasons why further targets cannot be read: damaged items of the table.
+    /// Errors of targets that cannot be read, because their items are damaged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
-    /// The query parameter `nextToken` of the next page; absent on the last one.
+    /// The query parameter `nextToken` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
 }
 
-/// A target with everything that is known of it.
+/// A target with resources and runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDetail {
-    /// What a list shows.
     #[serde(flatten)]
     pub info: TargetInfo,
-    /// Labels of the document.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Its resources by name.
     pub resources: BTreeMap<String, ResourceDetail>,
-    /// The document's own `env`, once ready.
+    /// The document's `env`, once ready.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
     /// The reason why outputs and `env` are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,
-    /// Its runs in the order of a life; those that have begun.
+    /// Runs that have begun, in the order of hooks.
     pub runs: Vec<RunDetail>,
     /// The notification that the platform has not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_notification: Option<String>,
-    /// The state of its delivery, once the platform has not accepted it.
+    /// The state of its delivery, after a failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NotificationDelivery>,
-    /// The uid that waits for the name.
+    /// The UID that waits for the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_uid: Option<String>,
-    /// The cluster that its units wait for.
+    /// The outage of the cluster that its units wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
 }
@@ -233,231 +214,215 @@ pub struct TargetDetail {
 pub struct NotificationDelivery {
     /// `ready`, `failed`, `stuck` or `gone`.
     pub notification: String,
-    /// How often it was sent.
+    /// The number of deliveries so far.
     pub attempts: u32,
-    /// Why the platform did not accept it last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it is sent again.
+    /// The time of the next delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A resource of a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDetail {
     /// `name@version`.
     pub plugin: String,
-    /// Its params as they were asked for, defaults included; a sensitive one is a reference to a Secret.
+    /// Params as requested, with defaults. A sensitive one is a reference to a Secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, serde_json::Value>,
-    /// Its outputs so far.
+    /// Outputs so far.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunDetail {
-    /// Its id.
     pub id: String,
-    /// `preStart`, …
+    /// For example `preStart`.
     pub hook: String,
-    /// Where it stands.
     pub state: RunState,
-    /// When it began.
+    /// The time of the start.
     pub started: String,
-    /// Its units in the order of the plan: as many as fit in an answer.
+    /// Units in the order of the plan, as many as fit into the response.
     pub units: Vec<UnitDetail>,
-    /// There are more units. The query parameter `nextToken` of `GET /v1/runs/{run}` for the next page.
+    /// The query parameter `nextToken` of `GET /v1/runs/{run}` for further units. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RunState {
-    /// Units run or will.
+    /// Units run or will run.
     Running,
-    /// Cancelled; what may run is being settled.
+    /// Cancelled, while units may still run.
     Cancelling,
-    /// Every unit is done.
+    /// Every unit succeeded or was skipped.
     Succeeded,
-    /// A unit failed, and nothing moves any more.
+    /// A unit failed, and no other unit can run.
     Failed,
-    /// Cancelled and settled.
+    /// Cancelled, and no unit runs.
     Cancelled,
 }
 
-/// A unit of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
-    /// `resource/unit`.
+    /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
-    /// Where it stands.
     pub state: UnitState,
-    /// The try that it is at, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// How many tries it may have before it fails.
+    /// The number of attempts before the unit fails.
     pub max_attempts: u32,
-    /// The number of this try among these, from 1: a retry by an operator begins with the first one again.
+    /// The number of the attempt since the last retry by an operator, from 1.
     pub attempt_in_series: u32,
-    /// Keys of the units of this hook that it waits for.
+    /// Keys of the units in this hook that it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// Why it failed, was skipped, or is tried again.
+    /// The reason of a failure, a skip or a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// When this try was first seen to be under way.
+    /// The time at which the attempt was first seen to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
-    /// When it ended.
+    /// The time at which the attempt ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Milliseconds that it took.
+    /// The duration of the attempt in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// When the next try or question comes.
+    /// The time of the next attempt or request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// When this try fails at the latest, if it is known to have been sent.
+    /// The time at which the attempt fails at the latest, if its start is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
-    /// Its last word on how far it is.
+    /// The last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// True if a log is kept.
+    /// True if a log is stored.
     #[serde(default)]
     pub log: bool,
-    /// How many callbacks reported a further distinct result after 16 of one attempt were kept. The teardown does not
-    /// undo these.
+    /// The number of callbacks with further distinct results after 16 of one attempt were stored. The teardown does
+    /// not undo these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess_results: Option<u64>,
-    /// Callbacks that were refused because of what they say.
+    /// Callbacks that were rejected because of their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_callbacks: Option<RefusedCallbacks>,
 }
 
-/// Callbacks with a valid token that were answered 400.
+/// Callbacks with a valid token that got a response 400.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedCallbacks {
-    /// How many, over all attempts.
+    /// The number over all attempts.
     pub count: u64,
-    /// Why the last one was.
+    /// The reason of the last one.
     pub reason: String,
 }
 
-/// Where a unit stands.
+/// The state of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitState {
-    /// For other units.
+    /// Waits for other units.
     Waiting,
-    /// Sent, or being sent.
+    /// Dispatched or about to be dispatched.
     Running,
-    /// A try failed; the next one has its time.
+    /// An attempt failed, and a further one is scheduled.
     Retrying,
-    /// Done.
     Succeeded,
-    /// Nothing was to be done.
+    /// The condition `when` was false, or there was nothing to do.
     Skipped,
-    /// Failed for good.
+    /// Failed without a further attempt.
     Failed,
-    /// Never starts: something that it waits for failed, or the run was cancelled.
+    /// Cannot start: a unit that it depends on failed, or the run was cancelled.
     Blocked,
-    /// Was running when the run was cancelled; runs no more.
+    /// Was running when the run was cancelled, and no longer runs.
     Cancelled,
 }
 
-/// Why a target is not where it should be.
+/// The diagnosis of a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDiagnosis {
     /// `KIND/NAME`.
     pub target: String,
-    /// Where it stands.
     pub phase: TargetState,
-    /// One sentence: what it waits for, or what went wrong.
+    /// One sentence: what the target waits for, or what failed.
     pub summary: String,
-    /// The first cause, if something failed in the run that matters now.
+    /// The first failure of the present run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RootCause>,
-    /// All units that failed in that run, the first cause included; at most 20.
+    /// All failed units of the present run, including the first cause. At most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedUnit>,
-    /// Units that may have left something which is not undone yet.
+    /// Units with effects that may still exist.
     pub remaining: Vec<RemainingEffect>,
     /// Unusual reports of units that an operator should check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The next steps, the most useful one first.
+    /// Next steps, the most useful first.
     pub next_steps: Vec<String>,
 }
 
-/// A unit that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedUnit {
-    /// The unit.
     pub unit: String,
-    /// Its last failed try.
+    /// The last failed attempt.
     pub attempt: u32,
-    /// Why.
     pub reason: FailureReason,
 }
 
-/// The first unit that failed.
+/// The unit that failed first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RootCause {
-    /// The run.
     pub run: String,
-    /// The unit.
     pub unit: String,
-    /// Its last try.
     pub attempt: u32,
-    /// Why.
     pub reason: FailureReason,
-    /// The document, `name@version`.
+    /// The document, as `name@version`.
     pub file: String,
-    /// Where the unit stands in it.
+    /// The line of the unit in the document.
     pub line: u32,
-    /// Where the unit stands in it.
+    /// The column of the unit in the document.
     pub column: u32,
-    /// Its inputs as text, capped; sensitive ones masked.
+    /// Inputs as text, shortened. Sensitive ones are masked.
     pub inputs: BTreeMap<String, String>,
-    /// The last 20 lines of its log.
+    /// The last 20 lines of the log.
     pub log: Vec<String>,
-    /// The request of a webhook unit and what its server answered.
+    /// The request of a webhook unit with its response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
 }
 
-/// Something that may exist.
+/// The effect of a unit that may still exist.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemainingEffect {
-    /// The unit that made it.
+    /// The unit that created it.
     pub unit: String,
-    /// Whether it surely exists.
     pub certainty: Certainty,
-    /// The outputs that name it.
+    /// Outputs that identify it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputValue>,
-    /// True if outputs are left out because the answer has no room for them.
+    /// True if the outputs do not fit into the response.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outputs_left_out: bool,
 }
 
-/// How sure it is that something exists.
+/// The certainty that an effect exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Certainty {
@@ -467,7 +432,7 @@ pub enum Certainty {
     Possible,
 }
 
-/// Asks for a preview of a document's plan.
+/// Requests a preview of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreviewPlan {
@@ -475,91 +440,86 @@ pub struct PreviewPlan {
     pub document: String,
 }
 
-/// A plan that nothing was done for.
+/// A plan without effects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanPreview {
-    /// Its digest.
     pub digest: String,
-    /// The hooks in the order of a life.
+    /// Hooks in the order of the lifecycle.
     pub hooks: Vec<HookPreview>,
-    /// Warnings of the documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<DocumentError>,
 }
 
-/// A hook of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookPreview {
-    /// `preStart`, …
+    /// For example `preStart`.
     pub hook: String,
-    /// The units in an order in which they could run.
+    /// Units in a possible order of execution.
     pub units: Vec<UnitPreview>,
 }
 
-/// A unit of a preview.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitPreview {
-    /// `resource/unit`.
+    /// `RESOURCE/UNIT`.
     #[serde(rename = "unit")]
     pub key: String,
     /// `pod`, `webhook` or `object`.
     pub kind: String,
-    /// The cluster that it names; absent: the target's.
+    /// The cluster of the unit. Absent if it is the cluster of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What it waits for, and why.
+    /// Dependencies with their reasons.
     pub after: Vec<EdgePreview>,
-    /// What it would be given; what is unknown yet is marked `<resource/unit.output>`, sensitive `<sensitive>`.
+    /// The rendered request or script. Unknown values are shown as `<resource/unit.output>`, sensitive ones as
+    /// `<sensitive>`.
     pub rendered: serde_json::Value,
 }
 
-/// An edge of a preview.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EdgePreview {
-    /// The unit that comes first.
+    /// The unit that runs first.
     #[serde(rename = "unit")]
     pub key: String,
-    /// `reads NAME`, `after`, `teardown order`.
+    /// `reads NAME`, `after` or `teardown order`.
     pub reason: String,
 }
 
-/// The answer to an operator's request.
+/// The response to a retry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryResponse {
-    /// The run.
     pub run: String,
     /// Keys of the units that are retried.
     pub units: Vec<String>,
 }
 
-/// Marks a failed unit of a teardown as complete, although the resources that it removes may still exist.
+/// Marks a failed unit of a teardown as complete, although its resources may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceCompleteUnit {
-    /// The unit's key, `RESOURCE/UNIT`.
+    /// The key of the unit: `RESOURCE/UNIT`.
     pub unit: String,
-    /// Why; 1 to 500 characters, not only white space.
+    /// The reason: 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
-    /// The name of the operator; at most 100 characters.
+    /// The name of the operator, at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 
-/// Ends an instance whose teardown has given up, although resources of it may still exist.
+/// Ends an instance whose teardown failed, although its resources may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceDeleteTarget {
-    /// Why; 1 to 500 characters, not only white space.
+    /// The reason: 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
-    /// The name of the operator; at most 100 characters.
+    /// The name of the operator, at most 100 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
@@ -569,8 +529,7 @@ pub struct ForceDeleteTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideResponse {
-    /// The run.
     pub run: String,
-    /// Keys of the units that count as complete now. The resources that they remove are listed by `why`.
+    /// Keys of the units that now count as complete. The diagnosis lists their resources.
     pub units: Vec<String>,
 }

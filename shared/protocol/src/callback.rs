@@ -1,4 +1,4 @@
-//! What a unit says of itself: the body of a completion callback, and of a webhook unit's own answer.
+//! The body of a callback and of the response of a webhook unit.
 
 use std::collections::BTreeMap;
 
@@ -10,114 +10,106 @@ use crate::value::SecretRef;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Callback {
-    /// Version of this message; 1 if left out.
+    /// The version of the message. The default is 1.
     #[serde(default = "one")]
     pub v: u32,
-    /// What happened.
     pub status: CallbackStatus,
-    /// Outputs by name, any JSON. With `succeeded` only.
+    /// Outputs by name, any JSON. Only with `succeeded`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, Object>)]
     pub outputs: BTreeMap<String, serde_json::Value>,
-    /// Outputs that are no UTF-8 text, in base64.
+    /// Outputs that are not UTF-8, in base64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binary: BTreeMap<String, String>,
-    /// Outputs that stay in the cluster. Taken from a relay only.
+    /// Outputs that stay in the cluster. Only accepted from a relay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretRef>,
-    /// Why it failed.
+    /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// With `again`: seconds after which to ask again, at most a day.
+    /// With `again`: seconds until the request is repeated, at most one day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// One line for people: how far it is.
+    /// The progress, in one line for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// The tail of the log, at most 256 KiB.
+    /// The end of the log, at most 256 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// Milliseconds that the work took, by the clock of whoever did it.
+    /// The duration in milliseconds, by the clock of the executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
-/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum CallbackStatus {
-    /// The work has begun and its result will come by another callback.
+    /// The unit has started, and its result will come in another callback.
     Accepted,
-    /// It still goes on.
+    /// The unit is still running.
     Heartbeat,
-    /// Not ready: send the same request again after `retryAfter` seconds.
+    /// Not ready: repeat the same request after `retryAfter` seconds.
     Again,
-    /// Done.
     Succeeded,
-    /// Failed; whether it is tried again follows from the reason and the unit's `retry`.
+    /// Failed. The reason and the unit's `retry` decide if there is another attempt.
     Failed,
 }
 
-/// Why something failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureReason {
-    /// The class.
     pub code: ReasonCode,
-    /// For people; capped and scrubbed, free of secrets.
+    /// For people. Shortened, and without control characters.
     pub message: String,
 }
 
-/// Classes of failure, as documents name them in `retry.on`.
+/// Classes of failures, as in `retry.on`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ReasonCode {
-    /// The script ended with another code than 0, or by a signal.
+    /// The script ended with an exit code other than 0, or by a signal.
     Exit,
-    /// The try took longer than the unit's `timeout`.
+    /// The attempt took longer than the unit's `timeout`.
     Timeout,
-    /// What ran the unit vanished: a node, a pod, a local process.
+    /// The executor of the unit vanished: a node, a pod or a local process.
     Lost,
-    /// No connection to a webhook's server, or it broke.
+    /// The connection to a webhook's server failed or broke.
     Connect,
-    /// A webhook's server answered with a status that says failure.
+    /// The webhook's server responded with the status of a failure.
     HttpStatus,
-    /// A webhook's server answered 410, or the address is not allowed: trying again is pointless.
+    /// The webhook's server responded with 410, or the address is not allowed. A retry is pointless.
     Refused,
     /// A declared output is missing.
     OutputMissing,
-    /// An output is larger than the limit.
     OutputTooLarge,
-    /// A declared output cannot be computed from the response or object.
+    /// An output cannot be evaluated from the response or object.
     OutputInvalid,
-    /// An input or template has no value at the time of sending.
+    /// An input or template has no value at dispatch time.
     Render,
-    /// The work cannot be started as it is written: no such interpreter, image or cluster.
+    /// The unit cannot be started as written: no such interpreter, image or cluster.
     NotStartable,
-    /// A container's image could not be pulled.
     ImagePull,
-    /// No node takes the pod.
+    /// No node can run the pod.
     Unschedulable,
-    /// A container was killed because it needed more memory than it may have.
+    /// A container exceeded its memory limit.
     OutOfMemory,
-    /// The pod was evicted from its node.
     Evicted,
-    /// A quota or limit of the namespace does not admit it now.
+    /// A quota or limit of the namespace is exhausted.
     Quota,
-    /// An admission policy of the cluster, or the relay's allow-list, does not admit it as it is written.
+    /// An admission policy of the cluster, or the policy of the relay, rejects the unit as written.
     Denied,
-    /// The unit itself says that it failed.
+    /// The unit itself reported a failure.
     Failed,
-    /// The run was cancelled before the unit could end.
+    /// The run was cancelled before the unit ended.
     Cancelled,
-    /// Nothing was to be done.
+    /// There was nothing to do.
     Skipped,
-    /// An operator has decided that it counts as over.
+    /// An operator decided that the unit counts as complete.
     Overridden,
 }
 
 impl ReasonCode {
-    /// Returns true if the same try could end otherwise later. Decides where `retry.on` is left out.
+    /// Returns true if another attempt may succeed. This is the default of `retry.on`.
     pub fn can_pass(self) -> bool {
         match self {
             Self::Exit
@@ -150,7 +142,7 @@ fn one() -> u32 {
 }
 
 impl Callback {
-    /// A callback that says only `status`.
+    /// Returns a callback with only a status.
     pub fn new(status: CallbackStatus) -> Self {
         Self {
             v: 1,
@@ -166,7 +158,7 @@ impl Callback {
         }
     }
 
-    /// A failure with its reason; the message is capped and scrubbed.
+    /// Returns a failure with its reason, shortened and without control characters.
     pub fn failed(code: ReasonCode, message: &str) -> Self {
         let reason = FailureReason { code, message: crate::limits::message(message) };
         Self { reason: Some(reason), ..Self::new(CallbackStatus::Failed) }

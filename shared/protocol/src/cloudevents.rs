@@ -1,9 +1,10 @@
 //! CloudEvents 1.0 over HTTP: lifecycle webhooks in, notifications out.
 //!
-//! Only the structured mode is read (`application/cloudevents+json`). In the binary mode the type of the event is a
-//! header, which Standard Webhooks does not sign: a captured `created` could be sent again as `deleted`.
-//! Batches, other formats and other data than JSON are refused. Extension attributes are taken and not looked at, but for `traceparent`.
-//! Nothing here is verified: [`crate::sign::verify`] comes first.
+//! Only the structured mode is accepted (`application/cloudevents+json`). The binary mode has the type in a header,
+//! which Standard Webhooks does not sign: a captured `created` could be replayed as `deleted`. Batches, other formats
+//! and data other than JSON are rejected. Extension attributes other than `traceparent` are ignored.
+//!
+//! This module does not verify signatures. Call [`crate::sign::verify`] first.
 
 mod attributes;
 
@@ -16,15 +17,14 @@ use serde_json::value::RawValue;
 use crate::lifecycle::{CREATED, DELETED, FieldError, LifecycleData, OutcomeData, UPDATED};
 use attributes::{EventAttributes, structured};
 
-/// Content type of events in structured mode.
+/// The content type of events in structured mode.
 pub const CONTENT_TYPE: &str = "application/cloudevents+json; charset=utf-8";
 
 pub const MAX_ATTRIBUTE: usize = 1024;
 
-/// What a lifecycle webhook asks for.
+/// The type of a lifecycle webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifecycleType {
-    /// A target is to be there.
     Created,
     Updated,
     Deleted,
@@ -33,7 +33,7 @@ pub enum LifecycleType {
 impl LifecycleType {
     const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
 
-    /// The event's `type`.
+    /// Returns the `type` of the event.
     pub fn as_type(self) -> &'static str {
         match self {
             Self::Created => CREATED,
@@ -43,68 +43,62 @@ impl LifecycleType {
     }
 }
 
-/// A lifecycle webhook as its sender has written it, checked against its limits.
+/// A lifecycle webhook that is within all limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LifecycleEvent {
-    /// With `source` the identity of the event.
+    /// Identifies the event together with `source`.
     pub id: String,
     pub source: String,
     pub event_type: LifecycleType,
-    /// When it happened, by the sender's clock.
+    /// The time of the event by the sender's clock.
     pub time: Option<Time>,
-    /// The trace in which it happened, as its sender has written it: the extension for distributed tracing.
+    /// The trace of the event (distributed tracing extension).
     pub traceparent: Option<String>,
     pub data: LifecycleData,
 }
 
-/// Why a request is no lifecycle webhook. Its text is for the sender, its status is [`EventError::status`].
+/// A request that is not a lifecycle webhook. The text is for the sender.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// The content type is none that is read.
-    #[error("content type {0:?} is not read here: send application/cloudevents+json")]
+    #[error("content type {0:?} is not supported: send application/cloudevents+json")]
     ContentType(String),
-    /// Content in JSON without its attributes: the binary mode.
+    /// JSON content without attributes: the binary mode.
     #[error(
-        "content type {0:?} is not read here: the signature does not cover the type of an event in binary mode. Send the \
+        "content type {0:?} is not supported: the signature does not cover the type of an event in binary mode. Send the \
          event in structured mode, as application/cloudevents+json with all attributes in the body"
     )]
     BinaryMode(String),
-    #[error("batches of events are not read here: send each event in a request of its own")]
+    #[error("batches of events are not supported: send each event in its own request")]
     Batch,
-    /// The data of the event is something else than JSON.
-    #[error("datacontenttype {0:?} is not read here: data has to be JSON")]
+    #[error("datacontenttype {0:?} is not supported: data must be JSON")]
     DataContentType(String),
-    /// The body is not JSON, or not an object; with the position.
+    /// The body is not a JSON object. The text has the position.
     #[error("the body is not a CloudEvent in JSON: {0}")]
     Json(String),
     #[error("the attribute {0} is missing: CloudEvents 1.0 requires specversion, id, source and type")]
     Missing(&'static str),
-    /// An attribute has a value that it cannot have.
     #[error("the attribute {name} {problem}")]
     Attribute {
         name: String,
-        /// What is wrong and what would be right.
+        /// The error and the expected value.
         problem: String,
     },
-    /// An event that is no lifecycle webhook.
-    #[error("events of type {0:?} are not known here: expected {CREATED}, {UPDATED} or {DELETED}")]
+    #[error("unknown event type {0:?}: expected {CREATED}, {UPDATED} or {DELETED}")]
     UnknownType(String),
-    /// There is no data.
     #[error("the event has no data: expected an object with kind, name, uid and document")]
     NoData,
-    /// The data is not that of a lifecycle webhook.
     #[error("{path}: {problem}")]
     Data {
-        /// The path to the field, such as `data.kind`.
+        /// The path of the field, for example `data.kind`.
         path: String,
-        /// What is wrong and what would be right.
+        /// The error and the expected value.
         problem: String,
     },
 }
 
 impl EventError {
-    /// The status to answer with: 415 for what is not read at all, 422 for an event that is well written and cannot
-    /// be taken, 400 for the rest.
+    /// Returns the status of the response: 415 for unsupported formats, 422 for valid events that cannot be processed,
+    /// 400 otherwise.
     pub fn status(&self) -> u16 {
         match self {
             Self::ContentType(_) | Self::BinaryMode(_) | Self::Batch | Self::DataContentType(_) => 415,
@@ -114,26 +108,23 @@ impl EventError {
     }
 }
 
-/// Reads a lifecycle webhook. `body` is at most [`crate::limits::WEBHOOK_BODY`] bytes, which the caller has seen to.
+/// Parses a lifecycle webhook. The caller limits `body` to [`crate::limits::WEBHOOK_BODY`] bytes.
 pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventError> {
     check_content_type(headers)?;
     let EventAttributes { id, source, r#type, time, traceparent, data } = structured(body)?;
-    let asked = LifecycleType::ALL.into_iter().find(|asked| asked.as_type() == r#type);
-    let asked = asked.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
+    let event_type = LifecycleType::ALL.into_iter().find(|event_type| event_type.as_type() == r#type);
+    let event_type = event_type.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
     let data: LifecycleData = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
     let wrong = |FieldError { field, problem }| EventError::Data { path: format!("data.{field}"), problem };
     data.validate().map_err(wrong)?;
-    if data.document.is_none() && asked != LifecycleType::Deleted {
-        let problem = format!("is missing: {} needs the target's document as text", asked.as_type());
+    if data.document.is_none() && event_type != LifecycleType::Deleted {
+        let problem = format!("is missing: {} requires the document of the target as text", event_type.as_type());
         return Err(EventError::Data { path: "data.document".to_owned(), problem });
     }
-    Ok(LifecycleEvent { id, source, event_type: asked, time, traceparent, data })
+    Ok(LifecycleEvent { id, source, event_type, time, traceparent, data })
 }
 
-/// Checks before there is a body that an event in structured mode follows.
-///
-/// # Errors
-/// The refusals with status 415.
+/// Checks the content type before the body is read. All errors have the status 415.
 pub fn check_content_type(headers: &HeaderMap) -> Result<(), EventError> {
     let mut values = headers.get_all(http::header::CONTENT_TYPE).iter();
     let written = values.next().map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default();
@@ -159,9 +150,9 @@ fn is_json(media: &mime::Mime) -> bool {
 }
 
 fn read_data<T: DeserializeOwned>(raw: &RawValue) -> Result<T, EventError> {
-    // A derived reader would take the fields as an array too.
+    // A derived deserializer would also accept an array.
     if !raw.get().starts_with('{') {
-        let problem = "is no object: expected kind, name, uid and document".to_owned();
+        let problem = "is not an object: expected kind, name, uid and document".to_owned();
         return Err(EventError::Data { path: "data".to_owned(), problem });
     }
     let mut json = serde_json::Deserializer::from_str(raw.get());
@@ -170,44 +161,43 @@ fn read_data<T: DeserializeOwned>(raw: &RawValue) -> Result<T, EventError> {
             "." => "data".to_owned(),
             path => format!("data.{path}"),
         };
-        // Positions count from the start of data, which helps nobody who has the path.
+        // The position counts from the start of `data`, and the path already shows the place.
         let position = format!(" at line {} column {}", error.inner().line(), error.inner().column());
         let problem = error.inner().to_string();
         EventError::Data { path, problem: crate::limits::message(problem.trim_end_matches(&position)) }
     })
 }
 
-/// An event in structured mode, written by us.
+/// An event in structured mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CloudEvent<T> {
-    /// `1.0`.
     pub specversion: String,
-    /// With `source` the identity of the event; the same for every repetition.
+    /// Identifies the event together with `source`. The same in every repetition.
     pub id: String,
-    /// Who sends it, a URI reference.
+    /// The sender, as a URI reference.
     pub source: String,
     pub r#type: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub time: Time,
-    /// `application/json`.
     pub datacontenttype: String,
     pub data: T,
 }
 
-/// A lifecycle webhook as a platform sends it: content type and body.
+/// Returns content type and body of a lifecycle webhook.
 pub fn lifecycle(
     id: &str,
     source: &str,
-    asked: LifecycleType,
+    event_type: LifecycleType,
     time: ebb_engine::Timestamp,
     data: &LifecycleData,
 ) -> (&'static str, Vec<u8>) {
     let subject = format!("{}/{}", data.kind, data.name);
-    event(id, source, asked.as_type(), &subject, time, data)
+    event(id, source, event_type.as_type(), &subject, time, data)
 }
 
-/// A notification: content type and body. `type` is one of [`crate::lifecycle`]'s, `subject` is `KIND/NAME`.
+/// Returns content type and body of a notification. `type` is defined in [`crate::lifecycle`], `subject` is
+/// `KIND/NAME`.
 pub fn outcome(
     id: &str,
     source: &str,

@@ -1,9 +1,12 @@
-//! The messages between a relay and the entrypoint of a pod.
+//! Messages between a relay and the entrypoint of a pod.
 //!
-//! The relay puts an [`EntrypointSpec`] into a Secret that the pod mounts. The entrypoint reports the end of the script twice:
-//! with a [`TerminationResult`] in the container's termination message, which survives the relay, and with a [`ScriptReport`]
-//! to the relay, which has what the message cannot hold (it has 4,096 bytes, and a right to read pods suffices to read it):
-//! large outputs, sensitive ones, the log. The relay alone makes Secrets and callbacks of them.
+//! The pod mounts a Secret with an [`EntrypointSpec`]. The entrypoint reports the end of the script twice:
+//!
+//! 1. as [`TerminationResult`] in the termination message, which survives the relay. It has 4,096 bytes, and everyone
+//!    who may read pods can read it.
+//! 2. as [`ScriptReport`] to the relay, with large outputs, sensitive outputs and the log.
+//!
+//! Only the relay creates Secrets and callbacks.
 
 use std::collections::BTreeMap;
 
@@ -13,126 +16,119 @@ use crate::callback::Callback;
 use crate::limits::{CALLBACK_BODY, LOG_TAIL, OUTPUTS};
 use crate::relay::{ScriptInput, ScriptOutput};
 
-/// Version of every message in this module.
+/// The version of every message in this module.
 pub const VERSION: u32 = 1;
-/// The name of the entrypoint below the folder of `install`.
+/// The name of the entrypoint in the folder of `install`.
 pub const PROGRAM_NAME: &str = "ebb-entrypoint";
-/// Bytes of a termination message that Kubernetes keeps.
+/// The Kubernetes limit of a termination message in bytes.
 pub const TERMINATION: usize = 4096;
-/// Bytes of a report: a callback, and sensitive outputs in base64 with their names.
+/// Bytes of a report: a callback, and sensitive outputs in base64.
 pub const REPORT_BODY: usize = CALLBACK_BODY + OUTPUTS / 3 * 4 + (1 << 20);
 
-/// The exit codes of the entrypoint itself, where there is none of the script.
+/// Exit codes of the entrypoint itself.
 pub mod exit {
-    /// The unit failed although the script has ended with 0: a missing output, a timeout.
+    /// The script ended with 0, and the unit failed: a missing output, a timeout.
     pub const FAILED: i32 = 125;
-    /// The interpreter is there and cannot be executed, or the script cannot be started as it is written.
+    /// The interpreter or the script cannot be executed.
     pub const NOT_STARTABLE: i32 = 126;
     /// The image has no such interpreter.
     pub const NO_INTERPRETER: i32 = 127;
-    /// The arguments of the entrypoint are wrong, or it cannot read its spec.
+    /// The arguments are wrong, or the spec cannot be read.
     pub const USAGE: i32 = 2;
 }
 
-/// A script and how to run it.
+/// A script with its environment and limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntrypointSpec {
-    /// Version of this message; 1.
     pub v: u32,
-    /// The script; without a `#!` in its first line it is run by `/bin/sh`.
+    /// The script. `/bin/sh` runs it if its first line has no `#!`.
     pub text: String,
-    /// Environment variables, beside those of the container, which they replace.
+    /// Environment variables. They replace those of the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
-    /// Inputs. Their values are there: `{"json": "text"}` or `{"base64": "…"}`, never a reference.
+    /// Inputs with their values: `{"json": "text"}` or `{"base64": "…"}`, never a reference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<ScriptInput>,
-    /// Files to collect when it has succeeded, anywhere in the container.
+    /// Files to collect after a success, anywhere in the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ScriptOutput>,
-    /// Milliseconds from the entrypoint's start after which the script is terminated.
+    /// Milliseconds after the start of the entrypoint at which the script is terminated.
     pub timeout_ms: u64,
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub grace_ms: u64,
-    /// Bytes at the end of the log that are kept and reported; [`LOG_TAIL`] if left out, which is what a callback carries.
+    /// Bytes of the end of the log that are reported. The default is [`LOG_TAIL`].
     #[serde(default = "log_tail")]
     pub log_tail: usize,
-    /// A folder to write to, for the script itself; it may be mounted `noexec`.
+    /// A writable folder for the script. It may be mounted `noexec`.
     pub folder: String,
-    /// The file of the termination message.
     #[serde(default = "termination_log")]
     pub termination_log: String,
-    /// The relay that takes reports. Without it there is only the termination message, and every output has to fit into it.
+    /// The relay for reports. Without it, all outputs must fit into the termination message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayAddress>,
 }
 
-/// The address for reports, and how long they are retried.
+/// The address for reports, with their intervals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayAddress {
-    /// `POST` here: `http://ADDRESS[:PORT]/PATH`. The host is an IP address, for the entrypoint looks up no names.
+    /// `http://ADDRESS[:PORT]/PATH`. The host is an IP address, because the entrypoint resolves no names.
     pub url: String,
-    /// The bearer token, which is valid for this attempt alone.
+    /// The bearer token of this attempt.
     pub token: String,
     pub heartbeat_ms: u64,
-    /// Milliseconds for which the report of the end is retried until it is acknowledged. After a `SIGTERM` at most the grace
-    /// period is left.
+    /// Milliseconds for which the report of the end is repeated without an acknowledgement. After a `SIGTERM` it is at
+    /// most the grace period.
     pub report_retry_ms: u64,
 }
 
-/// The body of a request to the relay. Every status from 200 to 299 acknowledges it; 410 says that the relay does not want it;
-/// after any other status, and without a response, the report of the end is retried. Heartbeats are never repeated.
+/// A request to the relay. 200 to 299 acknowledges it, and 410 means that no report is needed. After any other status
+/// or no response, the report of the end is repeated. Heartbeats are not repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptReport {
-    /// Version of this message; 1.
     pub v: u32,
-    /// Bytes that the script has printed so far: the end of the tail of its log.
+    /// Bytes of the log that the script has printed so far.
     pub log_bytes: u64,
     pub state: ReportState,
 }
 
-/// The state of a script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ReportState {
     Running,
-    /// It has ended. Each report of it has the same bytes.
+    /// The script has ended. Repeated reports have the same bytes.
     Ended(Box<ScriptExit>),
 }
 
-/// The end of a script, with its outputs and its log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptExit {
-    /// The result for the control plane, without `secrets`, which only the relay can name.
+    /// The result for the control plane without `secrets`, which only the relay sets.
     pub result: Callback,
-    /// Outputs that stay in the cluster, in base64 as a Secret's `data` has them. Never part of `result`.
+    /// Outputs that stay in the cluster, in base64 as in the `data` of a Secret. They are never in `result`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sensitive: BTreeMap<String, String>,
-    /// The script's exit code, 128 and the number for a signal; `None`: it did not start.
+    /// The exit code of the script, 128 plus the number of a signal, or `None` if it did not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 }
 
-/// The container's termination message: at most [`TERMINATION`] bytes.
+/// The termination message of the container, at most [`TERMINATION`] bytes.
 ///
-/// It is written before the report is sent and once more when that was acknowledged, so that it exists whatever happens to
-/// the relay. If it has a `report`, the relay needs that report: if it has not come, it is lost, and so are the outputs of
-/// the script.
+/// The entrypoint writes it before it sends the report, and again after the acknowledgement. If it names a `report`
+/// that never arrived, the outputs are lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationResult {
-    /// Version of this message; 1.
     pub v: u32,
-    /// The result, always without the log, and without any output if `report` is there.
+    /// The result without the log, and without outputs if `report` is set.
     pub result: Callback,
     /// As in [`ScriptExit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// SHA-256 of the body of the report, in hexadecimal, if outputs are in it alone.
+    /// The hexadecimal SHA-256 of the report, if only the report has the outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
     #[serde(default)]

@@ -1,16 +1,15 @@
-//! Names of stored things.
+//! Names of stored objects.
 
 use std::fmt;
 
 use ebb_engine::Hook;
 use serde::{Deserialize, Serialize};
 
-/// One run: derived from the target's instance and the hook, so that starting it twice is starting it once.
+/// The id of a run. It is derived from instance, generation and hook, so that a repeated start is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunId(String);
 
-/// Text that is no run id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a run id: expected INSTANCE-GENERATION-HOOK in lower case, such as k3j2h4q5w6e7r8t9-1-pre-start")]
 pub struct RunIdError(String);
@@ -22,24 +21,23 @@ const HOOKS: [(Hook, &str, &str); 4] = [
     (Hook::PostStop, "post-stop", "postStop"),
 ];
 
-/// The hook's name in documents: `preStart`, `postStart`, `preStop`, `postStop`.
+/// Returns the name of a hook in documents: `preStart`, `postStart`, `preStop`, `postStop`.
 pub fn hook_name(hook: Hook) -> &'static str {
     HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.2)
 }
 
-/// The hook of a name as documents have it.
+/// Returns the hook of a name in documents.
 pub fn hook_named(name: &str) -> Option<Hook> {
     HOOKS.iter().find(|row| row.2 == name).map(|row| row.0)
 }
 
 impl RunId {
-    /// The run of a hook. `instance_key` is what [`instance_key`] gives.
     pub fn new(instance_key: &str, generation: u64, hook: Hook) -> Self {
         let name = HOOKS.iter().find(|row| row.0 == hook).map_or("", |row| row.1);
         Self(format!("{instance_key}-{generation}-{name}"))
     }
 
-    /// The run of another hook of the same instance and generation.
+    /// Returns the run of another hook of the same instance and generation.
     pub fn sibling(&self, hook: Hook) -> Self {
         match self.parts() {
             Some((instance_key, generation, _)) => Self::new(instance_key, generation, hook),
@@ -47,12 +45,10 @@ impl RunId {
         }
     }
 
-    /// The hook that it is the run of.
     pub fn hook(&self) -> Hook {
         self.parts().map_or(Hook::PreStart, |(_, _, hook)| hook)
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -96,13 +92,13 @@ impl fmt::Display for RunId {
     }
 }
 
-/// A short name of one life of a target: 16 characters of `[a-z2-7]`, the same for the same kind, name and uid. What
-/// scripts see as `EBB_KEY` is made from it.
+/// Returns the key of an instance: 16 characters of `[a-z2-7]`, derived from kind, name and UID.
 pub fn instance_key(kind: &str, name: &str, uid: &str) -> String {
     short_digest(&[kind, name, uid], 16)
 }
 
-/// The first `length` characters of the digest of `parts` in base 32, lower case. No two lists of parts are mixed up.
+/// Returns the first `length` characters of a base-32 digest in lower case. Different lists of parts have different
+/// digests.
 pub fn short_digest(parts: &[&str], length: usize) -> String {
     use sha2::{Digest as _, Sha256};
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
@@ -111,39 +107,40 @@ pub fn short_digest(parts: &[&str], length: usize) -> String {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part.as_bytes());
     }
-    // Five bits of each byte are enough: 32 bytes give up to 32 characters.
+    // Five bits of each byte are enough: 32 bytes yield up to 32 characters.
     digest.finalize().iter().take(length).map(|byte| char::from(ALPHABET[usize::from(byte & 31)])).collect()
 }
 
-/// Returns the name of an installation, made of what stays the same as long as it exists.
+/// Returns the id of an installation. `parts` must stay the same for as long as it exists.
 pub fn installation(parts: &[&str]) -> String {
     const LENGTH: usize = 16;
     short_digest(parts, LENGTH)
 }
 
-/// A full digest as `sha256:HEX`.
+/// Returns a digest as `sha256:HEX`.
 pub fn digest(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};
     let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-/// Characters of a [`unit_key`] at most.
+/// The maximum number of characters of a [`unit_key`].
 pub const MAX_UNIT_KEY: usize = 36;
 
-/// What scripts see as `EBB_KEY`: `[a-z][a-z0-9]*`, at most [`MAX_UNIT_KEY`] characters, and so a name for a database,
-/// a DNS label, a piece of a bucket's name. Begins with what fits of the resource's and the unit's name, ends with 16
-/// characters of digest, which alone tell keys apart. `instance_key` is what [`instance_key`] gives, hence one key per target,
-/// resource and unit, the same for every try.
-pub fn unit_key(life: &str, resource: &str, unit: &str) -> String {
+/// Returns the value of `EBB_KEY`, which is the same for every attempt.
+///
+/// It has the form `[a-z][a-z0-9]*` and at most [`MAX_UNIT_KEY`] characters, so it is a valid database name, DNS label
+/// or part of a bucket name. It starts with the names of resource and unit, as far as they fit. The last 16 characters
+/// are a digest that makes it unique.
+pub fn unit_key(instance_key: &str, resource: &str, unit: &str) -> String {
     const DIGEST: usize = 16;
     let named = resource.bytes().chain(unit.bytes()).map(|byte| byte.to_ascii_lowercase());
-    // A name beginning with a digit would be quoted in SQL: the key starts at the first letter.
+    // A name that starts with a digit must be quoted in SQL.
     let named = named.filter(u8::is_ascii_alphanumeric).skip_while(u8::is_ascii_digit);
     let mut key: String = named.take(MAX_UNIT_KEY - DIGEST).map(char::from).collect();
     if key.is_empty() {
         key.push('u');
     }
-    key.push_str(&short_digest(&["unit key", life, resource, unit], DIGEST));
+    key.push_str(&short_digest(&["unit key", instance_key, resource, unit], DIGEST));
     key
 }

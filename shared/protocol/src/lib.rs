@@ -1,7 +1,7 @@
-//! What crosses a boundary of our programs: messages, stored records, signatures, limits.
+//! Messages, stored records, signatures and limits that cross a boundary between programs.
 //!
-//! Every message carries `"v": 1`. Unknown fields are errors where a person or a foreign program wrote the message,
-//! and ignored where one of our own did: an older relay must live with a newer control plane.
+//! Every message has `"v": 1`. Unknown fields are errors in messages of people and foreign programs. They are ignored
+//! in messages of our own programs, because an older relay must work with a newer control plane.
 
 pub mod api;
 pub mod callback;

@@ -1,4 +1,4 @@
-//! Lifecycle webhooks in, notifications out: CloudEvents 1.0 signed with Standard Webhooks.
+//! Lifecycle webhooks in, notifications out: CloudEvents 1.0 signed as Standard Webhooks.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,41 @@ use serde::{Deserialize, Serialize};
 use crate::callback::FailureReason;
 use crate::value::{SecretRef, UnitValue};
 
-/// `type` of the webhook that asks for a target.
+/// The webhook `type` that creates a target.
 pub const CREATED: &str = "dev.ebb.target.created.v1";
-/// `type` of the webhook that changes one.
+/// The webhook `type` that updates a target.
 pub const UPDATED: &str = "dev.ebb.target.updated.v1";
-/// `type` of the webhook that ends one.
+/// The webhook `type` that deletes a target.
 pub const DELETED: &str = "dev.ebb.target.deleted.v1";
-/// `type` of the notification "its resources are there".
+/// The notification `type` of a target whose resources are ready.
 pub const READY: &str = "dev.ebb.target.ready.v1";
-/// `type` of the notification "a unit failed".
+/// The notification `type` of a target with a failed unit.
 pub const FAILED: &str = "dev.ebb.target.failed.v1";
-/// `type` of the notification "teardown has given up, an operator has to act".
+/// The notification `type` of a target whose teardown waits for an operator.
 pub const STUCK: &str = "dev.ebb.target.stuck.v1";
-/// `type` of the notification "nothing is left".
+/// The notification `type` of a target whose teardown is complete.
 pub const GONE: &str = "dev.ebb.target.gone.v1";
 
-/// Largest generation: the largest integer that all readers of JSON hold exactly (RFC 7493). With the largest of 64 bits
-/// a target could never be changed again.
+/// The largest generation. JSON readers represent larger integers inexactly (RFC 7493).
 pub const MAX_GENERATION: u64 = (1 << 53) - 1;
 
 /// `data` of a lifecycle webhook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LifecycleData {
-    /// `sandbox`, `routegroup`, any kind: `[a-z][a-z0-9-]*`, at most 63 characters.
+    /// For example `sandbox` or `routegroup`: `[a-z][a-z0-9-]*`, at most 63 characters.
     pub kind: String,
-    /// The target's name, at most 253 characters.
+    /// The name of the target, at most 253 characters.
     pub name: String,
-    /// Identity of this life, at most 128 characters: another target of the same name has another uid.
+    /// The identity of the instance, at most 128 characters. Another target of the same name has another UID.
     pub uid: String,
-    /// Rises with each change; 1 if left out, at most 2^53 - 1.
+    /// Rises with each change of the document. The default is 1, the maximum 2^53 - 1.
     #[serde(default = "first")]
     pub generation: u64,
-    /// The target's document, YAML or JSON as text, `@{…}` expanded. Needed to create or update.
+    /// The document as YAML or JSON text, with all `@{…}` expanded. Required except for a deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// What scripts see as `SIGNADOT_SANDBOX_ROUTING_KEY`; the key of the target if left out.
+    /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
 }
@@ -57,53 +56,49 @@ fn first() -> u64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeData {
-    /// The target's kind.
     pub kind: String,
-    /// The target's name.
     pub name: String,
-    /// The target's uid.
     pub uid: String,
-    /// The generation that the notification is of.
     pub generation: u64,
     /// Outputs by resource and key. With `ready`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
-    /// The document's own `env`. With `ready`.
+    /// The document's `env`. With `ready`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, OutputValue>,
     /// The unit that failed first. With `failed` and `stuck`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// Why. With `failed` and `stuck`.
+    /// The reason of the failure. With `failed` and `stuck`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// Why it has stopped. With `gone`.
+    /// The reason of the stop. With `gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
-    /// True if an operator overrode units of its teardown: the resources that they remove may still exist. With `gone`.
+    /// True if an operator overrode units of the teardown. Their resources may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overridden: bool,
 }
 
-/// The reason why a target stops.
+/// The reason of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TargetStopCause {
-    /// It was deleted. A target that does not stop has this, too.
+    /// The target was deleted. Also the value of a target that does not stop.
     Deleted,
-    /// Its time to live ended.
+    /// The `ttl` ended.
     Expired,
 }
 
-/// A value handed to the platform: `{"value": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
+/// A value for the platform: `{"value": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OutputValue {
-    /// JSON; text outputs are strings.
+    /// JSON. Text outputs are strings.
     Value(serde_json::Value),
-    /// Bytes that are no text.
+    /// Bytes that are not text.
     Base64(String),
-    /// A reference to where the value is.
+    /// A reference to a Secret.
     Secret(SecretRef),
 }
 
@@ -117,63 +112,55 @@ impl From<UnitValue> for OutputValue {
     }
 }
 
-/// The answer to a lifecycle webhook, with status 202.
+/// The response to a lifecycle webhook, with status 202.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleResponse {
     /// `KIND/NAME`.
     pub target: String,
-    /// The uid.
     pub uid: String,
-    /// The generation that the target has; an update that changes nothing keeps it.
+    /// The generation of the target. An update without a change keeps it.
     pub generation: u64,
-    /// What the webhook was taken for.
     pub result: LifecycleResult,
 }
 
-/// What a lifecycle webhook was taken for.
+/// The effect of a lifecycle webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LifecycleResult {
-    /// The target starts, or has.
+    /// The target starts or has started.
     Starting,
-    /// It waits until another life of the same name is gone.
+    /// The target waits until another instance of the same name is gone.
     Waiting,
-    /// The target stops, or has, or never was.
+    /// The target stops, has stopped or never existed.
     Stopping,
-    /// The update asks for what the target already has.
+    /// The update changes nothing.
     Unchanged,
-    /// The update asks for what the target already has; its failed units are tried again.
+    /// The update changes nothing, and failed units are retried.
     Retrying,
 }
 
-/// A field that breaks its rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct FieldError {
-    /// The field as it is written in JSON.
+    /// The JSON name of the field.
     pub field: &'static str,
-    /// What is wrong and what would be right.
+    /// The error and the expected value.
     pub problem: String,
 }
 
 impl LifecycleData {
-    /// Characters of a kind.
     pub const MAX_KIND: usize = 63;
-    /// Characters of a name.
     pub const MAX_NAME: usize = 253;
-    /// Bytes of a name. The table keeps each byte of what is no ASCII as three, and takes 1,024 for a key of an index.
+    /// Bytes of a name. In a key, a non-ASCII byte takes three bytes, and an index key may have 1,024 bytes.
     pub const MAX_NAME_BYTES: usize = 300;
-    /// Characters of a uid.
     pub const MAX_UID: usize = 128;
-    /// Bytes of a uid, for the same reason.
+    /// Bytes of a UID, limited like the name.
     pub const MAX_UID_BYTES: usize = 300;
-    /// Characters of a routing key.
     pub const MAX_ROUTING_KEY: usize = 128;
 
-    /// Checks every field but the document, which is parsed elsewhere. Texts are counted in characters. They become parts of
-    /// keys and of paths, which gateways decode before they pass them on: they hold nothing that a path takes for something
-    /// else.
+    /// Checks all fields except the document. Texts are counted in characters. They become parts of keys and URL
+    /// paths, so characters with a meaning in a path are rejected.
     pub fn validate(&self) -> Result<(), FieldError> {
         kind(&self.kind)?;
         name(&self.name)?;
@@ -194,13 +181,10 @@ impl LifecycleData {
     }
 }
 
-/// The characters that end a segment of a path, or are decoded in it.
+/// Characters that end a path segment or are decoded in it.
 const UNSAFE: [char; 5] = ['/', '#', '%', '?', '\\'];
 
-/// Checks the kind of a target.
-///
-/// # Errors
-/// When it does not match `[a-z][a-z0-9-]*` or is too long.
+/// Checks that a kind matches `[a-z][a-z0-9-]*` and is not too long.
 pub fn kind(kind: &str) -> Result<(), FieldError> {
     let bytes = kind.as_bytes();
     let letters = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
@@ -216,10 +200,8 @@ pub fn kind(kind: &str) -> Result<(), FieldError> {
     Err(FieldError { field: "kind", problem })
 }
 
-/// Checks the name of a target.
-///
-/// # Errors
-/// When it is empty, too long, or has white space, control characters or what means something in a path.
+/// Checks a name: not empty, not too long, no white space, no control characters, no characters with a meaning in a
+/// path.
 pub fn name(name: &str) -> Result<(), FieldError> {
     plain_text("name", name, LifecycleData::MAX_NAME)?;
     at_most("name", name, LifecycleData::MAX_NAME_BYTES)
@@ -238,9 +220,9 @@ fn plain_text(field: &'static str, text: &str, most: usize) -> Result<(), FieldE
     } else if text.chars().count() > most {
         format!("is longer than {most} characters")
     } else if text.chars().any(|c| c.is_control() || c.is_whitespace() || UNSAFE.contains(&c)) {
-        "holds white space, a control character or one of / # % ? \\: leave them out".to_owned()
+        "contains white space, a control character or one of / # % ? \\: remove them".to_owned()
     } else if matches!(text, "." | "..") {
-        format!("is {text:?}, which is a folder in a path: expected another text")
+        format!("is {text:?}, which is a folder in a path: use another text")
     } else {
         return Ok(());
     };
@@ -266,7 +248,7 @@ mod tests {
     #[test]
     fn names_that_no_key_or_path_can_have_are_refused() {
         for name in ["a/b", "a#b", "a%41", "a?b", "a\\b", "a b", "a\nb"] {
-            assert!(problem(name).unwrap().contains("one of / # % ? \\: leave them out"), "{name}");
+            assert!(problem(name).unwrap().contains("one of / # % ? \\: remove them"), "{name}");
         }
         for name in [".", ".."] {
             assert!(problem(name).unwrap().contains("a folder in a path"), "{name}");

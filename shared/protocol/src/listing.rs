@@ -1,42 +1,40 @@
-//! Information about a relay, and the listing of its cluster.
+//! Information about a relay and the listing of its cluster.
 
 use serde::{Deserialize, Serialize};
 
 use crate::relay::TaskId;
 
-/// The relay that responds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayInfo {
     pub version: String,
-    /// Milliseconds since it was started.
+    /// Milliseconds since the start.
     pub up_ms: u64,
     pub tasks: u64,
 }
 
-/// A page of a listing: first tasks by their records, then objects without one.
+/// A page of a listing: first tasks, then objects without a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterListing {
-    /// Tasks that may have objects left. Tombstones are not among them.
+    /// Tasks that may have objects. Tombstones are omitted.
     #[serde(default)]
     pub tasks: Vec<TaskSummary>,
-    /// Objects with our labels that no record of this relay knows by their uid, and that no other object owns. They may be
-    /// another relay's. At most [`MAX_UNMANAGED`].
+    /// Labelled objects without an owner that are in no record of this relay. They may belong to another relay. At
+    /// most [`MAX_UNMANAGED`].
     #[serde(default)]
     pub unmanaged: Vec<UnmanagedObject>,
     /// Errors of objects that could not be listed. For people.
     #[serde(default)]
     pub errors: Vec<String>,
-    /// For the next page; `None`: this is the last one.
+    /// The token of the next page, or `None` on the last page.
     #[serde(default)]
     pub next_token: Option<String>,
 }
 
-/// Objects without a record that are listed at most.
 pub const MAX_UNMANAGED: usize = 500;
 
-/// A task as its record has it.
+/// The record of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskSummary {
@@ -45,40 +43,39 @@ pub struct TaskSummary {
     pub phase: String,
     /// As in [`ObjectTask::instance`](crate::relay::ObjectTask::instance).
     pub instance: String,
-    /// The URL that takes its result: it tells which control plane requested the task.
+    /// The callback URL, which identifies the control plane that requested the task.
     pub callback: String,
     /// As in [`CallbackEndpoint::installation`](crate::relay::CallbackEndpoint::installation).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub installation: String,
-    /// Milliseconds since it was requested.
+    /// Milliseconds since the request.
     pub age_ms: u64,
-    /// The objects that were applied for it and still exist, by the recorded uid.
+    /// Applied objects that still exist with the recorded UID.
     pub objects: Vec<ObjectSummary>,
 }
 
-/// An object with our labels that no record knows.
+/// A labelled object that is in no record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnmanagedObject {
-    /// The unit that its label names.
+    /// The unit from the label.
     pub unit: String,
-    /// Milliseconds since it was created.
+    /// Milliseconds since the creation.
     pub age_ms: u64,
     pub object: ObjectSummary,
 }
 
-/// An object of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSummary {
     /// `GROUP/VERSION`, or `v1`.
     pub api_version: String,
     pub kind: String,
-    /// `None`: outside of namespaces.
+    /// `None` for a cluster-wide object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
-    /// True if its labels name the task.
+    /// True if the labels name the task.
     pub labelled: bool,
 }

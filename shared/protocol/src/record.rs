@@ -1,4 +1,4 @@
-//! What the table keeps of one try of one unit.
+//! The record of an attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,49 +6,48 @@ use crate::callback::FailureReason;
 use crate::evidence::Evidence;
 use crate::value::Outputs;
 
-/// One try of one unit. The parts come one after the other; the first result stays.
+/// An attempt of a unit. Fields are set one after the other, and the first result stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptRecord {
-    /// When it was first seen to be sent, in milliseconds since 1970.
+    /// The first dispatch, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
-    /// When its receiver said that the result will come later.
+    /// The time at which the receiver announced a callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<u64>,
-    /// When it is to be asked again; of one that has not begun, when it is to begin.
+    /// The time of the next request or, before the start, of the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_dispatch: Option<u64>,
-    /// When its request was posted, if that may happen only once.
+    /// The time at which a request that is not idempotent was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<u64>,
-    /// Until when a sender that has posted it again may be waiting for the answer.
+    /// The time until which another sender may wait for the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<u64>,
-    /// When it last said that it goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
-    /// Other results of the same try: an authentic success after a failure was recorded, or a second, different one.
+    /// Further results: a success after a recorded failure, or a different success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_results: Vec<AttemptResult>,
-    /// How many callbacks reported a further distinct success after [`crate::limits::DISTINCT_RESULTS`] were kept.
+    /// The number of distinct successes beyond [`crate::limits::DISTINCT_RESULTS`], which are not stored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
-    /// Callbacks with a valid token that were refused before the try had a result.
+    /// Callbacks with a valid token that were rejected before the attempt had a result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<CallbackRefusals>,
 }
 
-/// Callbacks that were refused because of what they say.
+/// Callbacks that were rejected because of their content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackRefusals {
     pub count: u64,
-    /// Why the last one was; at most [`crate::limits::REFUSAL`] bytes.
+    /// The reason of the last one, at most [`crate::limits::REFUSAL`] bytes.
     pub reason: String,
 }
 
@@ -56,67 +55,65 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// How a try ended.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
     pub at: u64,
-    /// Milliseconds that it took, by the clock of whoever did it.
+    /// The duration in milliseconds, by the clock of the executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
-    /// Why it failed or was skipped.
+    /// The reason of a failure or a skip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// The evidence of its request; with a failure of a webhook unit.
+    /// The evidence of a failed request of a webhook unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
-    /// When the next try may start: of a unit that failed, or of an undo that has more results to undo.
+    /// The start of the next attempt: a retry, or an undo with further results to undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// True if the tail of its log is in the bucket.
+    /// True if the end of the log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
-    /// True if its request got no answer of the backend. The request may still arrive or be acted on.
+    /// True if the backend did not respond. The request may still arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
-    /// Digest of verdict and outputs: tells a repeated result from another one.
+    /// The digest of outcome and outputs, which identifies repeated results.
     pub digest: String,
 }
 
 impl AttemptResult {
-    /// Returns whether it ended the try of an undo that has more results to undo. The next try begins at once.
+    /// Returns true if the next attempt undoes further results. It begins at once.
     pub fn has_more(&self) -> bool {
         self.next.is_some() && matches!(self.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped)
     }
 }
 
-/// How a try ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AttemptOutcome {
     Succeeded,
     Skipped,
     Failed,
-    /// Nothing runs any more, by the word of whoever ran it, and nothing can be started under its name.
+    /// The executor confirmed that nothing runs and that nothing can be started under this name.
     Cancelled,
 }
 
-/// Where outputs are kept.
+/// The place of stored outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OutputStorage {
     #[default]
     Nothing,
     Inline(Outputs),
-    /// In the bucket under this key, as JSON.
+    /// The key of a JSON object in the bucket.
     Bucket(String),
 }
 
 impl OutputStorage {
-    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         *self == Self::Nothing
     }

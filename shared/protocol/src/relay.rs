@@ -1,10 +1,10 @@
-//! The requests of the control plane to a relay. They hold durations, never times: clocks differ.
+//! Requests of the control plane to a relay. They contain durations, never points in time, because clocks differ.
 //!
-//! A relay knows tasks by their ids and does what their bodies say: apply these objects, wait by these rules, collect these
-//! outputs, call back there. It knows no unit kinds, retries or plugins. A cluster's relay takes [`ObjectTask`]; a relay
-//! that runs scripts without a cluster takes [`ScriptTask`].
+//! A relay applies objects, waits by rules, collects outputs and calls back. It does not know actions, retries, hooks
+//! or plugins. The relay of a cluster executes an [`ObjectTask`], a relay without a cluster a [`ScriptTask`].
 //!
-//! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are, and gets [`BatchResponse`].
+//! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are. The response is a
+//! [`BatchResponse`].
 
 use std::time::Duration;
 
@@ -16,35 +16,32 @@ use crate::id::RunId;
 use crate::listing::{ClusterListing, RelayInfo};
 use crate::value::{SecretRef, UnitValue};
 
-/// Version of every message in this module.
+/// The version of every message in this module.
 pub const VERSION: u32 = 1;
-/// Requests that one batch may have.
+/// Requests of one batch.
 pub const BATCH: usize = 100;
 
-/// Time that the control plane waits for the response to a batch of starts, cancellations, removals and lists.
+/// The timeout of batches with starts, cancels, deletions and lists.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time that the control plane waits for the response to a batch of short requests: nothing depends on them, and an
-/// invocation that cancels a script asks for its log first.
+/// The timeout of batches with short requests. An invocation that cancels a script first requests its log.
 pub const SHORT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time before the timeout of its caller at which a relay responds "not now": the request and the response take time in
-/// transit.
+/// A relay responds this long before the timeout of its caller, because the response takes time in transit.
 pub const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
-/// Requests with one response each, in their order. A request that fails says nothing of the others.
+/// Requests with one response each, in their order. Their errors are independent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Batch {
-    /// Version of this message; 1.
     pub v: u32,
-    /// The uid of the namespace `kube-system` that the control plane has pinned for this relay's cluster. A relay of
-    /// another cluster does nothing and responds with 409: a restored or cloned relay must not act for the original.
+    /// The UID of the namespace `kube-system` that the control plane has pinned. Another cluster responds with 409 and
+    /// executes nothing: a restored or cloned relay must not act for the original.
     pub cluster: String,
     /// At most [`BATCH`].
     pub requests: Vec<RelayRequest>,
 }
 
 impl Batch {
-    /// Returns the batch as it is `time` after it was written: with shorter durations.
+    /// Subtracts `time` in transit from all durations.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -58,51 +55,47 @@ impl Batch {
     }
 }
 
-/// One request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum RelayRequest {
-    /// Starts a task or finds it; first cancels all lower attempts. The response is a state; an ended task calls back
+    /// Starts a task or finds it, and first cancels all lower attempts. Returns a state. An ended task calls back
     /// again.
     Ensure(Box<EnsureTask<ObjectTask>>),
-    /// Reads the state of a task.
     Get(TaskId),
-    /// Cancels a task and leaves a tombstone under its id, known or not. The response is a state: ended if it had ended
-    /// by itself, running while it terminates (send the request again), tombstoned once nothing of it runs.
+    /// Cancels a task and leaves a tombstone, even for an unknown one. Returns a state: ended if it had ended before,
+    /// running while it terminates (repeat the request), tombstoned when nothing runs.
     #[serde(rename_all = "camelCase")]
     Cancel {
         task: TaskId,
-        /// Milliseconds that its containers get between `SIGTERM` and `SIGKILL`.
+        /// Milliseconds between `SIGTERM` and `SIGKILL`.
         grace_ms: u64,
     },
-    /// Removes a task that waits for a slot, and leaves a tombstone under its id, known or not. A task that runs or has
-    /// ended stays as it is. The response is a state.
+    /// Removes a queued task and leaves a tombstone, even for an unknown one. Other tasks stay unchanged. Returns a
+    /// state.
     Dequeue(TaskId),
-    /// The control plane has read the result with [`Get`](Self::Get); the response to a callback acknowledges by itself.
-    /// The relay may delete the objects of the ended task, unless it has to [`keep`](ObjectTask::keep) them.
+    /// Confirms a result from [`Get`](Self::Get). A callback is acknowledged by its response. The relay may then
+    /// delete the objects, except those to [`keep`](ObjectTask::keep).
     Acknowledge(TaskId),
-    /// The control plane reads nothing of an instance any more: the relay may delete the Secrets with its sensitive
-    /// outputs.
+    /// Permits the relay to delete the Secrets with sensitive outputs of an instance.
     #[serde(rename_all = "camelCase")]
     Release {
         /// As in [`ObjectTask::instance`].
         instance: String,
     },
-    /// Which relay responds.
     About,
-    /// Lists a page of the tasks, and of the objects that have their labels and belong to none. The response is a listing.
+    /// Lists a page of tasks and of labelled objects without a task. Returns a listing.
     List {
         /// [`ClusterListing::next_token`] of the page before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     },
-    /// Ends a task for which no further request comes, and deletes the objects that were applied for it, by the uids that
-    /// were recorded. A result that was not acknowledged stays. The response is `done` once all objects are gone.
+    /// Stops a task and deletes its applied objects by the recorded UIDs. An unacknowledged result stays. The response
+    /// is `done` when all objects are gone.
     Delete(TaskId),
 }
 
 impl RelayRequest {
-    /// Returns the time that the control plane waits for the response.
+    /// Returns the timeout of the control plane.
     pub fn timeout(&self) -> Duration {
         match self {
             Self::Get(_) | Self::Acknowledge(_) | Self::Release { .. } | Self::About => SHORT_RESPONSE_TIMEOUT,
@@ -113,19 +106,16 @@ impl RelayRequest {
     }
 }
 
-/// The response of a relay to a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchResponse {
-    /// Version of this message; 1.
     pub v: u32,
-    /// The uid of the namespace `kube-system` of its cluster.
+    /// The UID of the namespace `kube-system`.
     pub cluster: String,
-    /// One for each request, in their order.
+    /// One per request, in their order.
     pub responses: Vec<RelayResponse>,
 }
 
-/// The response of a relay to one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RelayResponse {
@@ -133,23 +123,22 @@ pub enum RelayResponse {
     Done,
     About(RelayInfo),
     Listing(ClusterListing),
-    /// The relay will never do it as it is written: its policy or the cluster forbids it. For people.
+    /// Final: the policy or the cluster rejects the request as written. For people.
     Refused(String),
-    /// Not now: send the request again. For people.
+    /// Repeat the request later. For people.
     Unavailable(String),
-    /// The responses to the batch are larger than its sender reads: send this request in a batch by itself.
+    /// The responses of the batch are too large. Repeat this request in a batch of its own.
     TooLarge,
 }
 
-/// Starts a task or finds it. Idempotent: the id decides, and a second request changes nothing.
+/// Starts a task or finds it. A second request for the same id changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnsureTask<W = TaskBody> {
-    /// Version of this message; 1.
     pub v: u32,
     pub task: TaskId,
-    /// Milliseconds after which a relay must not accept this request any more. It may begin an accepted task later, when
-    /// others have ended: a cancellation finds it.
+    /// Milliseconds after which the request must not be accepted. An accepted task may wait longer for a slot, and a
+    /// cancel finds it there.
     pub valid_for_ms: u64,
     /// Milliseconds that the task may take once it has a slot.
     pub timeout_ms: u64,
@@ -158,7 +147,6 @@ pub struct EnsureTask<W = TaskBody> {
 }
 
 impl EnsureTask {
-    /// Returns the script, if the task is one.
     pub fn script(&self) -> Option<&ScriptTask> {
         match &self.body {
             TaskBody::Script(script) => Some(script),
@@ -181,7 +169,6 @@ impl From<EnsureTask<ScriptTask>> for EnsureTask {
     }
 }
 
-/// The contents of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskBody {
@@ -189,44 +176,43 @@ pub enum TaskBody {
     Objects(ObjectTask),
 }
 
-/// Objects of a cluster to apply and to remove, what to wait for, and what to collect.
+/// Objects to apply and to remove, the end of the task, and its outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectTask {
-    /// The key of the instance that the objects belong to; a label value.
+    /// The key of the instance that owns the objects. It is a label value.
     pub instance: String,
-    /// The namespace of objects that name none; `None`: the relay's default for units.
+    /// The namespace of manifests that name none. `None` means the relay's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Manifests, applied in this order by server-side apply, each labelled with the task's id.
+    /// Manifests, applied in this order by server-side apply and labelled with the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apply: Vec<serde_json::Value>,
-    /// Secrets with values that only the cluster knows. They are there before the first object is applied, and go with it.
+    /// Secrets with values that only the cluster knows. They are created before the first object and deleted with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretDocument>,
-    /// Units whose applied objects are removed, of all attempts: deleted by the uids that were recorded when they were
-    /// applied, and waited for, finalizers included. As [`TaskId::unit`].
+    /// Units whose objects are deleted, those of all attempts, by the recorded UIDs. The task waits until they are
+    /// gone, including finalizers. As [`TaskId::unit`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// What ends the task, beside the removal of all that is to be removed.
+    /// The end of the task, in addition to all removals.
     pub until: TaskCompletion,
-    /// What is collected when the task has succeeded.
+    /// Outputs to collect after a success.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<ObjectOutput>,
-    /// Whether the objects stay after the result was acknowledged, until another task removes them. Those of a failed or
-    /// cancelled task stay as well, until another task removes them.
+    /// True if the objects stay until another task removes them, even if the task fails or is cancelled.
     #[serde(default)]
     pub keep: bool,
 }
 
-/// What ends a task with objects.
+/// The condition that ends a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskCompletion {
-    /// All applied objects are ready, each by its rules: they stand in the order of the manifests. With none: at once.
+    /// All applied objects are ready, by rules in the order of the manifests. Without objects, the task ends at once.
     Ready(Vec<ReadyRules>),
-    /// The container of this name, in the pod of the first applied object (a Job), has ended. The entrypoint in it reports
-    /// the result (see [`crate::entrypoint`]).
+    /// The container of this name in the pod of the first object (a Job) has ended. Its entrypoint reports the result:
+    /// see [`crate::entrypoint`].
     #[serde(rename_all = "camelCase")]
     Ended { container: String },
 }
@@ -237,7 +223,7 @@ impl Default for TaskCompletion {
     }
 }
 
-/// When an object is ready or has failed. What is left out is decided by the contract of its kind (`ebb-readiness`).
+/// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb-readiness`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadyRules {
@@ -255,121 +241,116 @@ pub struct ReadyRules {
 pub struct ObjectOutput {
     pub name: String,
     pub from: ObjectOutputFrom,
-    /// True if the value stays in the cluster: the result has a reference to a Secret.
+    /// True if the value stays in the cluster. The result then has a reference to a Secret.
     #[serde(default)]
     pub sensitive: bool,
 }
 
-/// Where an output of applied objects comes from.
+/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum ObjectOutputFrom {
-    /// CEL over `object`, the first applied one as it is now, and `objects`, all of them in their order.
+    /// CEL over `object`, the first applied object, and `objects`, all of them in order.
     Value(String),
     /// A key of a Secret in the namespace of the first applied object.
     #[serde(rename_all = "camelCase")]
     Secret {
-        /// CEL over `object` and `objects` that gives the Secret's name.
+        /// CEL over `object` and `objects` for the name of the Secret.
         name: String,
         key: String,
     },
 }
 
-/// A Secret that holds one JSON document, some of whose values only the cluster knows.
+/// A Secret with a JSON document, some of whose values only the cluster knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretDocument {
-    /// Name of the Secret, in the namespace of the task.
+    /// The name of the Secret in the namespace of the task.
     pub name: String,
-    /// The key that holds the document.
+    /// The key of the document.
     pub key: String,
-    /// The document, at most 1 MiB with what is filled in.
+    /// The document, at most 1 MiB after values are filled in.
     pub document: serde_json::Value,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fill: Vec<DocumentFill>,
 }
 
-/// A value that is put into a document.
+/// A value to fill into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DocumentFill {
-    /// Where: a JSON Pointer (RFC 6901) to a value of the document, which is replaced.
+    /// The JSON Pointer (RFC 6901) of the value to replace.
     pub pointer: String,
     pub with: FillWith,
 }
 
-/// What is put into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum FillWith {
-    /// The value of a Secret's key, written as a [`UnitValue`].
+    /// The value of a key of a Secret, as a [`UnitValue`].
     Secret(SecretRef),
-    /// The [`RelayAddress`](crate::entrypoint::RelayAddress) at which this relay takes the reports of this task alone.
+    /// The [`RelayAddress`](crate::entrypoint::RelayAddress) for reports of this task.
     Report,
 }
 
-/// Identifies an attempt of a unit. Attempts of one unit share `unit`. A higher attempt replaces the lower ones: they are
-/// cancelled before it starts.
+/// Identifies an attempt of a unit. A higher attempt replaces lower ones, which are cancelled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskId {
-    /// The unit of one run, a DNS label: `RUN-INDEX`.
+    /// The unit of a run, a DNS label: `RUN-INDEX`.
     pub unit: String,
     pub attempt: u32,
 }
 
 impl TaskId {
-    /// Returns the name of a unit of a run, which all its attempts share.
+    /// Returns the name of a unit, shared by all its attempts.
     pub fn unit_of(run: &RunId, unit: Unit) -> String {
         format!("{run}-{}", unit.0)
     }
 
-    /// Returns the key of the instance that the run belongs to: its name begins with it.
+    /// Returns the key of the instance, with which the name begins.
     pub fn instance(&self) -> &str {
         self.unit.split_once('-').map_or(self.unit.as_str(), |(instance, _)| instance)
     }
 }
 
-/// The endpoint that takes a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackEndpoint {
-    /// `POST` here.
     pub url: String,
     pub token: String,
-    /// The installation that takes it, however its URL changes; empty if that is not known.
+    /// The installation that requested the task, or empty if unknown. It stays the same if the URL changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub installation: String,
 }
 
-/// A script with its environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptTask {
     pub image: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// A pod template as YAML text.
+    /// A pod template as YAML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
-    /// The script, first line `#!`.
+    /// The script. Its first line is `#!`.
     pub text: String,
-    /// Environment variables that are not inputs.
+    /// Environment variables other than inputs.
     pub env: Vec<(String, String)>,
     pub inputs: Vec<ScriptInput>,
-    /// Files to collect when it has succeeded.
+    /// Files to collect after a success.
     pub outputs: Vec<ScriptOutput>,
 }
 
-/// An input of a script. Without a value it is unset, and no file is made.
+/// An input of a script. Without a value, its variable is unset and its file is not created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
     pub name: String,
-    /// The environment variable that carries it.
+    /// The environment variable of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The absolute path of the file that carries it.
+    /// The absolute path of the input file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -388,35 +369,33 @@ pub struct ScriptOutput {
     pub sensitive: bool,
 }
 
-/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskState {
     Unknown,
     #[serde(rename_all = "camelCase")]
     Running {
-        /// The tail of its log so far.
+        /// The end of the log so far.
         log: String,
         /// The last known reason why the task waits: a node, an image, a condition of an object. For people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pending: Option<String>,
-        /// Milliseconds since the last heartbeat of its entrypoint.
+        /// Milliseconds since the last heartbeat of the entrypoint.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         heartbeat_ms: Option<u64>,
     },
-    /// The task waits for a slot, because no more may run at one time. Its timeout begins when it has one.
+    /// The task waits for a slot. Its timeout begins with the slot.
     #[serde(rename_all = "camelCase")]
     Queued {
         /// The number of queued tasks before it.
         ahead: usize,
     },
     Ended(Box<Callback>),
-    /// The task does not run and never will: it was cancelled, perhaps before it came.
+    /// The task does not run and must never start, because it was cancelled, perhaps before its request.
     Tombstoned,
 }
 
 impl TaskState {
-    /// Returns the state of a task that runs and has printed `log`.
     pub fn running(log: impl Into<String>) -> Self {
         Self::Running { log: log.into(), pending: None, heartbeat_ms: None }
     }

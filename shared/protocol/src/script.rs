@@ -1,4 +1,4 @@
-//! What everyone who runs scripts decides in the same way and says in the same words, on a machine or in a pod.
+//! Rules and texts that all executors of scripts share, on a machine or in a pod.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
@@ -12,25 +12,22 @@ use crate::callback::{Callback, CallbackStatus, ReasonCode};
 use crate::limits::{CALLBACK_BODY, LAMBDA_EVENT, LOG_TAIL, OUTPUT, OUTPUTS, lambda_event_size};
 use crate::relay::ScriptOutput;
 
-/// Bytes of one environment variable with its name: Linux's `MAX_ARG_STRLEN`, less `=` and the final NUL.
+/// Bytes of an environment variable with its name: Linux's `MAX_ARG_STRLEN` without `=` and the final NUL.
 pub const VARIABLE: usize = (128 << 10) - 2;
 
-/// What a script without a first line is told that it lacks.
+/// The end of errors about a script without an interpreter.
 pub const FIRST_LINE_EXPECTED: &str = "its first line must name one, such as #!/bin/sh";
 
-/// Who runs a script, as its first line says.
+/// The interpreter in the first line of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interpreter<'a> {
     pub path: &'a str,
-    /// All that follows: one argument, as the kernel hands it on.
+    /// The rest of the line, which the kernel passes as one argument.
     pub argument: Option<&'a str>,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Reads the first line. `None`: it has no `#!`.
-    ///
-    /// # Errors
-    /// When the script cannot be meant as it is written; says what is wrong with it.
+    /// Parses the first line. Returns `None` without `#!`, and an error for a script that cannot run as written.
     pub fn of(text: &'a str) -> Result<Option<Self>, String> {
         if text.contains('\0') {
             return Err("the script has NUL bytes".to_owned());
@@ -38,7 +35,7 @@ impl<'a> Interpreter<'a> {
         let Some(line) = text.strip_prefix("#!") else {
             if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with("#!") {
                 return Err(format!(
-                    "the script has no interpreter: there is something before its `#!`; {FIRST_LINE_EXPECTED}"
+                    "the script has no interpreter: its `#!` is not at the start; {FIRST_LINE_EXPECTED}"
                 ));
             }
             return Ok(None);
@@ -46,7 +43,7 @@ impl<'a> Interpreter<'a> {
         let line = line.split('\n').next().unwrap_or_default();
         if line.ends_with('\r') {
             return Err(format!(
-                "the script's lines end with CR LF, so that its interpreter would be {:?}: save it with LF alone",
+                "the lines of the script end with CR LF, so that its interpreter would be {:?}: save it with LF",
                 line.trim_start_matches([' ', '\t'])
             ));
         }
@@ -64,7 +61,7 @@ impl<'a> Interpreter<'a> {
         Ok(Some(Self { path, argument }))
     }
 
-    /// What `env` is asked to find in `PATH`, where the interpreter is `env`.
+    /// Returns the program that `env` looks up in `PATH`.
     pub fn program(&self) -> Option<&'a str> {
         if !self.path.ends_with("/env") {
             return None;
@@ -75,27 +72,24 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Whether an environment can carry `value` as `name`.
-///
-/// # Errors
-/// When it cannot; says why.
+/// Checks that an environment variable can hold a value.
 pub fn check_variable(name: &str, value: &[u8]) -> Result<(), String> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        return Err("this is no name of an environment variable".to_owned());
+        return Err("this is not a name of an environment variable".to_owned());
     }
     if value.contains(&0) {
-        return Err("an environment variable cannot carry NUL bytes: give it a path instead".to_owned());
+        return Err("an environment variable cannot hold NUL bytes: use a path instead".to_owned());
     }
     if name.len() + value.len() > VARIABLE {
         let size = value.len();
         return Err(format!(
-            "an environment variable carries at most {VARIABLE} bytes and this has {size}: give it a path instead"
+            "an environment variable can hold {VARIABLE} bytes, but this value has {size}: use a path instead"
         ));
     }
     Ok(())
 }
 
-/// The last `most` bytes of `text`, from a character's start.
+/// Returns the last `most` bytes of `text`, from the start of a character.
 pub fn end_of(mut text: String, most: usize) -> String {
     if text.len() > most {
         text = text.split_off(text.ceil_char_boundary(text.len() - most));
@@ -103,24 +97,20 @@ pub fn end_of(mut text: String, most: usize) -> String {
     text
 }
 
-/// Why a declared output is not one, after the script has ended with 0.
+/// A missing or invalid output after the script ended with 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputError {
-    /// There is no file.
     Missing,
-    /// What is there is no file that can be read: what it is, or why not.
+    /// The path is not a readable file. The text tells why.
     Invalid(String),
     /// The file has this many bytes, more than [`OUTPUT`].
     TooLarge(u64),
-    /// With this output they are all together this many bytes, more than [`OUTPUTS`].
+    /// All outputs up to this one have this many bytes, more than [`OUTPUTS`].
     TooManyBytes(usize),
 }
 
 impl OutputError {
-    /// The bytes of an output's file, which was opened without waiting: a FIFO has no writer any more.
-    ///
-    /// # Errors
-    /// When it is no file, has more bytes than [`OUTPUT`], or cannot be read.
+    /// Reads the file of an output. The caller opens it without blocking, because a FIFO may have no writer.
     pub fn or_bytes(file: File) -> Result<Vec<u8>, Self> {
         let unreadable = |error: io::Error| Self::Invalid(format!("cannot be read: {error}"));
         let about = file.metadata().map_err(unreadable)?;
@@ -131,27 +121,26 @@ impl OutputError {
             return Err(Self::TooLarge(about.len()));
         }
         let mut bytes = Vec::new();
-        // It may grow.
+        // The file may grow during the read.
         file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > OUTPUT { Err(Self::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
     }
 
-    /// The failure of the unit.
+    /// Returns the failure of the unit.
     pub fn failure(&self, output: &ScriptOutput) -> Callback {
         let (name, path) = (&output.name, &output.path);
         let (code, message) = match self {
             Self::Missing => (
                 ReasonCode::OutputMissing,
-                format!("output {name:?}: the script has ended with 0 without writing {path}"),
+                format!("output {name:?}: the script ended with 0 and did not write {path}"),
             ),
             Self::Invalid(why) => (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}")),
-            Self::TooLarge(size) => (
-                ReasonCode::OutputTooLarge,
-                format!("output {name:?}: {path} has {size} bytes; an output may have {OUTPUT}"),
-            ),
+            Self::TooLarge(size) => {
+                (ReasonCode::OutputTooLarge, format!("output {name:?}: {path} has {size} bytes; the limit is {OUTPUT}"))
+            }
             Self::TooManyBytes(total) => (
                 ReasonCode::OutputTooLarge,
-                format!("the outputs up to {name:?} have {total} bytes; all outputs of a unit may have {OUTPUTS}"),
+                format!("the outputs up to {name:?} have {total} bytes; the limit of all outputs is {OUTPUTS}"),
             ),
         };
         Callback::failed(code, &message)
@@ -170,7 +159,7 @@ fn kind(about: &Metadata) -> &'static str {
 }
 
 impl Callback {
-    /// Adds an output with its bytes untouched: text if they are UTF-8, else base64.
+    /// Adds an output: as text if the bytes are UTF-8, as base64 otherwise.
     pub fn hold(&mut self, name: &str, bytes: Vec<u8>) {
         match String::from_utf8(bytes) {
             Ok(text) => drop(self.outputs.insert(name.to_owned(), text.into())),
@@ -178,10 +167,11 @@ impl Callback {
         }
     }
 
-    /// How a work has ended, as the control plane always takes it, whatever a script has put into it: of this version, an
-    /// end, and not larger than [`CALLBACK_BODY`], nor than Lambda passes on. Cuts the log, and in the end gives up on the outputs: text with many
-    /// control characters and binary outputs grow on their way into JSON. Without outputs the whole tail fits, whatever
-    /// is in it. A success that cannot be read is a failure.
+    /// Returns a result that the control plane accepts, whatever the script reported.
+    ///
+    /// The result has this version and an end, and fits into [`CALLBACK_BODY`] and into a Lambda event. The log is
+    /// shortened first. If the outputs are too large even without a log, the result is a failure with the whole log.
+    /// Text with many control characters and binary outputs grow in JSON. An unreadable success becomes a failure.
     #[must_use]
     pub fn fit(mut self) -> Self {
         let json = |result: &Self| serde_json::to_vec(result).unwrap_or_default();
@@ -199,15 +189,14 @@ impl Callback {
             }
         } else {
             let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
-            let failed =
-                reason.unwrap_or_else(|| Self::failed(ReasonCode::Failed, "the unit says that it failed, and not why"));
+            let failed = reason.unwrap_or_else(|| Self::failed(ReasonCode::Failed, "the unit failed without a reason"));
             self = Self { log: self.log, duration_ms: self.duration_ms, retry_after: self.retry_after, ..failed };
         }
-        let whole = self.log.clone();
-        let mut room = LOG_TAIL;
-        while !fits(&self) && room > 1024 {
-            room /= 2;
-            self.log = self.log.map(|log| end_of(log, room));
+        let full_log = self.log.clone();
+        let mut limit = LOG_TAIL;
+        while !fits(&self) && limit > 1024 {
+            limit /= 2;
+            self.log = self.log.map(|log| end_of(log, limit));
         }
         if fits(&self) || self.status != CallbackStatus::Succeeded {
             return self;
@@ -215,23 +204,23 @@ impl Callback {
         let json = json(&self);
         let (bytes, in_event) = (json.len(), lambda_event_size(&json));
         let message = format!(
-            "the outputs have {bytes} bytes when written as JSON, of which {CALLBACK_BODY} is the limit, and {in_event} with \
-             their quotation marks and backslashes counted twice, of which {MOST} is"
+            "the outputs have {bytes} bytes as JSON; the limit is {CALLBACK_BODY}. With \
+             quotation marks and backslashes counted twice, they have {in_event}; the limit is {MOST}"
         );
-        Self { log: whole, duration_ms: self.duration_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
+        Self { log: full_log, duration_ms: self.duration_ms, ..Self::failed(ReasonCode::OutputTooLarge, &message) }
     }
 }
 
-/// A result as it is [`lambda_event_size`]: in a poll there is more beside it.
+/// The limit of a result by [`lambda_event_size`]. A poll has further content.
 const MOST: usize = LAMBDA_EVENT - (64 << 10);
 
 impl Callback {
-    /// Whether each output has one value.
+    /// Checks that each output has one valid value.
     fn readable(&self) -> Result<(), String> {
         for (name, text) in &self.binary {
-            // What cannot be decoded may be anything, so it is not repeated.
+            // The text is not repeated, because it may be anything.
             if STANDARD.decode(text).is_err() {
-                return Err(format!("output {name:?} is no base64"));
+                return Err(format!("output {name:?} is not base64"));
             }
         }
         let names = self.outputs.keys().chain(self.binary.keys()).chain(self.secrets.keys());
@@ -262,13 +251,15 @@ mod tests {
             ("#! \t\n", Err("the script has no interpreter; its first line must name one, such as #!/bin/sh")),
             (
                 "\u{feff}#!/bin/sh\n",
-                Err("the script has no interpreter: there is something before its `#!`; its first line must name \
+                Err("the script has no interpreter: its `#!` is not at the start; its first line must name \
                      one, such as #!/bin/sh"),
             ),
             (
                 "#! /bin/sh\r\ntrue\r\n",
-                Err("the script's lines end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
-                     with LF alone"),
+                Err(
+                    "the lines of the script end with CR LF, so that its interpreter would be \"/bin/sh\\r\": save it \
+                     with LF",
+                ),
             ),
             ("#!sh\n", Err("the script's interpreter \"sh\" is not an absolute path")),
             ("#!/bin/sh\n\0", Err("the script has NUL bytes")),
@@ -282,10 +273,10 @@ mod tests {
     fn variables() {
         for (name, value, expected) in [
             ("A", vec![b'x'; VARIABLE - 1], Ok(())),
-            ("A", vec![b'x'; VARIABLE], Err("at most 131070 bytes and this has 131070: give it a path")),
-            ("A", vec![0], Err("cannot carry NUL bytes: give it a path")),
-            ("A=B", vec![], Err("no name of an environment variable")),
-            ("", vec![], Err("no name of an environment variable")),
+            ("A", vec![b'x'; VARIABLE], Err("can hold 131070 bytes, but this value has 131070: use a path")),
+            ("A", vec![0], Err("cannot hold NUL bytes: use a path")),
+            ("A=B", vec![], Err("not a name of an environment variable")),
+            ("", vec![], Err("not a name of an environment variable")),
         ] {
             match (check_variable(name, &value), expected) {
                 (Ok(()), Ok(())) => {}
@@ -319,9 +310,9 @@ mod tests {
         let event =
             |result: &Callback| serde_json::json!({"body": serde_json::to_string(result).unwrap()}).to_string().len();
         let mut result = Callback::new(CallbackStatus::Succeeded);
-        // In an event `"` is `\\\"`.
-        let room = MOST / 4;
-        result.hold("quotes", vec![b'"'; room - 4_000]);
+        // In an event, `"` becomes `\\\"`.
+        let limit = MOST / 4;
+        result.hold("quotes", vec![b'"'; limit - 4_000]);
         result.log = Some("\"".repeat(LOG_TAIL));
         let cut = result.clone().fit();
         assert_eq!((&cut.outputs, cut.status), (&result.outputs, CallbackStatus::Succeeded));

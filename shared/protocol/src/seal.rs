@@ -1,16 +1,16 @@
-//! Encryption of the batches that are queued for a relay: a reader of the table, or a replay of a relay's poll, learns
-//! nothing of them and can change nothing in them. XChaCha20-Poly1305 under a key made from the secret that the control plane and the relay share.
+//! Encryption of queued batches with XChaCha20-Poly1305, under a key derived from the secret of the cluster. A reader
+//! of the table can neither read nor change them.
 
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
 use crate::sign::{WebhookKeys, WebhookSecret};
 
-/// Random bytes that each sealing needs; never the same ones twice.
+/// Random bytes per encryption, never used twice.
 pub const NONCE: usize = 24;
 
-/// Seals `plain` for a holder of `secret`. `about` is the associated data: it is not in the ciphertext, and has to be the
-/// same when it is opened, so that a ciphertext for one cluster and id opens nowhere else. 40 bytes longer than `plain`.
+/// Encrypts `plain`. The associated data `about` must be the same for decryption, so that a ciphertext is valid for
+/// one cluster and one id. The ciphertext is 40 bytes longer than `plain`.
 pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8]) -> Vec<u8> {
     let payload = Payload { msg: plain, aad: about.as_bytes() };
     let sealed = cipher(secret).encrypt(&XNonce::from(nonce), payload);
@@ -19,7 +19,8 @@ pub fn seal(secret: &WebhookSecret, nonce: [u8; NONCE], about: &str, plain: &[u8
     all
 }
 
-/// Returns the plaintext that was sealed with one of `keys`; `None`: it was not, or not about this, or it was changed.
+/// Decrypts a text that was encrypted with one of `keys`. Returns `None` for another key, other associated data or a
+/// changed text.
 pub fn open(keys: &WebhookKeys, about: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let (nonce, rest) = sealed.split_first_chunk::<NONCE>()?;
     let nonce = XNonce::from(*nonce);

@@ -1,7 +1,7 @@
 //! Signatures of webhooks: Standard Webhooks 1.0, symmetric (`v1`, HMAC-SHA256).
 //!
-//! Signed is `ID.TIMESTAMP.BODY`, over the body's bytes as they were received: nothing is parsed before it is
-//! verified, and a body need not be text. The clock is an argument. Asymmetric signatures (`v1a`) are passed over.
+//! The signature covers `ID.TIMESTAMP.BODY` with the exact bytes of the body, so it is verified before the body is
+//! parsed. The clock is an argument. Asymmetric signatures (`v1a`) are ignored.
 
 use std::fmt;
 
@@ -15,54 +15,51 @@ use zeroize::Zeroizing;
 
 use crate::limits::WEBHOOK_TOLERANCE_SECONDS;
 
-/// Header with the id of the message, the same for every repetition of it.
+/// The header with the id of a message, the same in every repetition.
 pub const WEBHOOK_ID: &str = "webhook-id";
-/// Header with the time of sending, in seconds since 1970.
+/// The header with the time of sending, in seconds since 1970.
 pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
-/// Header with the signatures, separated by spaces.
+/// The header with the signatures, separated by spaces.
 pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
 
 pub const MAX_ID: usize = 128;
 
-/// Stands before the name of a plugin whose secret is derived. Receivers hold what follows from it: it never changes.
+/// The prefix of the derivation of a plugin's secret. It must never change, because receivers hold the derived
+/// secrets.
 const PLUGIN_PURPOSE: &[u8] = b"ebb unit requests 1\0";
 const PREFIX: &str = "whsec_";
 const VERSION: &str = "v1";
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
-/// Signatures that are looked at. A sender in rotation makes two; each costs us one HMAC per key.
+/// Signatures that are verified. A rotation uses two, and each costs one HMAC per key.
 const MAX_SIGNATURES: usize = 8;
 const MAX_KEYS: usize = 8;
-/// Digits of a timestamp that is looked at: enough for seconds, and no number can overflow.
+/// Digits of a timestamp: enough for seconds, and without overflow.
 const MAX_DIGITS: usize = 12;
 
-/// A shared secret, `whsec_` and 24 to 64 bytes in base64. Neither printed nor compared, and wiped from memory when
-/// it is dropped.
+/// A shared secret: `whsec_` and 24 to 64 bytes in base64. It is never printed or compared, and is wiped from memory
+/// when dropped.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<Vec<u8>>);
 
-/// Text that is no secret. Says nothing of the text itself.
+/// A text that is not a secret. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     #[error("no signing secret is given: expected {PREFIX} followed by 24 to 64 random bytes in base64")]
     Missing,
-    /// It does not begin as one.
-    #[error("a signing secret begins with {PREFIX}; this one does not")]
+    #[error("this signing secret does not begin with {PREFIX}")]
     Prefix,
-    /// It is a key of the asymmetric scheme.
-    #[error("this is a key for asymmetric signatures (whsk_, whpk_); a secret that begins with {PREFIX} is needed")]
+    #[error("this is a key for asymmetric signatures (whsk_, whpk_): expected a secret that begins with {PREFIX}")]
     Asymmetric,
-    /// What follows the prefix is not base64.
-    #[error("what follows {PREFIX} in a signing secret is standard base64 with its padding; this is not")]
+    #[error("the part of this signing secret after {PREFIX} is not standard base64 with padding")]
     Base64,
-    /// Too few or too many bytes.
-    #[error("a signing secret has 24 to 64 bytes before base64; this one has {0}")]
+    #[error("this signing secret has {0} bytes before base64: expected 24 to 64")]
     Length(usize),
-    #[error("at most {MAX_KEYS} signing secrets are tried; remove those that have been replaced")]
+    #[error("more than {MAX_KEYS} signing secrets: remove those that have been replaced")]
     TooMany,
 }
 
 impl WebhookSecret {
-    /// Reads `whsec_BASE64`; white space around it is no part of it.
+    /// Parses `whsec_BASE64`. Surrounding white space is ignored.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
         if text.is_empty() {
@@ -75,12 +72,12 @@ impl WebhookSecret {
         Self::checked(Zeroizing::new(STANDARD.decode(encoded).map_err(|_| SecretError::Base64)?))
     }
 
-    /// A secret of random bytes that the caller has drawn, 24 to 64 of them.
+    /// Returns a secret of 24 to 64 random bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SecretError> {
         Self::checked(Zeroizing::new(bytes.to_vec()))
     }
 
-    /// The text that [`WebhookSecret::parse`] reads, to hand to the other side.
+    /// Returns the text that [`WebhookSecret::parse`] reads.
     pub fn reveal(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(self.0.as_slice())))
     }
@@ -89,15 +86,15 @@ impl WebhookSecret {
         if SECRET_BYTES.contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(SecretError::Length(bytes.len())) }
     }
 
-    /// A key for something else than signatures, made from this secret: the same for the same `purpose`.
+    /// Derives a key for another purpose than signatures.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Zeroizing<[u8; 32]> {
         let mut mac = hmac_with(&self.0);
         mac.update(purpose);
         Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
-    /// The secret that signs the requests of one plugin's webhook units. A receiver that has it learns nothing of this
-    /// secret or of that of another plugin.
+    /// Derives the secret that signs the requests of a plugin's webhook units. Its holder learns nothing about this
+    /// secret or the secrets of other plugins.
     #[must_use]
     pub fn for_plugin(&self, plugin: &str) -> Self {
         Self(Zeroizing::new(self.derive(&[PLUGIN_PURPOSE, plugin.as_bytes()].concat()).to_vec()))
@@ -112,7 +109,6 @@ impl WebhookSecret {
     }
 }
 
-/// HMAC-SHA256 under `key`.
 pub(crate) fn hmac_with(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
@@ -131,7 +127,7 @@ impl std::str::FromStr for WebhookSecret {
     }
 }
 
-/// Secrets while one replaces another. All verify; [`sign`] uses the first, [`sign_with`] all of them. Never empty.
+/// Secrets during a rotation, at least one. All verify; [`sign`] uses the first, [`sign_with`] all of them.
 #[derive(Clone, Debug)]
 pub struct WebhookKeys {
     first: WebhookSecret,
@@ -139,32 +135,29 @@ pub struct WebhookKeys {
 }
 
 impl WebhookKeys {
-    /// The secret that signs, and others that still verify.
     pub fn new(first: WebhookSecret, others: Vec<WebhookSecret>) -> Result<Self, SecretError> {
         if others.len() < MAX_KEYS { Ok(Self { first, others }) } else { Err(SecretError::TooMany) }
     }
 
-    /// Reads secrets separated by white space or commas, at least one, the signing one first.
+    /// Parses secrets that are separated by white space or commas. The first one signs.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
         let mut secrets = words.map(WebhookSecret::parse).collect::<Result<Vec<_>, _>>()?.into_iter();
         Self::new(secrets.next().ok_or(SecretError::Missing)?, secrets.collect())
     }
 
-    /// The secrets that sign and verify the requests of one plugin's webhook units: one derived from each of these, in
-    /// their order.
+    /// Derives the keys for the requests of a plugin's webhook units, in the same order.
     #[must_use]
     pub fn for_plugin(&self, plugin: &str) -> Self {
         let others = self.others.iter().map(|secret| secret.for_plugin(plugin)).collect();
         Self { first: self.first.for_plugin(plugin), others }
     }
 
-    /// The texts that [`WebhookKeys::parse`] reads, to hand to the other side; the first one signs.
+    /// Returns the texts that [`WebhookKeys::parse`] reads. The first one signs.
     pub fn reveal(&self) -> Vec<Zeroizing<String>> {
         self.iter().map(WebhookSecret::reveal).collect()
     }
 
-    /// The secret that signs.
     pub fn first(&self) -> &WebhookSecret {
         &self.first
     }
@@ -180,25 +173,22 @@ impl From<WebhookSecret> for WebhookKeys {
     }
 }
 
-/// The id of a message: 1 to [`MAX_ID`] visible ASCII characters, none of them a full stop, which separates what is
-/// signed. The same for every repetition of the message.
+/// The id of a message: 1 to [`MAX_ID`] visible ASCII characters without a full stop, which separates the signed
+/// parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(String);
 
-/// Text that is no message id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a webhook-id is 1 to {MAX_ID} visible ASCII characters without a full stop")]
+#[error("the webhook-id is invalid: expected 1 to {MAX_ID} visible ASCII characters without a full stop")]
 pub struct MessageIdError;
 
 impl MessageId {
-    /// Checks `text`.
     pub fn parse(text: &str) -> Result<Self, MessageIdError> {
         let fits = (1..=MAX_ID).contains(&text.len());
         let plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'.');
         if fits && plain { Ok(Self(text.to_owned())) } else { Err(MessageIdError) }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -218,59 +208,57 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A webhook whose signature is right and recent.
+/// A webhook with a valid, recent signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedWebhook {
-    /// Its id, the same for every repetition.
+    /// The same in every repetition.
     pub id: MessageId,
-    /// When the sender says to have sent it; whole seconds.
+    /// The time of sending by the sender's clock, in whole seconds.
     pub timestamp: Timestamp,
 }
 
-/// Why a webhook is not taken. Told to the caller with status 401; nothing of it depends on a secret.
+/// The error of a webhook, sent with status 401. Its text does not depend on a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    #[error("the header {0} is missing: sign the request as Standard Webhooks says")]
+    #[error("the header {0} is missing: sign the request as Standard Webhooks specifies")]
     Missing(&'static str),
-    /// A header is given more than once.
     #[error("the header {0} is given more than once: send it once")]
     Repeated(&'static str),
     #[error("the header {header} cannot be read: expected {expected}")]
     Malformed { header: &'static str, expected: &'static str },
-    /// It was sent too long ago: a replay, or a clock that is slow.
+    /// The webhook is a replay, or the sender's clock is slow.
     #[error(
-        "webhook-timestamp {timestamp} is {} s before our clock ({now}), at most {WEBHOOK_TOLERANCE_SECONDS} s are \
-         taken: sign again with the current time, or set the sender's clock", now - timestamp
+        "webhook-timestamp {timestamp} is {} s before our clock ({now}), more than the tolerance of \
+         {WEBHOOK_TOLERANCE_SECONDS} s: sign again with the current time, or set the sender's clock", now - timestamp
     )]
     TooOld {
-        /// Seconds since 1970 by the header.
+        /// Seconds since 1970 in the header.
         timestamp: u64,
         /// Seconds since 1970 by our clock.
         now: u64,
     },
-    /// It was sent in the future: a clock that is fast.
+    /// The sender's clock is fast.
     #[error(
-        "webhook-timestamp {timestamp} is {} s after our clock ({now}), at most {WEBHOOK_TOLERANCE_SECONDS} s are \
-         taken: give it in seconds, and set the sender's clock", timestamp - now
+        "webhook-timestamp {timestamp} is {} s after our clock ({now}), more than the tolerance of \
+         {WEBHOOK_TOLERANCE_SECONDS} s: give it in seconds, and set the sender's clock", timestamp - now
     )]
     InFuture {
-        /// Seconds since 1970 by the header.
+        /// Seconds since 1970 in the header.
         timestamp: u64,
         /// Seconds since 1970 by our clock.
         now: u64,
     },
-    /// There is no `v1` signature.
     #[error("webhook-signature has no v1 signature: expected v1,BASE64 made with HMAC-SHA256")]
     NoVersion,
-    /// No signature was made by one of the keys over this content.
+    /// No signature was made with one of the keys over this content.
     #[error(
-        "no v1 signature in webhook-signature fits: sign the body's exact bytes, as webhook-id.webhook-timestamp.body, \
-         with the secret that this endpoint knows"
+        "no v1 signature in webhook-signature matches: sign the exact bytes of the body, as webhook-id.webhook-timestamp.body, \
+         with the secret of this endpoint"
     )]
     NoMatch,
 }
 
-/// The three headers that sign `body` as sent `now`, names in lower case.
+/// Returns the three headers that sign `body` at `now`, with names in lower case.
 pub fn sign(secret: &WebhookSecret, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
     let timestamp = (now.0 / 1000).to_string();
     let mac = secret.mac(id.0.as_bytes(), timestamp.as_bytes(), body).finalize().into_bytes();
@@ -278,8 +266,7 @@ pub fn sign(secret: &WebhookSecret, id: &MessageId, now: Timestamp, body: &[u8])
     [(WEBHOOK_ID, id.0.clone()), (WEBHOOK_TIMESTAMP, timestamp), (WEBHOOK_SIGNATURE, signature)]
 }
 
-/// The three headers that sign `body` as sent `now`, with one signature for each of `keys`: receivers that know either
-/// secret verify it while one replaces the other.
+/// Returns headers with one signature per key, so that receivers with either secret verify them during a rotation.
 pub fn sign_with(keys: &WebhookKeys, id: &MessageId, now: Timestamp, body: &[u8]) -> [(&'static str, String); 3] {
     let mut headers = sign(keys.first(), id, now, body);
     for secret in &keys.others {
@@ -290,24 +277,22 @@ pub fn sign_with(keys: &WebhookKeys, id: &MessageId, now: Timestamp, body: &[u8]
     headers
 }
 
-/// What the headers of a webhook claim.
 struct SignatureHeaders<'a> {
     id: MessageId,
-    /// Seconds since 1970, and as they are written.
+    /// Seconds since 1970, and the original text.
     timestamp: u64,
     written: &'a str,
     signatures: Vec<Vec<u8>>,
 }
 
-/// Checks what can be checked before there is a body: that all headers are there and can be read, and that the time is not
-/// more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. It says nothing of who has sent it.
+/// Checks the headers before the body is read: all exist, and the time is at most [`WEBHOOK_TOLERANCE_SECONDS`] from
+/// `now`. This does not authenticate the sender.
 pub fn check_headers(headers: &HeaderMap, now: Timestamp) -> Result<(), SignatureError> {
     read_headers(headers, now).map(drop)
 }
 
-/// Checks that one of `keys` has signed `body`, not more than [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in
-/// constant time. The caller has bounded the body; a repetition within the tolerance verifies again, so the caller
-/// deduplicates by what the message asks for.
+/// Checks that one of `keys` signed `body` at most [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in constant
+/// time. A repetition within the tolerance is also valid, so the caller must deduplicate.
 pub fn verify(
     keys: &WebhookKeys,
     headers: &HeaderMap,
@@ -361,7 +346,7 @@ fn seconds(written: &str) -> Result<u64, SignatureError> {
     })
 }
 
-/// The `v1` signatures. What is no base64 cannot fit, and counts as a signature that does not.
+/// Returns the `v1` signatures. Invalid base64 counts as a signature that does not match.
 fn signatures(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, SignatureError> {
     let text = single(headers, WEBHOOK_SIGNATURE)?;
     let all: Vec<&str> = text

@@ -1,8 +1,7 @@
-//! Points in time as text.
-
 use ebb_engine::Timestamp;
 
-/// RFC 3339 in UTC with milliseconds: `2026-11-21T09:10:02.123Z`. Times beyond the year 9999 show as its end.
+/// Formats a time as RFC 3339 in UTC with milliseconds: `2026-11-21T09:10:02.123Z`. Times after the year 9999 become
+/// its end.
 pub fn rfc3339(time: Timestamp) -> String {
     let millis = i64::try_from(time.0).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);

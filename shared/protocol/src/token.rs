@@ -1,8 +1,7 @@
-//! Bearer tokens of callbacks: who may report on which try of which unit, and until when.
+//! Bearer tokens of callbacks. A token permits reports on one attempt until it expires.
 //!
-//! A token is text of `A-Z a-z 0-9 . _ -`: `ebb1.KEY.KIND.RUN.UNIT.ATTEMPT.EPOCH.EXPIRY.MORE.MAC`, at most [`MAX_TOKEN`]
-//! bytes. What it says can be read by anybody who holds it; the MAC (HMAC-SHA256) stands for who has made it. It is
-//! no secret beyond the one try that it names.
+//! The format is `ebb1.KEY.KIND.RUN.UNIT.ATTEMPT.EPOCH.EXPIRY.MORE.MAC`, at most [`MAX_TOKEN`] bytes of `A-Z a-z 0-9 .
+//! _ -`. The claims are readable. The MAC (HMAC-SHA256) authenticates them.
 
 use std::fmt;
 
@@ -17,16 +16,16 @@ use crate::sign::hmac_with;
 
 pub const MAX_TOKEN: usize = 256;
 
-/// Opens every token and with it everything that is signed: a MAC of another scheme or version never fits.
+/// The first part of every token, covered by the MAC.
 const SCHEME: &str = "ebb1";
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 32..=64;
 const MAX_KEY_ID: usize = 16;
 const MAX_KEYS: usize = 8;
 
-/// Who may use a token.
+/// The holder of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenKind {
-    /// A relay, for what it runs. Only it may hand over outputs that stay in the cluster.
+    /// A relay. Only a relay may report outputs that stay in the cluster.
     Relay,
     /// The server of a webhook unit.
     Webhook,
@@ -41,34 +40,32 @@ impl TokenKind {
     }
 }
 
-/// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenClaims {
     pub run: RunId,
     pub unit: Unit,
     pub attempt: Attempt,
-    /// The epoch in which the try was sent.
+    /// The epoch of the dispatch.
     pub epoch: Epoch,
-    /// From when on it is expired.
+    /// The time of the expiry.
     pub expiry: Timestamp,
     pub kind: TokenKind,
-    /// How many further things there are to take away after this one, for the try of an undo; otherwise 0.
+    /// The number of results that remain after this attempt of an undo. 0 for other units.
     pub remaining_results: u32,
 }
 
-/// Why a token is not taken.
+/// The error of a token.
 ///
-/// All but [`TokenError::Expired`] look the same outside: they print the same text, and take the same time for texts
-/// of one length. The variants are for our own log.
+/// All variants except [`TokenError::Expired`] have the same text and take the same time for texts of one length. They
+/// differ only in our own log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Authentic, but its time is over: a success is still recorded as late.
+    /// The token is authentic and has expired. A success is still recorded as a late result.
     #[error("the callback token has expired")]
     Expired(TokenClaims),
-    /// Not of the form of a token, or longer than [`MAX_TOKEN`].
     #[error("{REFUSED}")]
     Malformed,
-    /// Made with a key that is not known, or not known any more.
+    /// The key is unknown or was removed.
     #[error("{REFUSED}")]
     UnknownKey,
     #[error("{REFUSED}")]
@@ -77,33 +74,26 @@ pub enum TokenError {
 
 const REFUSED: &str = "the callback token is not valid: use the one that came with the request, unchanged";
 
-/// Names a key in tokens: 1 to 16 of `[a-z0-9]`.
+/// The name of a key in tokens: 1 to 16 of `[a-z0-9]`.
 #[derive(PartialEq, Eq)]
 struct KeyId(String);
 
-/// Text that is no list of keys. Says nothing of the keys.
+/// A text that is not a list of keys. The error does not contain keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenKeyError {
     #[error("no token key is given: expected ID:BASE64 with 32 to 64 random bytes")]
     Missing,
-    /// It is not `ID:BASE64`.
-    #[error("a token key is written ID:BASE64; this one has no colon")]
+    #[error("this token key has no colon: expected ID:BASE64")]
     Colon,
-    /// The id is not one.
-    #[error("the id of a token key, before the colon, is 1 to {MAX_KEY_ID} of a-z and 0-9; this one is not")]
+    #[error("the id of this token key, before the colon, is invalid: expected 1 to {MAX_KEY_ID} of a-z and 0-9")]
     Id,
-    #[error("token key {0}: what follows the colon is standard base64 with its padding; this is not")]
+    #[error("token key {0}: the part after the colon is not standard base64 with padding")]
     Base64(String),
-    /// Too few or too many bytes.
-    #[error("token key {id}: 32 to 64 bytes before base64 are needed; this one has {length}")]
-    Length {
-        id: String,
-        /// Its bytes.
-        length: usize,
-    },
-    #[error("token key {0} is given twice: a new key needs a new id")]
+    #[error("token key {id} has {length} bytes before base64: expected 32 to 64")]
+    Length { id: String, length: usize },
+    #[error("token key {0} is repeated: a new key needs a new id")]
     Repeated(String),
-    #[error("at most {MAX_KEYS} token keys are known at a time")]
+    #[error("more than {MAX_KEYS} token keys: remove those that have been replaced")]
     TooMany,
 }
 
@@ -112,8 +102,8 @@ struct TokenKey {
     bytes: Zeroizing<Vec<u8>>,
 }
 
-/// The keys of tokens: the first signs, all verify. A key that was replaced stays for as long as the longest token
-/// lives. Never empty; never printed; wiped from memory when dropped.
+/// The keys of tokens, at least one. The first signs, all verify. A replaced key stays as long as the longest token is
+/// valid. Keys are never printed, and are wiped from memory when dropped.
 pub struct TokenKeys {
     first: TokenKey,
     others: Vec<TokenKey>,
@@ -127,12 +117,12 @@ impl fmt::Debug for TokenKeys {
 }
 
 impl TokenKeys {
-    /// One key of 32 to 64 random bytes that the caller has drawn.
+    /// Returns keys with one key of 32 to 64 random bytes.
     pub fn from_bytes(id: &str, bytes: &[u8]) -> Result<Self, TokenKeyError> {
         Ok(Self { first: TokenKey::new(id, Zeroizing::new(bytes.to_vec()))?, others: Vec::new() })
     }
 
-    /// Reads `ID:BASE64` separated by white space or commas, at least one, the signing one first.
+    /// Parses `ID:BASE64` entries that are separated by white space or commas. The first one signs.
     pub fn parse(text: &str) -> Result<Self, TokenKeyError> {
         let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
         let mut keys: Vec<TokenKey> = Vec::new();
@@ -150,18 +140,18 @@ impl TokenKeys {
         Ok(Self { first: keys.next().ok_or(TokenKeyError::Missing)?, others: keys.collect() })
     }
 
-    /// The text that [`TokenKeys::parse`] reads.
+    /// Returns the text that [`TokenKeys::parse`] reads.
     pub fn reveal(&self) -> Zeroizing<String> {
         let keys: Vec<String> =
             self.iter().map(|key| format!("{}:{}", key.id.0, STANDARD.encode(key.bytes.as_slice()))).collect();
         Zeroizing::new(keys.join(","))
     }
 
-    /// The token that says `claims`, by the first key.
+    /// Returns a token with these claims, signed with the first key.
     pub fn mint(&self, claims: &TokenClaims) -> String {
-        let TokenClaims { run, unit, attempt, epoch, expiry, kind, remaining_results: more } = claims;
+        let TokenClaims { run, unit, attempt, epoch, expiry, kind, remaining_results: remaining } = claims;
         let signed = format!(
-            "{SCHEME}.{}.{}.{run}.{}.{}.{}.{}.{more}",
+            "{SCHEME}.{}.{}.{run}.{}.{}.{}.{}.{remaining}",
             self.first.id.0,
             kind.as_str(),
             unit.0,
@@ -173,7 +163,7 @@ impl TokenKeys {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
-    /// What an authentic token says. An expired one is an error that carries its claims.
+    /// Returns the claims of an authentic token. The error of an expired token has them too.
     pub fn verify(&self, text: &str, now: Timestamp) -> Result<TokenClaims, TokenError> {
         if text.len() > MAX_TOKEN {
             return Err(TokenError::Malformed);
@@ -184,8 +174,7 @@ impl TokenKeys {
         let (Some(SCHEME), Some(id)) = (parts.next(), parts.next()) else {
             return Err(TokenError::Malformed);
         };
-        // With an unknown key the work is the same, under a key that cannot help: which keys exist is not to be
-        // learnt from how long an answer takes.
+        // An unknown key takes the same time as a known one, so that the time does not reveal which keys exist.
         let known = self.iter().find(|key| key.id.0 == id);
         let key = known.unwrap_or(&self.first);
         let authentic = hmac_with(&key.bytes).chain_update(signed).verify_slice(&mac).is_ok();
@@ -215,7 +204,7 @@ impl TokenKey {
 
     fn parse(text: &str) -> Result<Self, TokenKeyError> {
         let (id, encoded) = text.split_once(':').ok_or(TokenKeyError::Colon)?;
-        // The id first: errors name it, and where id and key were mixed up it must not be the key that they name.
+        // The id is checked first, because errors show it. A key in its place must not appear in an error.
         let id = KeyId::parse(id)?.0;
         match STANDARD.decode(encoded).map(Zeroizing::new) {
             Ok(bytes) => Self::new(&id, bytes),
@@ -252,12 +241,12 @@ impl TokenClaims {
     }
 }
 
-/// What every try of a unit gets as `EBB_IDEMPOTENCY_KEY` and `idempotency-key`: 36 characters of `[a-z0-9-]`, safe
-/// in URLs and DNS labels. `instance_key` is what [`crate::id::instance_key`] gives, hence one key per target, resource and unit.
+/// Returns the value of `EBB_IDEMPOTENCY_KEY` and `idempotency-key`: 36 characters of `[a-z0-9-]`, the same for every
+/// attempt of a unit, safe in URLs and DNS labels.
 ///
-/// A plain digest, not a keyed one: it gives no right to anything, and must outlive every key.
-pub fn idempotency_key(life: &str, resource: &str, unit: &str) -> String {
-    format!("ebb-{}", short_digest(&["idempotency key", life, resource, unit], 32))
+/// The digest is not keyed, because it grants no rights and must outlive every key.
+pub fn idempotency_key(instance_key: &str, resource: &str, unit: &str) -> String {
+    format!("ebb-{}", short_digest(&["idempotency key", instance_key, resource, unit], 32))
 }
 
 #[cfg(test)]

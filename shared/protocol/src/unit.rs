@@ -1,19 +1,20 @@
-//! Headers of the request that a webhook unit's server gets.
+//! Headers of requests to webhook units, and variables of scripts.
 
-/// Header with the key that stays the same over all tries of a unit: create once under it.
+/// The header with the key that all attempts of a unit share. Receivers create an object once per key.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Header of an undo with the [`IDEMPOTENCY_KEY`] of the unit that it undoes: that unit may have died before it could name
-/// what it made.
+/// The header of an undo with the [`IDEMPOTENCY_KEY`] of its setup unit, which may have failed before it reported an
+/// id.
 pub const UNDOES_IDEMPOTENCY_KEY: &str = "ebb-undoes-idempotency-key";
-/// The variable of a script with the same.
+/// The same as a variable of a script.
 pub const UNDOES_IDEMPOTENCY_KEY_VARIABLE: &str = "EBB_UNDOES_IDEMPOTENCY_KEY";
-/// Header with the URL for a later [`crate::callback::Callback`].
+/// The header with the URL for a [`crate::callback::Callback`].
 pub const CALLBACK_URL: &str = "ebb-callback-url";
-/// Header with the bearer token for that URL.
+/// The header with the bearer token for that URL.
 pub const CALLBACK_TOKEN: &str = "ebb-callback-token";
-/// Header with the number of the try.
+/// The header with the number of the attempt.
 pub const ATTEMPT: &str = "ebb-attempt";
-/// Header with the try as a W3C trace context, if spans are collected; the attribute of CloudEvents has the same name.
+/// The header with the attempt as a W3C trace context, if spans are collected. The CloudEvents attribute has the same
+/// name.
 pub const TRACEPARENT: &str = "traceparent";
-/// The variable of a script with the same.
+/// The same as a variable of a script.
 pub const TRACEPARENT_VARIABLE: &str = "TRACEPARENT";

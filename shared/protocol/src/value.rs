@@ -1,16 +1,14 @@
-//! Values of outputs and inputs.
-
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// A value that a unit made or reads. In JSON: `{"json": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
+/// A value of an output or input. In JSON: `{"json": …}`, `{"base64": "…"}` or `{"secret": {…}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UnitValue {
-    /// Anything that JSON can say; text outputs of pods are strings.
+    /// Any JSON. Text outputs of pods are strings.
     Json(serde_json::Value),
     /// Bytes that are not UTF-8.
     #[serde(with = "base64_bytes", rename = "base64")]
@@ -19,27 +17,25 @@ pub enum UnitValue {
     Secret(SecretRef),
 }
 
-/// Outputs by name.
 pub type Outputs = BTreeMap<String, UnitValue>;
 
-/// Where a sensitive value is.
+/// A reference to a sensitive value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRef {
-    /// The cluster that holds it; `None`: the default one.
+    /// `None` means the default cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The Secret's namespace; `None`: that of the unit.
+    /// `None` means the namespace of the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The Secret's name.
+    /// The name of the Secret.
     pub name: String,
-    /// The key in it.
     pub key: String,
 }
 
 impl UnitValue {
-    /// Bytes as they are: text if they are UTF-8.
+    /// Returns text if the bytes are UTF-8.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self::Json(serde_json::Value::String(text)),
@@ -47,7 +43,7 @@ impl UnitValue {
         }
     }
 
-    /// What a script sees: strings and bytes as they are, other JSON as text; `None` for a secret.
+    /// Returns the bytes that a script sees: strings and bytes unchanged, other JSON as text. `None` for a secret.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         match self {
             Self::Json(serde_json::Value::String(text)) => Some(text.clone().into_bytes()),
@@ -57,7 +53,7 @@ impl UnitValue {
         }
     }
 
-    /// Bytes that count against a limit.
+    /// Returns the number of bytes that count against limits.
     pub fn size(&self) -> usize {
         match self {
             Self::Json(serde_json::Value::String(text)) => text.len(),

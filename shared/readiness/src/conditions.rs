@@ -1,35 +1,35 @@
-//! Verdicts from conditions (Kubernetes API conventions, *Typical status properties*).
+//! Evaluates conditions (Kubernetes API conventions, *Typical status properties*).
 
 use crate::object::{ObjectView, StatusCondition};
 use crate::object_readiness::ObjectReadiness;
 
-/// A condition that ends the waiting.
+/// A condition that means failure.
 pub(crate) struct TerminalCondition {
     pub(crate) kind: &'static str,
     pub(crate) status: &'static str,
-    /// Only with one of these reasons; with any if there are none.
+    /// The required reason. Empty means any reason.
     pub(crate) reasons: &'static [&'static str],
 }
 
-/// Failed by one of the ends or by `Stalled`, pending while `Reconciling`, ready when all of `wanted` are true. Each has
-/// to be about this generation.
-pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], ends: &[TerminalCondition]) -> ObjectReadiness {
-    ended(object, ends)
+/// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
+/// when all of `wanted` are true. Only conditions of the present generation count.
+pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[TerminalCondition]) -> ObjectReadiness {
+    ended(object, terminal)
         .or_else(|| abnormal(object))
         .or_else(|| first_missing(object, object.conditions(), wanted))
         .unwrap_or(ObjectReadiness::Ready)
 }
 
-/// Failed if a condition says so. What is said of an older generation does not count.
-pub(crate) fn ended(object: ObjectView<'_>, ends: &[TerminalCondition]) -> Option<ObjectReadiness> {
-    ends.iter().find_map(|end| {
+/// Returns the failure of a terminal condition, unless it is of an older generation.
+pub(crate) fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
+    terminal.iter().find_map(|end| {
         let condition = object.condition(end.kind).filter(|condition| condition.is(end.status))?;
         let meant = end.reasons.is_empty() || end.reasons.contains(&condition.reason);
         (meant && !condition.is_stale(object)).then(|| failed(condition))
     })
 }
 
-/// The two conditions of kstatus that are only there when something is not as it should be.
+/// Evaluates the two conditions of kstatus that exist only in an abnormal state.
 pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let current = |kind| object.condition(kind).filter(|it| it.is("True") && !it.is_stale(object));
     if let Some(stalled) = current("Stalled") {
@@ -39,8 +39,8 @@ pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
         .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
 }
 
-/// Pending on the first of the wanted conditions that is not true for this generation. *Invariant: a condition that is
-/// not there is pending.*
+/// Returns pending for the first wanted condition that is not true for this generation. *Invariant: a missing
+/// condition is pending.*
 pub(crate) fn first_missing<'a>(
     object: ObjectView<'_>,
     conditions: impl Iterator<Item = StatusCondition<'a>>,
@@ -66,8 +66,8 @@ fn absent(kind: &str, conditions: &[StatusCondition<'_>]) -> ObjectReadiness {
     if conditions.is_empty() {
         return ObjectReadiness::pending(format!("there are no conditions yet, `{kind}` is awaited"));
     }
-    let there: Vec<_> = conditions.iter().map(StatusCondition::describe).collect();
-    ObjectReadiness::pending(format!("the condition `{kind}` is not there yet; {}", there.join("; ")))
+    let existing: Vec<_> = conditions.iter().map(StatusCondition::describe).collect();
+    ObjectReadiness::pending(format!("the condition `{kind}` does not exist yet; {}", existing.join("; ")))
 }
 
 pub(crate) fn failed(condition: StatusCondition<'_>) -> ObjectReadiness {

@@ -1,4 +1,4 @@
-//! The contracts, by family. Each line says where its rule is from.
+//! Contracts by family. Each row names the source of its rule.
 
 mod argo;
 mod cluster_api;
@@ -15,7 +15,7 @@ mod workload;
 
 use crate::table::ContractRow;
 
-/// All lines; the first that fits counts.
+/// All rows. The first match counts.
 pub(crate) const FAMILIES: &[&[ContractRow]] = &[
     static_kinds::ROWS,
     core::ROWS,

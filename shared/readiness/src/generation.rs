@@ -1,23 +1,23 @@
-//! Whether what an object says is about what it was asked for.
+//! Generations: is the status about the present spec?
 //!
-//! The API server counts `metadata.generation` up with every change of the spec; a controller notes in
-//! `status.observedGeneration` which one it has seen (Kubernetes API conventions, *Typical status properties*). Equal is
-//! the only answer that counts: kstatus compares so, and a number from before a restore may be higher.
+//! The API server increments `metadata.generation` with every change of the spec. A controller writes the observed one
+//! to `status.observedGeneration` (Kubernetes API conventions, *Typical status properties*). Only equality counts, as
+//! in kstatus: a number from before a restore may be higher.
 
 use serde_json::Value;
 
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// Pending if the status as a whole is about another generation.
+/// Returns pending if the whole status is about another generation.
 pub(crate) fn stale(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let now = object.generation()?;
     let seen = observed(object)?;
     (seen != now).then(|| unseen(seen, now))
 }
 
-/// Pending if nobody has looked at this generation yet, as far as anybody says: where the status has no number of its
-/// own, the newest of the conditions'. For rules of a document, of which nobody knows what they read.
+/// Returns pending if this generation is not observed yet. Without a number of the status, the newest condition
+/// counts. Used for rules of a document, which may read any field.
 pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     if observed(object).is_some() {
         return stale(object);
@@ -27,15 +27,17 @@ pub(crate) fn stale_for_rules(object: ObjectView<'_>) -> Option<ObjectReadiness>
     (seen != now).then(|| unseen(seen, now))
 }
 
-/// Pending if the controller has to say what it has seen and has not said it.
+/// Returns pending if the controller must write an observed generation and has not.
 pub(crate) fn unobserved(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     if observed(object).is_none() {
-        return Some(ObjectReadiness::pending("`status.observedGeneration` is not there yet: nobody has looked at it"));
+        return Some(ObjectReadiness::pending(
+            "`status.observedGeneration` does not exist yet: no controller has observed the object",
+        ));
     }
     stale(object)
 }
 
-/// Argo Rollouts writes its number as text, and a hash in versions before 1.0.
+/// Argo Rollouts writes the number as text, and a hash in versions before 1.0.
 fn observed(object: ObjectView<'_>) -> Option<i64> {
     match object.at("status.observedGeneration")? {
         Value::Number(number) => number.as_i64(),

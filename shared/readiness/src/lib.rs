@@ -1,24 +1,27 @@
-//! A Kubernetes object → pending, ready, failed or gone.
+//! Judges Kubernetes objects: pending, ready, failed or gone.
 //!
-//! [`judge`] looks at one observation of an object that somebody applied, [`deletion`] at one of an object that somebody
-//! deleted. Both are functions of their arguments: deadlines, retries and the reading of the object are the caller's, and
-//! so is the evaluation of a document's own `ready` and `fail` (expressions of `ebb-documents`), which come in as [`DocumentRules`].
+//! [`judge`] judges an applied object, [`deletion`] a deleted one. Both are pure functions of one observation. The
+//! caller handles deadlines and retries, reads the object, and evaluates the document's own `ready` and `fail`, which
+//! arrive as [`DocumentRules`].
 //!
-//! The order of the questions, and what answers them:
+//! The checks in their order:
 //!
-//! 1. not there, or another uid → gone;
-//! 2. `metadata.deletionTimestamp` → failed;
-//! 3. the document's `fail` holds → failed;
-//! 4. the generation was not observed yet, by the object or by a condition → pending;
-//! 5. the document has a `ready`: it holds → ready, else pending;
-//! 6. the contract of its group and kind ([`contract`] names it), or, for a kind that has none of its own: `Stalled` →
-//!    failed, `Reconciling` → pending, `Ready` true → ready.
+//! 1. The object is missing or has another UID: gone.
+//! 2. It has a `metadata.deletionTimestamp`: failed.
+//! 3. The document's `fail` is true: failed.
+//! 4. Its generation is not observed yet, by the status or by a condition: pending.
+//! 5. The document has a `ready`: ready if it is true, otherwise pending.
+//! 6. The contract of its group and kind ([`contract`] returns the name). Without a contract: `Stalled` is failed,
+//!    `Reconciling` is pending, `Ready` is ready.
 //!
-//! Where this differs from kstatus, on purpose: **what says nothing is pending, never ready** (kstatus calls an object
-//! without conditions current); a Job that runs or is suspended is pending; a Pod that failed is failed; a load balancer
-//! without an address is pending; an unschedulable Pod is pending, because a node may come; `Ready: False` is pending,
-//! because it cannot tell slow from doomed. Ready at once are only the kinds that have no status to wait for, listed in
-//! `contracts/static_kinds.rs`.
+//! Intended differences from kstatus:
+//!
+//! - **An object without a status or conditions is pending.** kstatus calls it current. Only the kinds in
+//!   `contracts/static_kinds.rs` are ready at once.
+//! - A running or suspended Job is pending. A failed Pod is failed.
+//! - A load balancer without an address is pending.
+//! - An unschedulable Pod is pending, because a node may become available.
+//! - `Ready: False` is pending, because it does not distinguish slow from failed.
 mod conditions;
 mod contracts;
 mod generation;

@@ -1,25 +1,23 @@
-//! What one observation of an object says.
+//! The result of judging one observation of an object.
 
-/// The most characters of a reason or message: what a controller wrote is cut there.
+/// The maximum number of characters of a reason or message.
 pub const MAX_TEXT: usize = 1024;
 
-/// What one observation of an object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectReadiness {
     Pending {
-        /// The field or condition that is awaited, and what it says now.
+        /// The awaited field or condition with its present value.
         reason: String,
     },
-    /// It is what was asked for.
     Ready,
-    /// It will not become ready without a change.
+    /// The object cannot become ready without a change.
     Failed {
-        /// One word for machines: the controller's, or ours where it has none.
+        /// One word for programs, from the controller if it has one.
         reason: String,
-        /// A sentence for people; may be the controller's, and empty if that is.
+        /// A sentence for people, possibly from the controller. May be empty.
         message: String,
     },
-    /// It is not there, or another object has taken its name. Success for who deleted it, failure for everybody else.
+    /// The object is missing or replaced. A success for a deletion, a failure otherwise.
     Gone,
 }
 
@@ -32,16 +30,16 @@ impl ObjectReadiness {
         Self::Failed { reason: shown(reason.as_ref()), message: shown(message.as_ref()) }
     }
 
-    /// Pending on a field that has another value than the awaited one.
+    /// Returns pending for a field with another value than the awaited one.
     pub(crate) fn awaits(field: &str, now: &str, wanted: &str) -> Self {
         if now.is_empty() {
-            return Self::pending(format!("`{field}` is not there yet, `{wanted}` is awaited"));
+            return Self::pending(format!("`{field}` does not exist yet, `{wanted}` is awaited"));
         }
         Self::pending(format!("`{field}` is `{now}`, `{wanted}` is awaited"))
     }
 }
 
-/// In one line, without control characters, of at most [`MAX_TEXT`] characters.
+/// Returns one line of at most [`MAX_TEXT`] characters, without control characters.
 fn shown(text: &str) -> String {
     let mut words = String::new();
     for (number, character) in text.trim().chars().enumerate() {

@@ -1,4 +1,4 @@
-//! Which contract an object is judged by.
+//! The contracts by group and kind.
 
 use serde_json::Value;
 
@@ -8,36 +8,34 @@ use crate::generation;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// A line of the table.
 pub(crate) struct ContractRow {
     pub(crate) name: &'static str,
-    /// The API group, `""` for the core's; `*.example.org` for it and all below.
+    /// The API group, `""` for the core group. `*.example.org` also matches subdomains.
     pub(crate) group: &'static str,
-    /// Kinds; `*` alone for all, `*TerminalCondition` for all that end so.
+    /// Kinds. `*` matches all, `*Suffix` matches a suffix.
     pub(crate) kinds: &'static [&'static str],
     pub(crate) rule: ContractRule,
 }
 
-/// How an object is judged.
 pub(crate) enum ContractRule {
-    /// It has no status to wait for.
+    /// Ready as soon as it is applied.
     Applied,
-    /// Its controller has seen it: `status.observedGeneration` is there and right.
+    /// Ready when `status.observedGeneration` equals the generation.
     Observed,
-    /// All of these conditions are true; some end the waiting.
+    /// Ready when all of these conditions are true, failed by a terminal condition.
     Conditions(&'static [&'static str], &'static [TerminalCondition]),
-    /// A field of the status that says it all.
+    /// Judged by one field of the status.
     Phase(PhaseField),
     Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
 
-/// A field of the status that says it all.
+/// A field of the status with its values.
 pub(crate) struct PhaseField {
     pub(crate) path: &'static str,
-    /// What it has when ready; the first is named as awaited.
+    /// The values of a ready object. The first one is named as awaited.
     pub(crate) ready: &'static [&'static str],
     pub(crate) failed: &'static [&'static str],
-    /// Where the words for a failure are.
+    /// The path of the message of a failure.
     pub(crate) message: &'static str,
 }
 
@@ -82,7 +80,7 @@ impl PhaseField {
     }
 }
 
-/// The name of the contract that an object is judged by; `conditions` for a kind that has none of its own.
+/// Returns the name of an object's contract, or `conditions` for a kind without one.
 pub fn contract(object: &Value) -> &'static str {
     row(ObjectView(object)).map_or("conditions", |row| row.name)
 }
@@ -94,7 +92,7 @@ pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// The first line that fits: families put special kinds before `*`.
+/// Returns the first match. Families list special kinds before `*`.
 fn row(object: ObjectView<'_>) -> Option<&'static ContractRow> {
     contracts::FAMILIES.iter().flat_map(|family| family.iter()).find(|row| row.matches(object))
 }

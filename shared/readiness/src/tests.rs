@@ -1,4 +1,4 @@
-//! Every contract over small statuses, and what holds for all of them.
+//! Tests every contract with small statuses, and properties of all of them.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{DocumentRules, MAX_TEXT, ObjectReadiness, RuleState, contract, deletion, judge};
 
-/// What a status is judged as.
+/// The readiness in words.
 #[derive(Clone, serde::Deserialize)]
 struct ContractCases {
     of: Value,
@@ -23,7 +23,7 @@ static CONTRACTS: LazyLock<Vec<ContractCases>> = LazyLock::new(|| {
     files.iter().flat_map(|file| serde_saphyr::from_str::<Vec<ContractCases>>(file).expect("cases")).collect()
 });
 
-/// The objects of all cases, with what is expected of them.
+/// The objects of all cases with their expected readiness.
 static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
     let mut cases = Vec::new();
     for ContractCases { of, cases: lines } in CONTRACTS.iter() {
@@ -61,14 +61,14 @@ fn verdicts() {
     let mut wrong = Vec::new();
     for (wanted, words, object) in CASES.iter() {
         let verdict = plain(object);
-        let (name, said) = match &verdict {
+        let (name, text) = match &verdict {
             ObjectReadiness::Ready => ("ready", String::new()),
             ObjectReadiness::Pending { reason: why } => ("pending", why.clone()),
             ObjectReadiness::Failed { reason, message } => ("failed", format!("{reason}: {message}")),
             ObjectReadiness::Gone => ("gone", String::new()),
         };
         let wanted = if wanted == "applied" { "ready" } else { wanted };
-        if name != wanted || !said.contains(words) {
+        if name != wanted || !text.contains(words) {
             wrong.push(format!("{wanted} {words:?} but {verdict:?}\n  {object}"));
         }
     }
@@ -122,25 +122,25 @@ fn the_rules_of_a_document_come_before_the_table() {
     let bare = json!({"metadata": {"generation": 2}});
     for (object, ready, fail, wanted) in [
         (object(2, "True", "False"), Absent, Absent, "ready"),
-        (object(2, "True", "False"), DoesNotHold, Absent, "`ready` does not hold"),
+        (object(2, "True", "False"), DoesNotHold, Absent, "`ready` is not true"),
         (object(2, "True", "False"), Holds, Holds, "FailRule"),
         (object(2, "True", "False"), Absent, DoesNotHold, "ready"),
         (object(2, "False", "True"), Absent, DoesNotHold, "Stalled"),
         (object(2, "False", "True"), Holds, DoesNotHold, "ready"),
-        (object(2, "False", "True"), DoesNotHold, Absent, "`ready` does not hold"),
+        (object(2, "False", "True"), DoesNotHold, Absent, "`ready` is not true"),
         (object(1, "True", "False"), Holds, Absent, "about 1"),
         (object(1, "True", "False"), DoesNotHold, DoesNotHold, "about 1"),
         (object(1, "True", "False"), Absent, Holds, "FailRule"),
         (of_conditions([1, 1]), Holds, Absent, "about 1"),
         (of_conditions([1, 2]), Holds, Absent, "ready"),
         (bare.clone(), Holds, Absent, "ready"),
-        (bare, DoesNotHold, Absent, "`ready` does not hold"),
+        (bare, DoesNotHold, Absent, "`ready` is not true"),
     ] {
         let verdict = judge(Some(&object), None, DocumentRules { ready, fail });
-        let said = format!("{verdict:?}").replace("Ready", "ready");
+        let text = format!("{verdict:?}").replace("Ready", "ready");
         assert!(
-            said.contains(wanted) && (wanted == "ready") == (verdict == ObjectReadiness::Ready),
-            "{wanted}: {said}"
+            text.contains(wanted) && (wanted == "ready") == (verdict == ObjectReadiness::Ready),
+            "{wanted}: {text}"
         );
     }
 }
@@ -156,15 +156,17 @@ fn lives_and_deletions() {
     ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert_eq!(deletion(None, Some("a")), ObjectReadiness::Gone);
     assert_eq!(deletion(Some(&ending), Some("b")), ObjectReadiness::Gone);
-    for (object, uid, wanted) in
-        [(&object, Some("a"), "has not begun"), (&ending, Some("a"), "is ending"), (&ending, None, "is ending")]
-    {
+    for (object, uid, wanted) in [
+        (&object, Some("a"), "has not begun"),
+        (&ending, Some("a"), "is terminating"),
+        (&ending, None, "is terminating"),
+    ] {
         assert!(format!("{:?}", deletion(Some(object), uid)).contains(wanted));
     }
     ending["metadata"]["finalizers"] = json!(["a/b", "c"]);
     assert_eq!(
         deletion(Some(&ending), Some("a")),
-        ObjectReadiness::Pending { reason: "finalizers hold it: a/b, c".to_owned() }
+        ObjectReadiness::Pending { reason: "waiting for finalizers: a/b, c".to_owned() }
     );
 }
 
@@ -179,7 +181,7 @@ fn words_of_others_are_short_and_in_one_line() {
     assert_eq!(contract(&object), "argo-workflow");
 }
 
-/// JSON of names that contracts read, so that the shapes meet them.
+/// JSON with names that contracts read, so that generated objects match them.
 fn anything() -> impl Strategy<Value = Value> {
     let words = [
         "apps/v1",

@@ -1,4 +1,4 @@
-//! What is asked for, judged before anything is done.
+//! Validates a request before anything is written.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::record::ObjectRef;
 use crate::relay::Reconciler;
 use crate::rules;
 
-/// Why something is not done.
+/// The error of a request.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// It will never be done as it is written.
+    /// Final: the request will not be executed as it is written.
     Refused(String),
     Failed(ReconcileError),
 }
@@ -34,13 +34,10 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RequestError> {
 }
 
 impl Reconciler {
-    /// Checks a request and fills in what it leaves out: namespaces, and our labels. Reads the cluster, changes nothing.
-    ///
-    /// # Errors
-    /// [`RequestError`].
+    /// Checks a request and fills in namespaces and labels. Reads the cluster and changes nothing.
     pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> Result<(), RequestError> {
         if request.v != VERSION {
-            return refuse(format!("version {} of the request is not known here", request.v));
+            return refuse(format!("version {} of the request is not supported; expected {VERSION}", request.v));
         }
         names::check_task(&request.task).map_err(RequestError::Refused)?;
         names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
@@ -60,30 +57,29 @@ impl Reconciler {
             add_labels(manifest, "", &labels).map_err(RequestError::Refused)?;
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
-                    return refuse("a container's end is awaited, and the first object is no Job");
+                    return refuse("the end of a container is awaited, so the first object must be a Job");
                 }
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
                 add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
             }
         }
         let documents = request.body.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
-        let places: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
-        for place in &places {
-            if let Some(object) = self.read(place).await.map_err(|error| read_error(place, error))?
+        let object_refs: Vec<_> = documents.chain(request.body.apply.iter().map(ObjectRef::of)).collect();
+        for object_ref in &object_refs {
+            if let Some(object) = self.read(object_ref).await.map_err(|error| read_error(object_ref, error))?
                 && objects::ownership(&object, &request.task) == ObjectOwnership::Foreign
             {
-                return refuse(format!("{place} is there already, and was not made for this task"));
+                return refuse(format!("{object_ref} already exists and does not belong to this task"));
             }
         }
         Ok(())
     }
 
-    /// The namespace of a unit.
     pub(crate) fn namespace(&self, objects: &ObjectTask) -> String {
         objects.namespace.clone().unwrap_or_else(|| self.settings.default_namespace.clone())
     }
 
-    /// What the operator allows, the Secrets that come with the task, and those that hold outputs of its instance.
+    /// Returns the operator's policy, extended by the Secrets of the task and by those with outputs of its instance.
     async fn effective_policy(&self, objects: &ObjectTask) -> Result<ClusterPolicy, ReconcileError> {
         let mut allowed = self.settings.policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
@@ -98,7 +94,7 @@ impl Reconciler {
         Ok(allowed)
     }
 
-    /// Fills in the namespace of a manifest and judges it. `is_awaited`: it is the Job whose container is awaited.
+    /// Fills in the namespace of a manifest and checks it. `is_awaited` marks the Job whose container is awaited.
     async fn complete_manifest(
         &self,
         manifest: &mut Value,
@@ -107,60 +103,61 @@ impl Reconciler {
         is_awaited: bool,
     ) -> Result<(), RequestError> {
         if !manifest["metadata"]["name"].is_string() {
-            return refuse("a manifest without `metadata.name`");
+            return refuse("a manifest has no `metadata.name`");
         }
-        let place = ObjectRef::of(manifest);
-        let found = self.discovery.find(&self.client, &place.api_version, &place.kind).await?;
+        let object_ref = ObjectRef::of(manifest);
+        let found = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await?;
         let Some(kind) = found else {
-            return refuse(format!("the cluster has no kind `{}` of `{}`", place.kind, place.api_version));
+            return refuse(format!("the cluster has no kind `{}` of `{}`", object_ref.kind, object_ref.api_version));
         };
-        match (kind.namespaced, &place.namespace) {
+        match (kind.namespaced, &object_ref.namespace) {
             (true, None) => manifest["metadata"]["namespace"] = namespace.into(),
             (false, Some(_)) => drop(manifest["metadata"].as_object_mut().map(|it| it.remove("namespace"))),
             _ => {}
         }
         if manifest["metadata"]["namespace"] == *self.settings.own_namespace {
-            return refuse(format!("{place}: the relay's own namespace is nobody's"));
+            return refuse(format!("{object_ref}: the relay's own namespace is not allowed"));
         }
         let mut judged = manifest.clone();
-        if is_awaited && allowed.secrets.contains(&place.name) {
-            // It is named like the Secret that comes with it, for whose names nobody else can ask.
+        if is_awaited && allowed.secrets.contains(&object_ref.name) {
+            // The Job has the name of its Secret, which the policy reserves for this task.
             judged["metadata"]["name"] = "job".into();
         }
         let refusals = ebb_podspec::manifest_violations(&judged, allowed);
         if refusals.is_empty() {
             return Ok(());
         }
-        let told: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-        refuse(format!("{place}: {}", told.join("; ")))
+        let messages: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        refuse(format!("{object_ref}: {}", messages.join("; ")))
     }
 
-    /// Whether callbacks may go to a URL.
-    ///
-    /// # Errors
-    /// When they may not; says why.
+    /// Checks that the policy allows callbacks to a URL.
     pub(crate) fn may_call(&self, url: &str) -> Result<(), String> {
-        let parsed = Url::parse(url).map_err(|error| format!("the callback's URL: {error}"))?;
+        let parsed = Url::parse(url).map_err(|error| format!("invalid callback URL: {error}"))?;
         let host = parsed.host_str().unwrap_or_default();
         let with_port = parsed.port_or_known_default().map(|port| format!("{host}:{port}"));
         let hosts = &self.settings.callback_hosts;
         let known = hosts.contains(host) || with_port.is_some_and(|it| hosts.contains(&it));
         if !matches!(parsed.scheme(), "http" | "https") || !known {
-            return Err(format!("callbacks may not go to `{host}`: ask the operator of the cluster"));
+            return Err(format!(
+                "callbacks to `{host}` are not allowed; the operator can add it to the relay's callback hosts"
+            ));
         }
         Ok(())
     }
 }
 
-/// What the relay may not even read it will not be allowed to make: whoever asks has to hear that, and not to ask again.
-fn read_error(place: &ObjectRef, error: kube::Error) -> RequestError {
+/// Maps a failed read. A 403 is final: without the right to read an object, the relay has no right to create it.
+fn read_error(object_ref: &ObjectRef, error: kube::Error) -> RequestError {
     match status(&error) {
-        Some(403) => RequestError::Refused(format!("the relay has no right to {place}: {}", error_message(&error))),
+        Some(403) => {
+            RequestError::Refused(format!("the relay has no right to {object_ref}: {}", error_message(&error)))
+        }
         _ => error.into(),
     }
 }
 
-/// That what has to be evaluated can be, and that what has to be collected can be found.
+/// Checks that all expressions compile and that every output has an object.
 fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
     let mut texts = Vec::new();
     match &objects.until {
@@ -171,11 +168,11 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
             texts.extend(rules.iter().flat_map(|it| [&it.ready, &it.fail]).flatten());
         }
         TaskCompletion::Ended { .. } if objects.apply.is_empty() => {
-            return Err("a container's end is awaited, and nothing is applied".to_owned());
+            return Err("the end of a container is awaited, but there is no manifest".to_owned());
         }
         TaskCompletion::Ended { .. } if !objects.outputs.is_empty() => {
             return Err(
-                "outputs of objects are collected once these are ready; an entrypoint reports its own".to_owned()
+                "outputs of objects require rules for readiness; a container reports its own outputs".to_owned()
             );
         }
         TaskCompletion::Ended { .. } => {}
@@ -183,7 +180,7 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for output in &objects.outputs {
         if objects.apply.is_empty() || !seen.insert(&output.name) {
-            return Err(format!("output {:?} is of no object, or there twice", output.name));
+            return Err(format!("output {:?} is a duplicate or has no object", output.name));
         }
         match &output.from {
             ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. } => texts.push(text),
@@ -192,9 +189,9 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
     texts.into_iter().try_for_each(|text| rules::check(text).map_err(|why| format!("`{text}`: {why}")))
 }
 
-/// That the Job whose container is awaited has one pod and never another: a task is one place among those that run.
+/// Checks that the awaited Job has exactly one pod, because a task has one slot.
 fn check_single_pod(spec: &Value) -> Result<(), String> {
-    let why = "a Job whose container is awaited has one pod, and is tried once";
+    let why = "a Job whose container is awaited must have one pod and no retries";
     for (field, value) in spec.as_object().into_iter().flatten() {
         let fits = match field.as_str() {
             "activeDeadlineSeconds" | "template" => true,
@@ -212,21 +209,18 @@ fn check_single_pod(spec: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds labels to what is at a JSON Pointer of a manifest.
-///
-/// # Errors
-/// When it cannot have any; says why.
+/// Adds labels to the object at a JSON Pointer of a manifest.
 fn add_labels(manifest: &mut Value, at: &str, labels: &Value) -> Result<(), String> {
-    let no_map = |what: &str| format!("{at}/{what} is no map");
-    let mut there = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
+    let no_map = |what: &str| format!("{at}/{what} is not an object");
+    let mut node = manifest.pointer_mut(at).ok_or_else(|| no_map(""))?;
     for part in ["metadata", "labels"] {
-        let map = there.as_object_mut().ok_or_else(|| no_map(part))?;
-        there = map.entry(part).or_insert(Value::Null);
-        if there.is_null() {
-            *there = json!({});
+        let map = node.as_object_mut().ok_or_else(|| no_map(part))?;
+        node = map.entry(part).or_insert(Value::Null);
+        if node.is_null() {
+            *node = json!({});
         }
     }
-    let map = there.as_object_mut().ok_or_else(|| no_map("metadata/labels"))?;
+    let map = node.as_object_mut().ok_or_else(|| no_map("metadata/labels"))?;
     map.extend(labels.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
     Ok(())
 }

@@ -1,28 +1,28 @@
-//! The bytes of the answers to one batch.
+//! Limits the size of the response to a batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::relay::RelayResponse;
 
-/// Bytes of [`Answers`](ebb_protocol::relay::Answers) beside those of its large answers.
+/// Bytes of a [`BatchResponse`](ebb_protocol::relay::BatchResponse) beside its large responses.
 const ENVELOPE: usize = 16 << 10;
 
-/// The room for the answers to one batch: the sender reads no more than [`BATCH_RESPONSE_BODY`].
+/// The bytes used so far. The control plane reads at most [`BATCH_RESPONSE_BODY`].
 #[derive(Default)]
-pub(crate) struct AnswerBudget(AtomicUsize);
+pub(crate) struct ResponseBudget(AtomicUsize);
 
-impl AnswerBudget {
-    /// Returns `answer`, or [`Answer::Alone`] if it does not fit beside those before it. The first one fits always.
-    pub(crate) fn fit(&self, answer: RelayResponse) -> RelayResponse {
-        // An answer that was made can be written. One byte separates it from the next one.
-        let bytes = serde_json::to_vec(&answer).map_or(0, |json| json.len() + 1);
+impl ResponseBudget {
+    /// Returns `response`, or [`RelayResponse::TooLarge`] if it does not fit. The first response always fits.
+    pub(crate) fn fit(&self, response: RelayResponse) -> RelayResponse {
+        // Serialization cannot fail here. One byte separates two responses.
+        let bytes = serde_json::to_vec(&response).map_or(0, |json| json.len() + 1);
         let add = |taken: usize| {
             let sum = taken.saturating_add(bytes);
             (taken == 0 || sum <= BATCH_RESPONSE_BODY - ENVELOPE).then_some(sum)
         };
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => answer,
+            Ok(_) => response,
             Err(_) => RelayResponse::TooLarge,
         }
     }
@@ -35,20 +35,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_a_batch_stay_within_what_its_sender_reads() {
-        let room = AnswerBudget::default();
+    fn responses_of_a_batch_stay_within_the_limit() {
+        let budget = ResponseBudget::default();
         let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
-        let answers: Vec<RelayResponse> = (0..BATCH)
-            .map(|at| room.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
+        let responses: Vec<RelayResponse> = (0..BATCH)
+            .map(|at| budget.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
             .collect();
-        let count = |wanted: &RelayResponse| answers.iter().filter(|answer| *answer == wanted).count();
+        let count = |wanted: &RelayResponse| responses.iter().filter(|response| *response == wanted).count();
         assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));
-        // Small answers fit all the same.
+        // Small responses still fit.
         assert_eq!(count(&RelayResponse::Unavailable("busy".to_owned())), BATCH / 2);
-        let answers = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses: answers };
-        assert!(serde_json::to_vec(&answers).unwrap().len() <= BATCH_RESPONSE_BODY);
-        // A single answer is sent whatever its size.
+        let responses = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses };
+        assert!(serde_json::to_vec(&responses).unwrap().len() <= BATCH_RESPONSE_BODY);
+        // A single response is sent whatever its size.
         let alone = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));
-        assert_eq!(AnswerBudget::default().fit(alone.clone()), alone);
+        assert_eq!(ResponseBudget::default().fit(alone.clone()), alone);
     }
 }

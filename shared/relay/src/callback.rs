@@ -4,18 +4,14 @@ use crate::error::ReconcileError;
 use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 
-/// The outcome of one delivery.
 pub(crate) enum CallbackDelivery {
-    /// The control plane has it, or does not want it.
+    /// The control plane has the result, or rejected it for good.
     Accepted,
     Retry(String),
 }
 
 impl Reconciler {
     /// Sends the result once.
-    ///
-    /// # Errors
-    /// When there is none.
     pub(crate) async fn send_callback(&self, held: &VersionedRecord) -> Result<CallbackDelivery, ReconcileError> {
         let Some(spec) = &held.record.spec else { return Ok(CallbackDelivery::Accepted) };
         held.result()?;
@@ -31,7 +27,7 @@ impl Reconciler {
             .body(held.result.clone().unwrap_or_default())
             .send()
             .await;
-        Ok(match sent.map(|answer| answer.status().as_u16()) {
+        Ok(match sent.map(|response| response.status().as_u16()) {
             Ok(200..=299 | 410) => CallbackDelivery::Accepted,
             Ok(status) => CallbackDelivery::Retry(format!("status {status}")),
             Err(error) => CallbackDelivery::Retry(error.without_url().to_string()),

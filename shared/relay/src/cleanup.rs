@@ -1,4 +1,4 @@
-//! Taking away what nobody needs any more.
+//! Deletes objects of acknowledged tasks, sensitive outputs, and old tombstones.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -16,19 +16,13 @@ use crate::record::{TaskPhase, TaskRecord};
 use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 
-/// Between two looks at what goes.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks for tombstones that are old enough.
 const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
-/// The shortest time that a tombstone is kept: longer than any request may be under way.
+/// The shortest retention of a tombstone. It exceeds the longest time that a request can be under way.
 const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
-    /// Removes what is left of a task whose result was taken. A tombstone stays: a request that was sent twice may
-    /// still arrive.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Deletes the objects of an acknowledged task. A tombstone remains, because a repeated request may still arrive.
     pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if spec.objects.keep && !spec.applied.is_empty() {
@@ -49,7 +43,8 @@ impl Reconciler {
         Ok(ReconcileAction::Done)
     }
 
-    /// The Secrets that hold sensitive outputs of an instance, with their namespaces, and why some could not be listed.
+    /// Returns the Secrets with sensitive outputs of an instance, and the errors of namespaces that could not be
+    /// listed.
     pub(crate) async fn output_secrets(
         &self,
         instance: &str,
@@ -68,10 +63,7 @@ impl Reconciler {
         (all, errors)
     }
 
-    /// Removes the Secrets that hold sensitive outputs of an instance, as many as it can.
-    ///
-    /// # Errors
-    /// When one cannot be removed; says of each namespace why.
+    /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
     pub(crate) async fn release(&self, instance: &str) -> Result<(), ReconcileError> {
         let (all, mut errors) = self.output_secrets(instance).await;
         for (api, secret) in all {
@@ -85,14 +77,14 @@ impl Reconciler {
         if errors.is_empty() {
             return Ok(());
         }
-        let told: BTreeSet<_> = errors.iter().map(error_message).collect();
-        Err(ReconcileError::Internal(told.into_iter().collect::<Vec<_>>().join("; ")))
+        let messages: BTreeSet<_> = errors.iter().map(error_message).collect();
+        Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
     async fn remove_old_tombstones(&self) -> Result<(), ReconcileError> {
         let keep = self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION);
         let oldest = now_ms().saturating_sub(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
-        // Without a task nothing is left that somebody could have to remove.
+        // A record with a task may still name objects to delete.
         let is_old = |record: &TaskRecord| {
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
         };
@@ -108,13 +100,13 @@ impl Reconciler {
     }
 }
 
-/// Removes tombstones that are old enough, for as long as the relay is open.
+/// Deletes old tombstones until the relay closes.
 pub(crate) async fn tombstone_loop(inner: Weak<Reconciler>) {
     loop {
         {
             let Some(inner) = inner.upgrade() else { return };
             if let Err(error) = inner.remove_old_tombstones().await {
-                tracing::warn!(%error, "old tombstones stay for now");
+                tracing::warn!(%error, "cannot delete old tombstones");
             }
         }
         tokio::time::sleep(TOMBSTONE_INTERVAL).await;

@@ -1,26 +1,26 @@
-//! The client by which a relay asks the API server.
+//! The Kubernetes client of the relay.
 
 use std::sync::Arc;
 
 use kube::{Client, Config};
 use tokio::sync::Semaphore;
 
-/// Requests that wait for an answer at one time. Each has a connection, which is kept for the next: without a limit a
-/// relay that is started again opens one for every task. What streams, as a watch does, counts until it begins.
+/// Requests that wait for a response at the same time. Each uses a connection of its own: without a limit, a restarted
+/// relay opens one per task. A watch counts until its stream begins.
 const REQUESTS: usize = 64;
 
-/// A client for a relay; further requests wait until one is answered.
+/// Creates a client that queues requests above the limit.
 ///
 /// # Errors
-/// When the configuration names what cannot be read.
+/// Returns an error if a file that the configuration names cannot be read.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
     let client = Client::try_from(config)?;
-    let (namespace, room) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
+    let (namespace, permits) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
     let limited = tower::service_fn(move |request| {
-        let (client, room) = (client.clone(), room.clone());
+        let (client, permits) = (client.clone(), permits.clone());
         async move {
-            // Nobody closes it.
-            let _place = room.acquire().await;
+            // Fails only if the semaphore is closed, which never happens.
+            let _permit = permits.acquire().await;
             client.send(request).await
         }
     });

@@ -1,4 +1,4 @@
-//! Which resources the cluster has for a kind.
+//! Finds the API resource of a kind.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,6 @@ use crate::error::status;
 use crate::record::ObjectRef;
 use crate::startup;
 
-/// A kind that the cluster has.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceKind {
     pub(crate) resource: ApiResource,
@@ -20,7 +19,7 @@ pub(crate) struct ResourceKind {
 }
 
 impl ResourceKind {
-    /// The objects of this kind in a namespace, or of all the cluster.
+    /// Returns the API of this kind in a namespace, or in the whole cluster.
     pub(crate) fn api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
     where
         K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
@@ -32,15 +31,12 @@ impl ResourceKind {
     }
 }
 
-/// What was found, by version and kind. What a cluster has once it keeps for as long as anybody uses it.
+/// Caches resources by version and kind. Missing kinds are not cached.
 #[derive(Default)]
 pub(crate) struct DiscoveryCache(Mutex<HashMap<(String, String), ResourceKind>>);
 
 impl DiscoveryCache {
-    /// Finds a kind; `None`: the cluster has no such kind now.
-    ///
-    /// # Errors
-    /// When the API server does not answer.
+    /// Finds a kind. Returns `None` if the cluster does not have it now.
     pub(crate) async fn find(
         &self,
         client: &Client,
@@ -55,7 +51,7 @@ impl DiscoveryCache {
         let wanted = GroupVersionKind::gvk(group, version, kind);
         let mut found = discover(client, &wanted).await?;
         if found.is_none() {
-            // One that has just started does not know all of its kinds.
+            // An API server that has just started does not serve all kinds yet.
             startup::check_ready(client).await?;
             found = discover(client, &wanted).await?;
         }
@@ -65,40 +61,37 @@ impl DiscoveryCache {
         Ok(Some(found))
     }
 
-    /// The objects among which a recorded one is, in its version or in another one that is still served. A kind that is
-    /// gone took its objects with it: `None`.
-    ///
-    /// # Errors
-    /// When the API server does not answer.
+    /// Returns the API for a recorded object, in its version or in another served version of its group. Returns `None`
+    /// if the kind no longer exists, and with it its objects.
     pub(crate) async fn api_for(
         &self,
         client: &Client,
-        place: &ObjectRef,
+        object_ref: &ObjectRef,
     ) -> Result<Option<Api<DynamicObject>>, kube::Error> {
-        let kind = match self.find(client, &place.api_version, &place.kind).await? {
+        let kind = match self.find(client, &object_ref.api_version, &object_ref.kind).await? {
             Some(kind) => Some(kind),
-            None => other_version(client, place).await?,
+            None => other_version(client, object_ref).await?,
         };
-        Ok(kind.map(|kind| kind.api(client, place.namespace.as_deref())))
+        Ok(kind.map(|kind| kind.api(client, object_ref.namespace.as_deref())))
     }
 
-    /// Forgets what was found for a place: its version is not served any more.
-    pub(crate) fn forget(&self, place: &ObjectRef) {
-        let key = (place.api_version.clone(), place.kind.clone());
+    /// Removes a kind from the cache when its version is no longer served.
+    pub(crate) fn forget(&self, object_ref: &ObjectRef) {
+        let key = (object_ref.api_version.clone(), object_ref.kind.clone());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
     }
 }
 
-/// A kind in the other versions of its group.
-async fn other_version(client: &Client, place: &ObjectRef) -> Result<Option<ResourceKind>, kube::Error> {
-    let Some((group, _)) = place.api_version.rsplit_once('/') else { return Ok(None) };
+/// Finds a kind in other versions of its group.
+async fn other_version(client: &Client, object_ref: &ObjectRef) -> Result<Option<ResourceKind>, kube::Error> {
+    let Some((group, _)) = object_ref.api_version.rsplit_once('/') else { return Ok(None) };
     let group = match oneshot::group(client, group).await {
         Ok(group) => group,
         Err(kube::Error::Discovery(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     let found = group.versions().find_map(|version| {
-        group.versioned_resources(version).into_iter().find(|(resource, _)| resource.kind == place.kind)
+        group.versioned_resources(version).into_iter().find(|(resource, _)| resource.kind == object_ref.kind)
     });
     Ok(found.map(|(resource, can)| ResourceKind { resource, namespaced: can.scope == Scope::Namespaced }))
 }

@@ -1,4 +1,4 @@
-//! Secrets that hold a document, with values that only the cluster knows.
+//! Creates Secrets from documents whose sensitive values are known only in the cluster.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,21 @@ use crate::record::{ObjectRef, TaskSpec};
 use crate::relay::Reconciler;
 use crate::settings::millis;
 
-/// Bytes of a document that is filled in.
+/// Bytes of a document after its values are filled in.
 const MAX_DOCUMENT: usize = 1 << 20;
 
-/// Names that begin so are ours.
+/// The prefix of Secrets that Ebb creates.
 const OURS: &str = ebb_podspec::RESERVED_PREFIX;
 
-/// Returns true if an instance may have what is in a Secret: nobody else's scripts, inputs and outputs.
+/// Returns true if the units of an instance may read a Secret. Of Ebb's own Secrets, these are only the outputs of the
+/// instance.
 pub(crate) fn is_readable(secret: &Value, instance: &str) -> bool {
     let label = |key: &str| secret["metadata"]["labels"][key].as_str();
     let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
     !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(instance))
 }
 
-/// Names of the sensitive outputs of a script, whose document is told where to report.
+/// Returns the names of the sensitive outputs of a script that reports to the relay.
 pub(crate) fn sensitive_outputs(document: &SecretDocument) -> Vec<String> {
     let reports = document.fill.iter().any(|fill| fill.with == FillWith::Report);
     let outputs = document.document["outputs"].as_array().filter(|_| reports);
@@ -37,10 +38,7 @@ pub(crate) fn sensitive_outputs(document: &SecretDocument) -> Vec<String> {
 }
 
 impl Reconciler {
-    /// The manifest of a Secret with its document filled in.
-    ///
-    /// # Errors
-    /// [`RequestError`].
+    /// Returns the manifest of a Secret with its document filled in.
     pub(crate) async fn render_document(
         &self,
         name: &TaskId,
@@ -54,7 +52,7 @@ impl Reconciler {
                 FillWith::Secret(from) => json!(self.secret_value(spec, from).await?),
             };
             let Some(there) = filled.pointer_mut(&fill.pointer) else {
-                return Err(RequestError::Refused(format!("the document has nothing at {:?}", fill.pointer)));
+                return Err(RequestError::Refused(format!("the document has no value at {:?}", fill.pointer)));
             };
             *there = value;
         }
@@ -63,18 +61,18 @@ impl Reconciler {
             let why = format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
             return Err(RequestError::Refused(why));
         }
-        let place = ObjectRef::secret(&spec.namespace, &document.name);
+        let object_ref = ObjectRef::secret(&spec.namespace, &document.name);
         let labels = names::task_labels(name, &spec.objects.instance);
         let manifest = json!({
-            "apiVersion": place.api_version,
-            "kind": place.kind,
-            "metadata": {"name": place.name, "namespace": place.namespace, "labels": labels},
+            "apiVersion": object_ref.api_version,
+            "kind": object_ref.kind,
+            "metadata": {"name": object_ref.name, "namespace": object_ref.namespace, "labels": labels},
             "data": BTreeMap::from([(&document.key, STANDARD.encode(text))]),
         });
-        Ok((place, manifest))
+        Ok((object_ref, manifest))
     }
 
-    /// Where the entrypoint of a task reports to.
+    /// Returns the address and token for the reports of a task's entrypoint.
     fn report_address(&self, name: &TaskId, spec: &TaskSpec) -> RelayAddress {
         RelayAddress {
             url: format!("{}/v1/reports/{}/{}", self.settings.advertise_url, name.unit, name.attempt),
@@ -84,23 +82,23 @@ impl Reconciler {
         }
     }
 
-    /// The value of a Secret's key. Secrets with our names are read for the instance that they belong to alone.
+    /// Returns the value of a key of a Secret.
     async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> Result<OutputValue, RequestError> {
         let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
-        let place = ObjectRef::secret(namespace, &from.name);
-        let never = |why: &str| Err(RequestError::Refused(format!("{place}: {why}")));
+        let object_ref = ObjectRef::secret(namespace, &from.name);
+        let refused = |why: &str| Err(RequestError::Refused(format!("{object_ref}: {why}")));
         let is_own = namespace == self.settings.own_namespace;
         if is_own || !self.settings.policy.namespaces.contains_key(namespace) {
-            return never("the namespace is not allowed");
+            return refused("the namespace is not allowed");
         }
-        let Some(secret) = self.read(&place).await? else { return never("there is no such Secret") };
+        let Some(secret) = self.read(&object_ref).await? else { return refused("the Secret does not exist") };
         if !is_readable(&secret, &spec.objects.instance) {
-            return never("it belongs to another instance");
+            return refused("it belongs to another instance");
         }
         let value = secret["data"][&from.key].as_str().and_then(|text| STANDARD.decode(text).ok());
         match value {
             Some(bytes) => Ok(OutputValue::from_bytes(bytes)),
-            None => never(&format!("it has no key {:?}", from.key)),
+            None => refused(&format!("it has no key {:?}", from.key)),
         }
     }
 }

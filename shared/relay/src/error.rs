@@ -1,39 +1,37 @@
-//! What can go wrong between the relay and its cluster.
+//! Errors between the relay and its cluster.
 
 use crate::store::now_ms;
 
-/// Why something was not done. It may be tried again: nothing of this says that the task has failed.
+/// A step that did not complete and can be repeated. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
-    /// The API server gave no answer, or one that does not help.
     #[error("{0}")]
     Api(#[from] kube::Error),
-    /// Somebody else has written the record meanwhile: read it again.
-    #[error("the record was changed meanwhile")]
+    /// The record was changed since it was read.
+    #[error("the record was changed by another write")]
     Conflict,
-    /// A record that cannot be read.
     #[error("the record {name} cannot be read: {why}")]
     Damaged { name: String, why: String },
-    /// What is asked for does not fit into a Secret.
+    /// The data does not fit into a Secret.
     #[error("{0}")]
     TooLarge(String),
-    /// What it has to read or make itself, such as its client of HTTP.
+    /// A local failure, for example of the HTTP client.
     #[error("{0}")]
     Internal(String),
 }
 
-/// What the API server's refusal of an object means.
+/// The reason why the API server refuses an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiRefusal {
-    /// A quota does not admit it now.
+    /// A quota is used up. The request may succeed later.
     Quota,
-    /// An admission policy, or the relay's own rights, do not admit it.
+    /// An admission policy or missing rights of the relay.
     Denied,
-    /// It is not what the cluster takes.
+    /// The object is not valid in this cluster.
     Invalid,
 }
 
-/// The HTTP status of an answer.
+/// Returns the HTTP status of a response with an error.
 pub(crate) fn status(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
@@ -41,34 +39,33 @@ pub(crate) fn status(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// What a failure says of the object; `None`: nothing, it may be tried again.
+/// Classifies a refusal. Returns `None` if the request can be repeated.
 pub(crate) fn api_refusal(error: &kube::Error) -> Option<ApiRefusal> {
-    let kube::Error::Api(said) = error else { return None };
-    match said.code {
-        403 if said.message.contains("exceeded quota") => Some(ApiRefusal::Quota),
+    let kube::Error::Api(status) = error else { return None };
+    match status.code {
+        403 if status.message.contains("exceeded quota") => Some(ApiRefusal::Quota),
         403 => Some(ApiRefusal::Denied),
-        // A webhook of admission may answer with a status of its own.
-        _ if said.message.starts_with("admission webhook") => Some(ApiRefusal::Denied),
-        // Not what was read: look again. But for fields that somebody else has applied.
-        409 if !said.message.starts_with("Apply failed with") => None,
+        // An admission webhook may respond with any status.
+        _ if status.message.starts_with("admission webhook") => Some(ApiRefusal::Denied),
+        // A changed version: read the object again. A field that another manager has applied is a refusal.
+        409 if !status.message.starts_with("Apply failed with") => None,
         408 | 425 | 429 => None,
         400..=499 => Some(ApiRefusal::Invalid),
         _ => None,
     }
 }
 
-/// After what was last allowed an answer that says no is not asked for again; what may be a server that is just starting,
-/// for a minute.
+/// Milliseconds after the deadline during which an error may come from an API server that is just starting.
 const STARTING_MS: u64 = 60_000;
 
-/// Whether an error ends what had time until then (milliseconds since 1970): the API server says no, or goes on to fail.
-/// One that does not answer ends nothing.
+/// Returns true if an error ends a task with the deadline `until_ms` (milliseconds since 1970). A refusal ends it at
+/// the deadline, another status a minute later. A missing response never ends it.
 pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
-    let patience = if api_refusal(error).is_some() { 0 } else { STARTING_MS };
-    status(error).is_some() && now_ms() >= until_ms.saturating_add(patience)
+    let grace_ms = if api_refusal(error).is_some() { 0 } else { STARTING_MS };
+    status(error).is_some() && now_ms() >= until_ms.saturating_add(grace_ms)
 }
 
-/// What an error of the API server says, for people.
+/// Returns the message of an error for people.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

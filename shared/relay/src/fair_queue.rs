@@ -1,6 +1,7 @@
-//! Slots: a limited number of tasks run containers at one time; the others are queued, and instances get slots in turn.
+//! Slots for tasks with containers. At most `max_slots` tasks run containers; the others are queued, and instances
+//! take turns.
 //!
-//! The state need not survive the relay: records say which tasks have a slot, and which are queued since when.
+//! The state is not stored: the records contain who has a slot, and who is queued since when.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -14,20 +15,18 @@ use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container::is_stuck;
 
-/// The tasks with a slot and those that wait for one.
 pub(crate) struct FairQueue {
     max_slots: NonZeroUsize,
-    known: Mutex<QueueState>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
 struct QueueState {
     holders: HashSet<TaskId>,
-    /// The queued tasks, in their order within each instance. The first instance gets the next slot.
+    /// Queued tasks in order of arrival, by instance. The first instance gets the next slot.
     instances: VecDeque<(String, VecDeque<TaskId>)>,
 }
 
-/// Whether a task may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotGrant {
     Granted,
@@ -35,79 +34,76 @@ pub(crate) enum SlotGrant {
 }
 
 impl FairQueue {
-    /// Makes a queue: tasks in `holders` have a slot, however many; those in `queued`, each with its instance, wait in their
-    /// order.
+    /// Creates a queue. Tasks in `holders` have a slot even above the limit. Tasks in `queued` wait in their order.
     pub(crate) fn new(
         max_slots: NonZeroUsize,
         holders: impl IntoIterator<Item = TaskId>,
         queued: impl IntoIterator<Item = (TaskId, String)>,
     ) -> Self {
-        let mut known = QueueState { holders: holders.into_iter().collect(), instances: VecDeque::new() };
+        let mut state = QueueState { holders: holders.into_iter().collect(), instances: VecDeque::new() };
         for (name, instance) in queued {
-            known.enqueue(&name, &instance);
+            state.enqueue(&name, &instance);
         }
-        known.assign_slots(max_slots);
-        Self { max_slots, known: Mutex::new(known) }
+        state.assign_slots(max_slots);
+        Self { max_slots, state: Mutex::new(state) }
     }
 
-    /// Gives a slot to a task that would begin, or queues it unless it is queued already.
+    /// Assigns a slot to a task, or queues the task.
     pub(crate) fn acquire(&self, name: &TaskId, instance: &str) -> SlotGrant {
-        let mut known = self.known();
-        if !known.holders.contains(name) {
-            known.enqueue(name, instance);
-            known.assign_slots(self.max_slots);
+        let mut state = self.state();
+        if !state.holders.contains(name) {
+            state.enqueue(name, instance);
+            state.assign_slots(self.max_slots);
         }
-        if known.holders.contains(name) { SlotGrant::Granted } else { SlotGrant::Queued }
+        if state.holders.contains(name) { SlotGrant::Granted } else { SlotGrant::Queued }
     }
 
-    /// Gives a slot to a task, whatever the limit: its record says that it has one.
+    /// Assigns a slot even above the limit, because the record contains it.
     pub(crate) fn force_acquire(&self, name: &TaskId) {
-        let mut known = self.known();
-        if known.holders.insert(name.clone()) {
-            known.dequeue(name);
+        let mut state = self.state();
+        if state.holders.insert(name.clone()) {
+            state.dequeue(name);
         }
     }
 
-    /// Returns whether a task has a slot.
     pub(crate) fn has_slot(&self, name: &TaskId) -> bool {
-        self.known().holders.contains(name)
+        self.state().holders.contains(name)
     }
 
-    /// Takes the slot of a task that needs none any more. Returns the tasks that get one now.
+    /// Releases the slot of a task. Returns the tasks that get a slot now.
     pub(crate) fn release(&self, name: &TaskId) -> Vec<TaskId> {
-        let mut known = self.known();
-        if !known.holders.remove(name) {
-            known.dequeue(name);
+        let mut state = self.state();
+        if !state.holders.remove(name) {
+            state.dequeue(name);
         }
-        known.assign_slots(self.max_slots)
+        state.assign_slots(self.max_slots)
     }
 
-    /// Removes a task from the queue, if it is in it.
     pub(crate) fn dequeue(&self, name: &TaskId) {
-        self.known().dequeue(name);
+        self.state().dequeue(name);
     }
 
-    /// Returns the number of tasks that get a slot before this one; `None`: it is not queued.
+    /// Returns the number of tasks that get a slot before this one, or `None` if it is not queued.
     pub(crate) fn position(&self, name: &TaskId) -> Option<usize> {
-        let known = self.known();
+        let state = self.state();
         let of = |names: &VecDeque<TaskId>| names.iter().position(|it| it == name);
         let (own, position) =
-            known.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
-        // In each round before its own one task of each instance; in its own, those of the instances in front.
+            state.instances.iter().enumerate().find_map(|(instance, (_, names))| Some((instance, of(names)?)))?;
+        // Each earlier round serves one task per instance. In its own round, the instances in front of it come first.
         let of_instance = |(instance, (_, names)): (usize, &(String, VecDeque<TaskId>))| {
             names.len().min(position + usize::from(instance < own))
         };
-        Some(known.instances.iter().enumerate().map(of_instance).sum())
+        Some(state.instances.iter().enumerate().map(of_instance).sum())
     }
 
-    /// Returns the number of tasks with a slot, and of queued ones.
+    /// Returns the number of tasks with a slot and of queued tasks.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let known = self.known();
-        (known.holders.len(), known.instances.iter().map(|(_, names)| names.len()).sum())
+        let state = self.state();
+        (state.holders.len(), state.instances.iter().map(|(_, names)| names.len()).sum())
     }
 
-    fn known(&self) -> MutexGuard<'_, QueueState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,7 +123,7 @@ impl QueueState {
         self.instances.retain(|(_, names)| !names.is_empty());
     }
 
-    /// Assigns slots while there are any; each instance gets one, and then comes last.
+    /// Assigns free slots. After each slot, the instance moves to the end.
     fn assign_slots(&mut self, most: NonZeroUsize) -> Vec<TaskId> {
         let mut next = Vec::new();
         while self.holders.len() < most.get()
@@ -146,11 +142,8 @@ impl QueueState {
 }
 
 impl Reconciler {
-    /// Returns whether a task that starts may apply objects. If not, its documents are stored until it may: they are not
-    /// sent again. Its timeout begins when it gets a slot.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Returns true if a starting task has a slot and may apply objects. Otherwise its documents are stored, because
+    /// they are not sent again. The timeout of the task begins with its slot.
     pub(crate) async fn acquire_slot(
         &self,
         held: &mut VersionedRecord,
@@ -169,10 +162,7 @@ impl Reconciler {
         Ok(true)
     }
 
-    /// Stores the documents of a task that cannot begin yet, unless they are stored.
-    ///
-    /// # Errors
-    /// When they cannot be written.
+    /// Stores the documents of a queued task, once.
     pub(crate) async fn save_queued_documents(
         &self,
         held: &mut VersionedRecord,
@@ -184,17 +174,14 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Releases the slot of a task that needs none any more, or removes it from the queue.
+    /// Releases the slot of a task, or removes the task from the queue.
     pub(crate) fn release_slot(self: &Arc<Self>, name: &TaskId) {
         for next in self.queue.release(name) {
             self.reconcile(&next);
         }
     }
 
-    /// Releases the slot of a task that has a result, once none of its containers runs.
-    ///
-    /// # Errors
-    /// When the API server does not answer.
+    /// Releases the slot of a task with a result when none of its containers runs.
     pub(crate) async fn release_slot_once_over(self: &Arc<Self>, held: &VersionedRecord) -> Result<(), ReconcileError> {
         let name = &held.record.name;
         let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
@@ -205,7 +192,7 @@ impl Reconciler {
             self.watch(&kind, Some(namespace.unwrap_or(&spec.namespace)));
         }
         let pods = match self.pods(spec).await {
-            // The namespace is gone, and the rights in it: the relay neither sees nor starts anything there.
+            // The namespace and the rights in it are gone. The relay can start nothing there.
             Err(ReconcileError::Api(error)) if matches!(status(&error), Some(403 | 404)) => Vec::new(),
             pods => pods?,
         };

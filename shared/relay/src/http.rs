@@ -1,4 +1,4 @@
-//! What the relay answers over HTTP. It counts with `metrics`; whoever records that may show it.
+//! HTTP routes of the relay: batches, reports of entrypoints, probes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::bodies::BodyPool;
 use crate::store::now_ms;
 use crate::{Relay, ReportOutcome};
 
-/// Bytes of a batch: what one function sends at once, documents included.
+/// Bytes of a batch with its documents.
 const BATCH_BODY: usize = 32 << 20;
-/// Largest batches that are read at one time.
+/// Batches of the largest size that are read at the same time.
 const BATCHES: usize = 2;
-/// How long a batch waits for room, and how long its body may take to arrive: less than its sender waits for an answer.
+/// The timeouts for memory and for the body of a batch. Together they are shorter than the timeout of the sender.
 const BATCH_TIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 
 struct BatchServer {
@@ -32,9 +32,9 @@ struct BatchServer {
     bodies: BodyPool,
 }
 
-/// Largest reports that are read at one time.
+/// Reports of the largest size that are read at the same time.
 const REPORTS: usize = 8;
-/// How long a report waits for room, and how long its body may take to come.
+/// The timeouts for memory and for the body of a report.
 const REPORT_TIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(60));
 
 struct ReportServer {
@@ -42,72 +42,72 @@ struct ReportServer {
     bodies: BodyPool,
 }
 
-/// The routes of entrypoints.
+/// Returns the routes for entrypoints.
 pub fn reports(relay: Relay) -> Router {
-    let room = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
+    let bodies = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
     Router::new()
         .route("/v1/reports/{unit}/{attempt}", post(report))
-        .with_state(Arc::new(ReportServer { relay, bodies: room }))
+        .with_state(Arc::new(ReportServer { relay, bodies }))
 }
 
-/// The route of the control plane, whose batches are signed with one of `keys`.
+/// Returns the route for the control plane, which signs batches with one of `keys`.
 pub fn batches(relay: Relay, keys: WebhookKeys) -> Router {
-    let room = BodyPool::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
-    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer { relay, keys, bodies: room }))
+    let bodies = BodyPool::new(BATCH_BODY, BATCHES, BATCH_TIMES.0, BATCH_TIMES.1);
+    Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer { relay, keys, bodies }))
 }
 
-/// The routes of probes.
+/// Returns the routes for probes.
 pub fn probes(relay: Relay) -> Router {
     Router::new().route("/healthz", get(|| async { StatusCode::OK })).route("/readyz", get(ready)).with_state(relay)
 }
 
-async fn batch(State(served): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
-    let (came, now) = (Instant::now(), Timestamp(now_ms()));
+async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
+    let (received, now) = (Instant::now(), Timestamp(now_ms()));
     let refused = |error: SignatureError| {
         metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
         (StatusCode::UNAUTHORIZED, error.to_string()).into_response()
     };
-    // Nobody gets memory whose signature cannot be right, whatever the body is.
+    // Headers are checked first, so that an unsigned request uses no memory.
     if let Err(error) = sign::check_headers(&headers, now) {
         return refused(error);
     }
-    let body = match served.bodies.read(&headers, body).await {
+    let body = match server.bodies.read(&headers, body).await {
         Ok(body) => body,
-        // A gateway in front of a relay that is down answers 503. This relay only has no room now.
+        // 503 would look like a gateway whose relay is down. This relay is only busy.
         Err(StatusCode::SERVICE_UNAVAILABLE) => {
-            let why = "the relay reads as many batches as it has memory for";
+            let why = "the relay receives too many batches; repeat the request later";
             return (StatusCode::TOO_MANY_REQUESTS, why).into_response();
         }
         Err(status) => return status.into_response(),
     };
-    // A repetition within the tolerance does no harm: names decide.
-    if let Err(error) = sign::verify(&served.keys, &headers, body.as_ref(), now) {
+    // A repetition within the tolerance is harmless, because task names are idempotent.
+    if let Err(error) = sign::verify(&server.keys, &headers, body.as_ref(), now) {
         return refused(error);
     }
-    match answer_batch(&served.relay, body, came.elapsed()).await {
-        ReplyOutcome::Response(answers) => Json(answers).into_response(),
-        ReplyOutcome::Status { status, message: said } => {
-            (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), said).into_response()
+    match execute_batch(&server.relay, body, received.elapsed()).await {
+        ReplyOutcome::Response(responses) => Json(responses).into_response(),
+        ReplyOutcome::Status { status, message } => {
+            (StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), message).into_response()
         }
     }
 }
 
-/// Answers a batch, however it came, that was under way for some time.
-pub(crate) async fn answer_batch(relay: &Relay, body: impl AsRef<[u8]>, late: Duration) -> ReplyOutcome {
-    let not = |status: StatusCode, said: String| ReplyOutcome::Status { status: status.as_u16(), message: said };
+/// Executes a batch of either transport. `transit` is the time for which it was under way.
+pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit: Duration) -> ReplyOutcome {
+    let not = |status: StatusCode, message: String| ReplyOutcome::Status { status: status.as_u16(), message };
     let batch: Batch = match serde_json::from_slice(body.as_ref()) {
         Ok(batch) => batch,
         Err(error) => return not(StatusCode::BAD_REQUEST, error.to_string()),
     };
     drop(body);
     let verbs: Vec<_> = batch.requests.iter().map(verb).collect();
-    match relay.batch(batch, late).await {
-        Ok(answers) => {
-            for (verb, answer) in verbs.into_iter().zip(&answers.responses) {
-                let result = response_label(answer);
+    match relay.batch(batch, transit).await {
+        Ok(responses) => {
+            for (verb, response) in verbs.into_iter().zip(&responses.responses) {
+                let result = response_label(response);
                 metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result).increment(1);
             }
-            ReplyOutcome::Response(answers)
+            ReplyOutcome::Response(responses)
         }
         Err(other) => not(StatusCode::CONFLICT, other.to_string()),
     }
@@ -124,7 +124,7 @@ async fn report(
         return StatusCode::UNAUTHORIZED.into_response();
     };
     let name = TaskId { unit, attempt };
-    // Nobody gets memory, or a place, who has no token.
+    // The token is checked first, so that a request without one uses no memory.
     let reported = match reports.relay.expects(&name, token).await {
         Ok(ReportOutcome::Accepted) => {
             let body = match reports.bodies.read(&headers, body).await {
@@ -135,18 +135,18 @@ async fn report(
         }
         other => other,
     };
-    let (result, answer) = match reported {
+    let (result, response) = match reported {
         Ok(ReportOutcome::Accepted) => ("accepted", StatusCode::NO_CONTENT.into_response()),
         Ok(ReportOutcome::Gone) => ("gone", StatusCode::GONE.into_response()),
         Ok(ReportOutcome::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
         Ok(ReportOutcome::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
         Err(error) => {
-            tracing::warn!(%error, "a report could not be written down");
+            tracing::warn!(%error, "cannot store a report");
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
         }
     };
     metrics::counter!("ebb_relay_reports_total", "result" => result).increment(1);
-    answer
+    response
 }
 
 async fn ready(State(relay): State<Relay>) -> Response {

@@ -1,16 +1,23 @@
-//! The relay of a cluster: it applies objects, watches them, collects what they made, and reports.
+//! The relay of a cluster. It applies objects, waits for them, collects their outputs, and reports the result.
 //!
-//! It serves a few requests ([`ebb_protocol::relay`]) and knows tasks by their ids alone: no unit kinds, retries or plugins.
+//! It executes the requests of [`ebb_protocol::relay`]. It does not know actions, retries, hooks or plugins. A task
+//! passes these steps:
 //!
-//! Flow of one task: [`Relay::batch`] checks the request (`admit`) and makes its record, a Secret in the relay's own
-//! namespace (`record`). From then on one loop reconciles it (`reconcile`), one step at a time: once it has a slot
-//! (`fair_queue`) it applies (`start`), waits for a container (`wait_container`, judged by `pod`) or for objects (`ready`),
-//! terminates what still runs (`terminate`), calls back (`callback`) and cleans up (`cleanup`). What a step does follows from
-//! the record and from the state of the API server at that time; watches (`watches`) only wake. So a relay that was killed
-//! continues from the list of its records.
+//! 1. [`Relay::batch`] validates the request (`admit`) and creates a record (`record`), a Secret in the relay's
+//!    namespace.
+//! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
+//! 3. `start` applies the objects.
+//! 4. `wait_container` waits for a container, observed by `pod`. `ready` waits for objects.
+//! 5. `terminate` stops running containers, `callback` sends the result, `cleanup` deletes objects.
 //!
-//! Guarantees: a task starts at most once; what is applied has its uid in the record before the next thing happens;
-//! nothing is deleted but what carries the task's labels and the recorded uid.
+//! A step depends only on the record and on the present state of the API server. `watches` only wake the loop. A
+//! restarted relay therefore continues from its records.
+//!
+//! Invariants:
+//!
+//! - A task starts at most once.
+//! - The UID of an applied object is in the record before the next object is applied.
+//! - Only objects with the labels of the task and the recorded UID are deleted.
 mod admit;
 mod answer_budget;
 mod batch_context;

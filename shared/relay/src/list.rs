@@ -1,4 +1,4 @@
-//! What there is: tasks by their records with what is left of them, and objects with our labels that no record knows.
+//! Lists tasks with their remaining objects, and labelled objects that are in no record.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -16,48 +16,45 @@ use crate::record::TaskRecord;
 use crate::relay::Reconciler;
 use crate::store::now_ms;
 
-/// The page after the last one of records.
+/// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";
-/// What begins the place of a page of records.
+/// The prefix of a token of a page of records.
 const PAGE: &str = "records:";
-/// Records of one page whose objects are looked at at once.
+/// Records of a page whose objects are read at the same time.
 const AT_ONCE: usize = 8;
-/// Kinds that hold what is ours, whatever else is allowed.
+/// Kinds that Ebb creates itself, whatever the policy allows.
 const OURS: [&str; 2] = ["Job.batch", "Secret"];
 
 impl Reconciler {
-    /// A page of what there is.
-    ///
-    /// # Errors
-    /// When the API server does not answer, or the page before is too old to go on from.
+    /// Returns the page after the token `after`.
     pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ReconcileError> {
         if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;
         }
-        let place = after.and_then(|after| after.strip_prefix(PAGE));
-        let (records, next) = self.store.page(place).await?;
-        let looks = records.into_iter().map(|record| self.summarize(record));
-        let looks: Vec<_> = futures::stream::iter(looks).buffered(AT_ONCE).collect().await;
+        let token = after.and_then(|after| after.strip_prefix(PAGE));
+        let (records, next) = self.store.page(token).await?;
+        let summaries = records.into_iter().map(|record| self.summarize(record));
+        let summaries: Vec<_> = futures::stream::iter(summaries).buffered(AT_ONCE).collect().await;
         let mut listing = ClusterListing::default();
-        for look in looks {
-            let (summary, unseen) = look?;
+        for summary in summaries {
+            let (summary, errors) = summary?;
             listing.tasks.extend(summary);
-            listing.errors.extend(unseen);
+            listing.errors.extend(errors);
         }
         listing.next_token = Some(next.map_or_else(|| UNMANAGED_PAGE.to_owned(), |next| format!("{PAGE}{next}")));
         Ok(listing)
     }
 
     async fn summarize(&self, record: TaskRecord) -> Result<(Option<TaskSummary>, Vec<String>), ReconcileError> {
-        let mut unseen = Vec::new();
-        let Some(spec) = record.spec else { return Ok((None, unseen)) };
+        let mut errors = Vec::new();
+        let Some(spec) = record.spec else { return Ok((None, errors)) };
         let mut objects = Vec::new();
         for applied in &spec.applied {
             let object = match self.read(&applied.object_ref).await {
                 Ok(Some(object)) if objects::uid(&object) == applied.uid => object,
                 Ok(_) => continue,
                 Err(error @ kube::Error::Api(_)) => {
-                    unseen.push(format!("{}: {}", applied.object_ref, error_message(&error)));
+                    errors.push(format!("{}: {}", applied.object_ref, error_message(&error)));
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -80,7 +77,7 @@ impl Reconciler {
             task: record.name,
             objects,
         };
-        Ok((Some(listed), unseen))
+        Ok((Some(listed), errors))
     }
 
     async fn list_unmanaged(&self) -> Result<ClusterListing, ReconcileError> {
@@ -92,23 +89,23 @@ impl Reconciler {
                 match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&ours).await {
                     Ok(list) => found.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
                     Err(error @ kube::Error::Api(_)) => {
-                        let place = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
-                        listing.errors.push(format!("{}{place}: {}", kind.resource.kind, error_message(&error)));
+                        let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
+                        listing.errors.push(format!("{}{location}: {}", kind.resource.kind, error_message(&error)));
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        // After the objects: whatever was recorded before them is known, and what is being started is young.
+        // The records are read after the objects. Every object that was recorded before is therefore known.
         let applied = self.store.collect(|record| record.spec.map(|spec| spec.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
-        let strangers = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
+        let unmanaged = found.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
         listing.unmanaged =
-            strangers.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
+            unmanaged.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
         Ok(listing)
     }
 
-    /// The namespaces in which objects of a kind may be ours; `None` for a kind outside of them.
+    /// Returns the namespaces that may contain objects of a kind, or `None` for a cluster-wide kind.
     fn namespaces_of(&self, kind: &ResourceKind) -> BTreeSet<Option<&str>> {
         if !kind.namespaced {
             return BTreeSet::from([None]);
@@ -118,8 +115,8 @@ impl Reconciler {
         all.map(|name| Some(name.as_str())).collect()
     }
 
-    /// The kinds of which tasks may have objects, as the cluster has them now.
-    async fn managed_kinds(&self, unseen: &mut Vec<String>) -> Result<Vec<ResourceKind>, ReconcileError> {
+    /// Returns the kinds that tasks may create and that the cluster serves.
+    async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>, ReconcileError> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();
@@ -136,9 +133,8 @@ impl Reconciler {
                         }
                     }
                 }
-                // The cluster has none of it.
                 Err(kube::Error::Discovery(_)) => {}
-                Err(error @ kube::Error::Api(_)) => unseen.push(format!("{name}: {}", error_message(&error))),
+                Err(error @ kube::Error::Api(_)) => errors.push(format!("{name}: {}", error_message(&error))),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -150,16 +146,16 @@ fn same(one: &ApiResource, other: &ApiResource) -> bool {
     one.api_version == other.api_version && one.kind == other.kind
 }
 
-/// An object with our labels, unless it goes with what owns it.
+/// Returns a labelled object, unless it has an owner.
 fn unmanaged_object(kind: &ResourceKind, object: &PartialObjectMeta<DynamicObject>) -> Option<UnmanagedObject> {
     if object.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
         return None;
     }
     let labels = object.labels();
-    let made = object.creation_timestamp().map_or(0, |made| made.0.as_millisecond());
+    let created = object.creation_timestamp().map_or(0, |created| created.0.as_millisecond());
     Some(UnmanagedObject {
         unit: labels.get(UNIT)?.clone(),
-        age_ms: now_ms().saturating_sub(u64::try_from(made).unwrap_or(0)),
+        age_ms: now_ms().saturating_sub(u64::try_from(created).unwrap_or(0)),
         object: ObjectSummary {
             api_version: kind.resource.api_version.clone(),
             kind: kind.resource.kind.clone(),

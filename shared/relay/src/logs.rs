@@ -14,16 +14,13 @@ use crate::names;
 use crate::record::TaskSpec;
 use crate::relay::Reconciler;
 
-/// How long the log of a container may take to arrive: less than a request for the state of a task has.
+/// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
-/// The beginning of a line that the entrypoint has printed, not the script.
+/// The prefix of lines that the entrypoint prints.
 const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
-    /// The pods of a task's Job, the newest last.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// Returns the pods of a task's Job, the newest last.
     pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, ReconcileError> {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
@@ -34,22 +31,19 @@ impl Reconciler {
         Ok(pods)
     }
 
-    /// Returns the last of what a container has printed, as far as it arrives in [`LOG_TIMEOUT`]. Empty if it cannot be read.
-    /// Reports, kills and deadlines wait for this, so an API server or a kubelet that stalls must not hold them up.
+    /// Returns the end of a container's log, as far as it arrives within [`LOG_TIMEOUT`]. Returns an empty text if it
+    /// cannot be read. Results and deadlines wait for this call, so a slow kubelet must not block them.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        // The API cuts at the front or by lines; of bytes at the end it knows nothing. So many lines have as many bytes
-        // or more, and what was printed before them nobody has to read.
+        // The API limits a log by lines or by bytes from its start. This number of lines has at least this number of
+        // bytes.
         let lines = i64::try_from(LOG_TAIL).ok();
         let container = Some(container.to_owned());
         let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
         tail(api.log_stream(&pod.name_any(), &what)).await
     }
 
-    /// The last of what a task has printed so far, as much as fits into an answer.
-    ///
-    /// # Errors
-    /// When its pods cannot be listed.
+    /// Returns the end of a task's log, cut to the size of a response.
     pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, ReconcileError> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
         match self.pods(spec).await?.last() {
@@ -59,7 +53,7 @@ impl Reconciler {
     }
 }
 
-/// Returns the end of a log, as far as it arrives in [`LOG_TIMEOUT`].
+/// Returns the end of a log, as far as it arrives within [`LOG_TIMEOUT`].
 async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> String {
     let mut tail = Vec::new();
     let reading = async {
@@ -82,7 +76,7 @@ async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> Stri
     end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
 }
 
-/// The end of a log that can be read in an answer: a control character is six bytes in JSON.
+/// Cuts a log to the size of a response. A control character takes six bytes in JSON.
 fn fit_response(mut log: String) -> String {
     let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
     while size(&log) > RESPONSE_BODY - 1024 {
@@ -92,8 +86,8 @@ fn fit_response(mut log: String) -> String {
     log
 }
 
-/// Whether a pod is of the Job with this uid, or was when somebody removed the Job and not its pods. Labels alone say
-/// little: many may give them.
+/// Returns true if a pod belongs to the Job with this UID. An orphaned pod has no owner and is matched by its label.
+/// Labels alone prove nothing, because anyone can set them.
 fn is_pod_of(pod: &Pod, job: &str) -> bool {
     match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
         Some(owner) => owner.uid == job,
@@ -101,7 +95,7 @@ fn is_pod_of(pod: &Pod, job: &str) -> bool {
     }
 }
 
-/// A log without what the entrypoint itself has said at its end, as its report would have it.
+/// Removes the lines of the entrypoint at the end of a log.
 pub(crate) fn script_part(log: &str) -> &str {
     let mut rest = log;
     loop {
@@ -142,10 +136,9 @@ mod tests {
         let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
         let cut = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
         assert_eq!((log.as_str(), script_part(&log)), (cut, "begun\n\n"));
-        // Nor is it opened.
+        // The same for a log that is never opened.
         let silent = futures::future::pending::<Result<futures::io::Empty, ()>>();
         assert_eq!(script_part(&tail(silent).await), "\n");
-        // The state of a task is answered before its sender gives up.
         let answer = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
         assert!(begun.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < answer);
     }

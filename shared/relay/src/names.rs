@@ -1,101 +1,88 @@
-//! Names and labels of what is ours.
+//! Names and labels of the relay's objects.
 
 use std::collections::BTreeMap;
 
 use ebb_protocol::relay::TaskId;
 
-/// The label with the unit of a task.
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
-/// The label with the instance that a task belongs to.
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
-/// The label that says what a Secret is for.
+/// The purpose of a Secret: record, continuation or output.
 pub(crate) const PART: &str = "ebb.dev/part";
-/// The label with the phase of a record, for people.
+/// The phase of a record, for people.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
-/// Holds a record until its result was taken and nothing of it is left: nobody else knows what to remove.
+/// Keeps a record until its result is acknowledged and its objects are deleted. Only the record names these objects.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
 
-/// [`PART`] of a record.
 pub(crate) const RECORD: &str = "record";
-/// [`PART`] of what does not fit into a record.
+/// The [`PART`] of Secrets with parts of a record that is too large.
 pub(crate) const CONTINUED: &str = "continued";
-/// [`PART`] of a sensitive output.
 pub(crate) const OUTPUT: &str = "output";
 
 /// The longest label value and DNS label.
 const LONGEST: usize = 63;
 
-/// The labels of all that is made for a task.
+/// Returns the labels of every object of a task.
 pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, String> {
     let labels = [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, instance.to_owned())];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The label by which its controller marks the pods of a Job: the Job's uid. No plugin may give it.
+/// The label with which Kubernetes marks the pods of a Job. Plugins cannot set it.
 pub(crate) const JOB: &str = "batch.kubernetes.io/controller-uid";
 
-/// Selects the pods of a Job.
 pub(crate) fn pod_selector(uid: &str) -> String {
     format!("{JOB}={uid}")
 }
 
-/// Returns the task that labels name.
 pub(crate) fn task_of_labels(labels: &BTreeMap<String, String>) -> Option<TaskId> {
     Some(TaskId { unit: labels.get(UNIT)?.clone(), attempt: labels.get(ATTEMPT)?.parse().ok()? })
 }
 
-/// The Secret that holds the record. A full stop separates, which no unit has: two names never meet.
+/// Returns the name of the Secret with the record. Unit names have no full stop, so two names never collide.
 pub(crate) fn record_name(name: &TaskId) -> String {
     format!("ebb-task.{}.{}", name.unit, name.attempt)
 }
 
-/// The Secret that holds a further part of a result.
+/// Returns the name of the Secret with a further part of a result.
 pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
     format!("ebb-task.{}.{}.{part}", name.unit, name.attempt)
 }
 
-/// The Secret that holds a part of the documents of a task that waits.
+/// Returns the name of the Secret with a part of the documents of a queued task.
 pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
     format!("ebb-task.{}.{}.documents.{part}", name.unit, name.attempt)
 }
 
-/// What the names of sensitive outputs begin with.
+/// The prefix of Secrets with sensitive outputs.
 pub(crate) const OUTPUTS: &str = "ebb-output.";
 
-/// The Secret that holds a sensitive output.
 pub(crate) fn output_name(name: &TaskId, number: usize) -> String {
     format!("{OUTPUTS}{}.{}.{number}", name.unit, name.attempt)
 }
 
-/// Whether a name can be one.
-///
-/// # Errors
-/// When it cannot; says why.
+/// Checks that the unit is a DNS label and the attempt is at least 1.
 pub(crate) fn check_task(name: &TaskId) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let unit = &name.unit;
     let ends = unit.starts_with('-') || unit.ends_with('-');
     if unit.is_empty() || unit.len() > LONGEST || !unit.bytes().all(plain) || ends {
-        return Err(format!("{:?} is no DNS label", unit.chars().take(80).collect::<String>()));
+        return Err(format!("{:?} is not a DNS label", unit.chars().take(80).collect::<String>()));
     }
     if name.attempt == 0 {
-        return Err("attempts count from 1".to_owned());
+        return Err("attempt 0: attempts count from 1".to_owned());
     }
     Ok(())
 }
 
-/// Whether a text can be the value of a label.
-///
-/// # Errors
-/// When it cannot; says why.
+/// Checks that an instance is a valid label value.
 pub(crate) fn check_instance(instance: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = instance.as_bytes();
     if bytes.len() > LONGEST || !bytes.iter().copied().all(plain) || !ends(bytes.first()) || !ends(bytes.last()) {
-        return Err(format!("the instance {:?} is no label value", instance.chars().take(80).collect::<String>()));
+        return Err(format!("the instance {:?} is not a label value", instance.chars().take(80).collect::<String>()));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! What the pods of a Job say of one container.
+//! Observes a container through the pods of its Job.
 //!
-//! Sources: the reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
+//! Sources: reasons of waiting containers are those of the kubelet (`pkg/kubelet/images/types.go`,
 //! `kuberuntime_container.go`, `kubelet_pods.go`), those of the condition `DisruptionTarget` are in the documentation of
 //! pod disruptions.
 
@@ -10,20 +10,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-/// What is seen of a container.
+/// The observed state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodObservation {
-    /// It has not started: what keeps it, if something does.
+    /// The container has not started, with the reason if there is one.
     Waiting(Option<StartBlocker>),
     Running,
     Terminated(ContainerExit),
-    /// There is no pod, and there will be none.
+    /// No pod exists, and none will be created.
     Gone,
-    /// There is no pod yet.
+    /// No pod exists yet.
     NoPod,
 }
 
-/// What keeps a container from starting.
+/// The reason why a container does not start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StartBlocker {
     pub(crate) code: ReasonCode,
@@ -31,18 +31,16 @@ pub(crate) struct StartBlocker {
     pub(crate) kind: BlockerKind,
 }
 
-/// How long a trouble may last.
+/// The expected duration of a blocker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockerKind {
-    /// It never passes.
     Permanent,
-    /// It may pass by itself. Milliseconds since 1970 from when on it is there, by the cluster's clock.
+    /// It may pass. It exists since this time, in milliseconds since 1970 by the cluster's clock.
     Transient(u64),
-    /// A node may come. As before.
+    /// A node may become available. The time is as in `Transient`.
     Unschedulable(u64),
 }
 
-/// How a container has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerExit {
     pub(crate) exit_code: i32,
@@ -50,7 +48,7 @@ pub(crate) struct ContainerExit {
     pub(crate) message: String,
 }
 
-/// What is seen of a container: `job` as it is, and its pods, the newest last.
+/// Observes a container of a Job. `pods` are sorted by age, the newest last.
 pub(crate) fn observe(job: &Value, pods: &[Pod], container: &str) -> PodObservation {
     let Some(pod) = pods.last() else {
         let conditions = job["status"]["conditions"].as_array();
@@ -67,7 +65,7 @@ pub(crate) fn observe(job: &Value, pods: &[Pod], container: &str) -> PodObservat
     if let Some(end) = own.and_then(container_exit) {
         return PodObservation::Terminated(end);
     }
-    // The pod as a whole can end before its containers do, or without them.
+    // A pod can fail before its containers end, or without them.
     if let Some(status) = status.filter(|it| it.phase.as_deref() == Some("Failed")) {
         let reason = status.reason.clone().unwrap_or_default();
         let message = status.message.clone().unwrap_or_default();
@@ -121,7 +119,7 @@ fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
     Some(StartBlocker { code: ReasonCode::Unschedulable, message, kind: BlockerKind::Unschedulable(since) })
 }
 
-/// What keeps a container of the pod from starting, whichever: without its init containers none begins.
+/// Returns the blocker of any container of the pod, because init containers run first.
 fn blocked(pod: &Pod) -> Option<StartBlocker> {
     let status = pod.status.as_ref()?;
     let since = millis(status.start_time.as_ref());
@@ -129,7 +127,7 @@ fn blocked(pod: &Pod) -> Option<StartBlocker> {
     all.into_iter().flatten().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref().unwrap_or_default();
-        let (code, lasts) = match reason {
+        let (code, kind) = match reason {
             "ErrImageNeverPull" | "InvalidImageName" => (ReasonCode::NotStartable, BlockerKind::Permanent),
             "ErrImagePull"
             | "ImagePullBackOff"
@@ -146,45 +144,49 @@ fn blocked(pod: &Pod) -> Option<StartBlocker> {
         };
         let message = waiting.message.as_deref().unwrap_or_default();
         let message = format!("container `{}`: {reason}: {message}", container.name);
-        Some(StartBlocker { code, message, kind: lasts })
+        Some(StartBlocker { code, message, kind })
     })
 }
 
-/// Returns true if a start failed for somebody who waited for it no longer, as Go says that.
+/// Returns true if a message of Go's runtime reports a cancelled start.
 pub(crate) fn interrupted(message: &str) -> bool {
     ["context canceled", "context deadline exceeded"].iter().any(|said| message.contains(said))
 }
 
-/// What is known of why a pod is about to go.
+/// Returns the reason why a pod is about to be deleted.
 pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
     let status = pod.status.as_ref()?;
-    let told = |code, why: &str, message: Option<&str>| {
+    let failure = |code, why: &str, message: Option<&str>| {
         let message = format!("{why}: {}", message.unwrap_or_default());
         Some(FailureReason { code, message: ebb_protocol::limits::message(message.trim_end_matches(": ")) })
     };
     if let Some(said) = condition(pod, "DisruptionTarget", "True") {
         let message = said.message.as_deref();
         return match said.reason.as_deref().unwrap_or_default() {
-            "DeletionByTaintManager" | "DeletionByPodGC" => told(ReasonCode::Lost, "the pod's node is lost", message),
-            _ => told(ReasonCode::Evicted, "the pod was evicted", message),
+            "DeletionByTaintManager" | "DeletionByPodGC" => {
+                failure(ReasonCode::Lost, "the pod's node is lost", message)
+            }
+            _ => failure(ReasonCode::Evicted, "the pod was evicted", message),
         };
     }
     match status.reason.as_deref() {
-        Some("Evicted" | "Preempting") => told(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref()),
+        Some("Evicted" | "Preempting") => {
+            failure(ReasonCode::Evicted, "the pod was evicted", status.message.as_deref())
+        }
         Some("DeadlineExceeded") => {
-            told(ReasonCode::Timeout, "the pod took longer than it may", status.message.as_deref())
+            failure(ReasonCode::Timeout, "the pod exceeded its deadline", status.message.as_deref())
         }
         Some("NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown") => {
-            told(ReasonCode::Lost, "the pod's node went away", status.message.as_deref())
+            failure(ReasonCode::Lost, "the pod's node was shut down", status.message.as_deref())
         }
         _ if pod.metadata.deletion_timestamp.is_some() => {
-            told(ReasonCode::Lost, "the pod was deleted", Some(&pod.name_any()))
+            failure(ReasonCode::Lost, "the pod was deleted", Some(&pod.name_any()))
         }
         _ => None,
     }
 }
 
-/// Milliseconds since 1970; 0: unknown, which is long ago.
+/// Returns milliseconds since 1970, or 0 if the time is unknown.
 pub(crate) fn millis(time: Option<&Time>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
 }
@@ -195,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What one node of a test cluster does not do, as the API server would show it.
+    /// Cases that a test cluster of one node cannot produce, in the form of the API server.
     #[test]
     fn ends_that_are_rare() {
         let disrupted = |reason: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}]});
@@ -211,7 +213,7 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
-        // Its container had ended before: that stands, whatever the rest of the pod comes to.
+        // The container has ended before, which takes precedence over the pod's status.
         let ended = json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}}}]);
         for mut status in [
@@ -247,8 +249,8 @@ mod tests {
             ),
         ] {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            let PodObservation::Waiting(trouble) = observe(&Value::Null, &[pod], "main") else { panic!("{status}") };
-            assert_eq!(trouble.map(|it| (it.code, it.kind)), expected, "{status}");
+            let PodObservation::Waiting(blocker) = observe(&Value::Null, &[pod], "main") else { panic!("{status}") };
+            assert_eq!(blocker.map(|it| (it.code, it.kind)), expected, "{status}");
         }
         // A pod that has ended as a whole, before its containers have a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});

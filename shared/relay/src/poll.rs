@@ -1,7 +1,7 @@
-//! The pull transport: the relay polls the control plane for its batches, and delivers the replies.
+//! The pull transport. The relay polls the control plane for batches and returns the replies.
 //!
-//! One poll waits for batches at a time; replies go by requests of their own, at once. The batches in progress are known
-//! here alone: if the relay is killed, the control plane delivers them again until they expire.
+//! One poll at a time waits for batches. Replies are sent at once by requests of their own. The batches in progress
+//! are only in memory: the control plane delivers them again to a restarted relay until they expire.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,34 +23,33 @@ use tokio::sync::Notify;
 use crate::store::now_ms;
 use crate::{ReconcileError, Relay, http};
 
-/// The timeout of a request, beside the time that it waits for batches.
+/// The timeout of a request, in addition to its wait for batches.
 const TRANSPORT: Duration = Duration::from_secs(10);
-/// Bytes of replies that go together; one alone may have more.
+/// Bytes of replies in one request. A single reply may be larger.
 const MAX_REPLY_BYTES: usize = 1 << 20;
 
-/// The control plane that a relay polls, and its identity there.
+/// The control plane that a relay polls.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneEndpoint {
-    /// The URL of the control plane's API, without `/v1`.
+    /// The URL of the API, without `/v1`.
     pub url: String,
-    /// The name that the control plane has for the cluster.
+    /// The name of the cluster in the control plane.
     pub cluster: String,
-    /// The first one signs; batches may be sealed with any.
+    /// The first key signs. Batches may be encrypted with any of them.
     pub keys: WebhookKeys,
 }
 
-/// Polls for batches and answers them, for as long as it is awaited. Nothing ends it: a failed request is repeated, with
-/// growing pauses.
+/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses.
 ///
 /// # Errors
-/// At once, when no client of HTTP can be made.
+/// Returns an error if no HTTP client can be created.
 pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), ReconcileError> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(TRANSPORT)
         .build()
-        .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
+        .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
     let client =
         Arc::new(PollClient { relay, endpoint, http, url, state: Mutex::default(), reply_ready: Notify::new() });
@@ -69,18 +68,17 @@ struct PollClient {
 
 #[derive(Default)]
 struct PollState {
-    /// The batches in progress, until their replies were delivered.
+    /// Batches whose replies are not delivered yet.
     in_flight: BTreeSet<String>,
     replies: Vec<QueuedReply>,
 }
 
 impl PollClient {
     fn state(&self) -> MutexGuard<'_, PollState> {
-        // Whole after every use of it.
+        // Every use leaves the state consistent, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polls for batches in a loop.
     async fn fetch_batches(self: &Arc<Self>) {
         let mut pauses = pauses().build();
         loop {
@@ -93,32 +91,35 @@ impl PollClient {
             let sent = Instant::now();
             match self.send(&poll).await {
                 Ok(response) => {
-                    // The time before the wait and after it.
+                    // The transit time excludes the wait at the control plane.
                     let transit = sent.elapsed().saturating_sub(Duration::from_millis(response.waited_ms));
                     response.batches.into_iter().for_each(|batch| self.handle_batch(batch, transit));
                     pauses = self::pauses().build();
                 }
                 Err(reason) => {
-                    tracing::warn!(reason, "the control plane gives no batches");
+                    tracing::warn!(reason, "cannot fetch batches from the control plane");
                     tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
                 }
             }
         }
     }
 
-    /// Acts on a batch, unless it is in progress already or has expired.
+    /// Executes a batch, unless it is in progress already or has expired.
     fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
         if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.state().in_flight.insert(sealed.id.clone()) {
             return;
         }
         let client = Arc::clone(self);
         tokio::spawn(async move {
-            let late = transit + Duration::from_millis(sealed.age_ms);
+            let in_transit = transit + Duration::from_millis(sealed.age_ms);
             let outcome = match client.unseal(&sealed) {
-                Some(batch) => http::answer_batch(&client.relay, batch, late).await,
+                Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
                     metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
-                    ReplyOutcome::Status { status: 401, message: "it was not sealed for this relay".to_owned() }
+                    ReplyOutcome::Status {
+                        status: 401,
+                        message: "the batch was not encrypted for this relay".to_owned(),
+                    }
                 }
             };
             client.state().replies.push(fit_event(QueuedReply { id: sealed.id, outcome }));
@@ -131,20 +132,21 @@ impl PollClient {
         seal::open(&self.endpoint.keys, &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id), &ciphertext)
     }
 
-    /// Delivers replies as they come. One that cannot be delivered is dropped: its batch comes again unless it has expired.
+    /// Sends replies as they arrive. A reply that cannot be sent is dropped, and its batch is delivered again until it
+    /// expires.
     async fn send_replies(&self) {
         loop {
             self.reply_ready.notified().await;
             loop {
-                let answers = next_replies(&mut self.state().replies);
-                if answers.is_empty() {
+                let replies = next_replies(&mut self.state().replies);
+                if replies.is_empty() {
                     break;
                 }
-                let ids: Vec<String> = answers.iter().map(|reply| reply.id.clone()).collect();
-                let poll = PollRequest { replies: answers, ..self.empty_poll() };
+                let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
+                let poll = PollRequest { replies, ..self.empty_poll() };
                 let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
                 if let Err(reason) = sent {
-                    tracing::warn!(reason, "replies were not accepted");
+                    tracing::warn!(reason, "the control plane did not accept replies");
                 }
                 let mut under = self.state();
                 ids.iter().for_each(|id| {
@@ -171,55 +173,57 @@ impl PollClient {
         let id = MessageId::parse(&format!("poll-{:016x}", rand::random::<u64>()));
         let id = id.map_err(|error| error.to_string())?;
         let signed = sign(self.endpoint.keys.first(), &id, Timestamp(now_ms()), &body);
-        let patience = TRANSPORT + Duration::from_millis(poll.wait_ms.unwrap_or(0));
+        let request_timeout = TRANSPORT + Duration::from_millis(poll.wait_ms.unwrap_or(0));
         let mut request = self.http.post(&self.url).header("content-type", "application/json");
         for (name, value) in signed {
             request = request.header(name, value);
         }
-        let answer = request.timeout(patience).body(body).send().await;
-        let answer = answer.map_err(|error| error.without_url().to_string())?;
-        let status = answer.status();
-        let bytes = answer.bytes().await.map_err(|error| error.without_url().to_string())?;
+        let response = request.timeout(request_timeout).body(body).send().await;
+        let response = response.map_err(|error| error.without_url().to_string())?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|error| error.without_url().to_string())?;
         if !status.is_success() {
-            return Err(format!("it answered {status}: {}", message(&String::from_utf8_lossy(&bytes))));
+            return Err(format!(
+                "the control plane responded with {status}: {}",
+                message(&String::from_utf8_lossy(&bytes))
+            ));
         }
-        serde_json::from_slice(&bytes).map_err(|error| format!("its answer cannot be read: {error}"))
+        serde_json::from_slice(&bytes).map_err(|error| format!("the response of the control plane is invalid: {error}"))
     }
 }
 
-/// From half a second to half a minute, with jitter, without an end.
+/// Returns pauses from 0.5 s to 30 s, with jitter, without an end.
 fn pauses() -> ExponentialBuilder {
     let (least, most) = (Duration::from_millis(500), Duration::from_secs(30));
     ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
 }
 
-/// Returns the bytes of a reply, as the function gets it.
+/// Returns the size of a reply in the event of the Lambda function.
 fn reply_bytes(reply: &QueuedReply) -> usize {
-    // A reply can always be written.
     serde_json::to_vec(reply).map_or(0, |json| lambda_event_size(&json))
 }
 
-/// Bytes around the replies of a poll, which may be as many as there are batches in progress.
+/// Bytes around the replies of a poll, which has up to one reply per batch in progress.
 const ENVELOPE: usize = 32 << 10;
 
-/// Returns the reply, or an error if it is too large for the control plane.
+/// Replaces a reply that is too large for the control plane by status 507.
 fn fit_event(reply: QueuedReply) -> QueuedReply {
     match reply_bytes(&reply) {
         bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
-            let said = format!("the response has {bytes} bytes, which is more than one message holds");
-            QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: said }, ..reply }
+            let text = format!("the response has {bytes} bytes, more than a Lambda event can hold");
+            QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: text }, ..reply }
         }
         _ => reply,
     }
 }
 
-/// Takes as many replies as go together, or one.
+/// Removes the replies for the next request, at least one.
 fn next_replies(done: &mut Vec<QueuedReply>) -> Vec<QueuedReply> {
-    let mut room = MAX_REPLY_BYTES;
+    let mut free_bytes = MAX_REPLY_BYTES;
     let fits = |reply: &&QueuedReply| {
         let bytes = reply_bytes(reply);
-        let fits = bytes <= room;
-        room = room.saturating_sub(bytes);
+        let fits = bytes <= free_bytes;
+        free_bytes = free_bytes.saturating_sub(bytes);
         fits
     };
     let count = done.iter().take(MAX_CONCURRENT_BATCHES).take_while(fits).count().max(1).min(done.len());
@@ -231,8 +235,8 @@ mod tests {
     use super::*;
 
     fn reply(bytes: usize) -> QueuedReply {
-        let said = "x".repeat(bytes);
-        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, message: said } }
+        let text = "x".repeat(bytes);
+        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, message: text } }
     }
 
     #[test]

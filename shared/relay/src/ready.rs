@@ -1,4 +1,4 @@
-//! Waiting for objects: each is judged as it is, and when all are ready their outputs are collected.
+//! Waits for objects. When all are ready, their outputs are collected.
 
 use std::sync::Arc;
 
@@ -20,10 +20,7 @@ use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container;
 
 impl Reconciler {
-    /// One look at what the task waits for. What the API server has against looking ends the task with its time.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Observes the objects of a task once. A refusal by the API server ends the task at its deadline.
     pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let before = held.clone();
         let error = match self.try_wait(held).await {
@@ -34,7 +31,7 @@ impl Reconciler {
         if !is_final(&error, deadline) {
             return Err(error.into());
         }
-        // Whatever the look has noted and not written.
+        // Discard unsaved changes of the attempt above.
         *held = before;
         let result = wait_container::deadline_failure(held, &error_message(&error));
         self.terminate_with_result(held, result).await
@@ -44,7 +41,7 @@ impl Reconciler {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
-            // Rights may be given until the deadline.
+            // Rights may be granted until the deadline.
             Err(ReconcileError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
             left => left?,
         };
@@ -63,7 +60,7 @@ impl Reconciler {
         };
         if now_ms() < spec.deadline_ms {
             return Ok(match ReconcileAction::requeue_at(spec.deadline_ms) {
-                // Somebody else's objects are watched by their kinds, but their records are not.
+                // Objects of other tasks are watched by kind, but their records are not.
                 ReconcileAction::Requeue(rest) if !spec.objects.remove.is_empty() => {
                     ReconcileAction::Requeue(rest.min(std::time::Duration::from_secs(1)))
                 }
@@ -74,7 +71,7 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    /// The objects as they are and what is pending, or how the task has failed.
+    /// Returns the objects and the first pending reason, or the failure of the task.
     async fn judge(
         self: &Arc<Self>,
         spec: &TaskSpec,
@@ -85,11 +82,11 @@ impl Reconciler {
         };
         let (mut objects, mut pending) = (Vec::new(), None);
         for (number, applied) in spec.manifests().enumerate() {
-            let place = &applied.object_ref;
-            if let Some(kind) = self.discovery.find(&self.client, &place.api_version, &place.kind).await? {
-                self.watch(&kind, place.namespace.as_deref());
+            let object_ref = &applied.object_ref;
+            if let Some(kind) = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await? {
+                self.watch(&kind, object_ref.namespace.as_deref());
             }
-            let object = self.read(place).await?;
+            let object = self.read(object_ref).await?;
             let rules = match (own.get(number), &object) {
                 (Some(rules), Some(object)) => rules::judge(rules, object),
                 _ => Ok(ebb_readiness::DocumentRules::default()),
@@ -97,20 +94,20 @@ impl Reconciler {
             let rules = match rules {
                 Ok(rules) => rules,
                 Err(why) => {
-                    return Ok(Err(Callback::failed(ReasonCode::Failed, &format!("{place}: {why}"))));
+                    return Ok(Err(Callback::failed(ReasonCode::Failed, &format!("{object_ref}: {why}"))));
                 }
             };
             match ebb_readiness::judge(object.as_ref(), Some(&applied.uid), rules) {
                 ObjectReadiness::Ready => {}
                 ObjectReadiness::Pending { reason: why } => {
-                    pending.get_or_insert(format!("{place}: {why}"));
+                    pending.get_or_insert(format!("{object_ref}: {why}"));
                 }
                 ObjectReadiness::Failed { reason, message } => {
-                    let why = format!("{place}: {reason}: {message}");
+                    let why = format!("{object_ref}: {reason}: {message}");
                     return Ok(Err(Callback::failed(ReasonCode::Failed, &why)));
                 }
                 ObjectReadiness::Gone => {
-                    let why = format!("{place} is not there any more, or another one in its place");
+                    let why = format!("{object_ref} was deleted or replaced");
                     return Ok(Err(Callback::failed(ReasonCode::Lost, &why)));
                 }
             }
@@ -119,7 +116,7 @@ impl Reconciler {
         Ok(Ok((objects, pending)))
     }
 
-    /// The result with its outputs, or how one of them is missing.
+    /// Collects the outputs. Returns a failed result if one is missing or invalid.
     async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> Result<Callback, ReconcileError> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
@@ -138,8 +135,8 @@ impl Reconciler {
             }
             match (output.sensitive, bytes) {
                 (true, found) => {
-                    let kept = self.store_output(name, spec, number, found.bytes()).await?;
-                    result.secrets.insert(output.name.clone(), kept);
+                    let secret_ref = self.store_output(name, spec, number, found.bytes()).await?;
+                    result.secrets.insert(output.name.clone(), secret_ref);
                 }
                 (false, CollectedOutput::Json(value)) => drop(result.outputs.insert(output.name.clone(), value)),
                 (false, CollectedOutput::Bytes(bytes)) => result.hold(&output.name, bytes),
@@ -164,20 +161,21 @@ impl Reconciler {
         };
         let Some(key) = key else { return Ok(Ok(CollectedOutput::Json(value))) };
         let Some(name) = value.as_str() else {
-            return Ok(Err((ReasonCode::OutputInvalid, "the Secret's name is no text".to_owned())));
+            return Ok(Err((ReasonCode::OutputInvalid, "the name of the Secret is not a string".to_owned())));
         };
         let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
-        let place = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
-        let secret = self.read(&place).await?.unwrap_or_default();
+        let object_ref = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
+        let secret = self.read(&object_ref).await?.unwrap_or_default();
         if !documents::is_readable(&secret, &spec.objects.instance) {
-            return Ok(Err((ReasonCode::Denied, format!("{place}: it belongs to another instance"))));
+            return Ok(Err((ReasonCode::Denied, format!("{object_ref}: it belongs to another instance"))));
         }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
-        Ok(found.map(CollectedOutput::Bytes).ok_or((ReasonCode::OutputMissing, format!("{place} has no key {key:?}"))))
+        Ok(found
+            .map(CollectedOutput::Bytes)
+            .ok_or((ReasonCode::OutputMissing, format!("{object_ref} has no key {key:?}"))))
     }
 }
 
-/// The value of an output.
 enum CollectedOutput {
     Json(Value),
     Bytes(Vec<u8>),
@@ -191,7 +189,7 @@ impl CollectedOutput {
         }
     }
 
-    /// As a script would see it.
+    /// Returns the bytes in the form that a script would see.
     fn bytes(self) -> Vec<u8> {
         match self {
             Self::Json(value) => ebb_protocol::value::UnitValue::Json(value).to_bytes().unwrap_or_default(),

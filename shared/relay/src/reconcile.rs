@@ -1,4 +1,4 @@
-//! Reconciliation of tasks: one loop for each, one step at a time, until there is nothing left to do.
+//! Reconciles tasks: one loop per task, one step at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,34 +13,33 @@ use crate::relay::Reconciler;
 use crate::requests::CONFLICT_PAUSE;
 use crate::store::now_ms;
 
-/// The pause between two reconciliations of a task without events: they find what watches have missed.
+/// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
-/// The pause before a failed step is repeated: the first and the longest.
+/// The first and the longest pause before a failed step is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
-/// What is to be done after a step.
+/// The action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileAction {
-    /// Nothing any more.
     Done,
     RequeueNow,
-    /// The next step, when something happens or after this time.
+    /// Takes the next step at an event, or after this time.
     Requeue(Duration),
-    /// The next step, when something happens.
+    /// Takes the next step at an event.
     AwaitChange,
-    /// The same again, after a pause that grows.
+    /// Repeats the step after a growing pause.
     Retry,
 }
 
 impl ReconcileAction {
-    /// At a time in milliseconds since 1970 by our clock, but not too late.
+    /// Requeues at a time in milliseconds since 1970, but at most after [`RESYNC`].
     pub(crate) fn requeue_at(time_ms: u64) -> Self {
-        // One more: at that very millisecond it would be too early.
+        // One more millisecond, because the deadline itself is not yet over.
         Self::Requeue(Duration::from_millis(time_ms.saturating_sub(now_ms()).saturating_add(1)).min(RESYNC))
     }
 }
 
-/// Returns whether a task needs a loop that reconciles it.
+/// Returns true if a task needs a reconcile loop.
 pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
     match record.phase {
         TaskPhase::Starting | TaskPhase::Running | TaskPhase::Terminating { .. } | TaskPhase::Ended => true,
@@ -52,14 +51,13 @@ pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
 }
 
 impl Reconciler {
-    /// Makes sure that a loop reconciles the task, and wakes it.
+    /// Wakes the loop of a task, or starts one.
     pub(crate) fn reconcile(self: &Arc<Self>, name: &TaskId) {
         if let Some(wake) = self.registry.wake_or_register(name) {
             tokio::spawn(run_until_shutdown(self.clone(), name.clone(), wake));
         }
     }
 
-    /// Takes the next step for a task.
     async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
         match self.within_step_timeout(Box::pin(self.step_unless_ended(name))).await? {
             Some(next) => Ok(next),
@@ -67,7 +65,7 @@ impl Reconciler {
         }
     }
 
-    /// `None`: it has a result that is to be sent.
+    /// Returns `None` if the task has a result to send.
     async fn step_unless_ended(self: &Arc<Self>, name: &TaskId) -> Result<Option<ReconcileAction>, ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.head(name).await? else {
@@ -100,10 +98,10 @@ impl Reconciler {
         Ok(Some(next))
     }
 
-    /// Calls back; a result that was taken is noted as such.
+    /// Sends the result and records the acknowledgement.
     async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
-        // Results are large, and a control plane that does not answer has all of them wait.
-        let Ok(room) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
+        // Results are large, and all of them wait while the control plane does not respond.
+        let Ok(permit) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
         let Some(held) = self.within_step_timeout(self.store.get(name)).await? else {
             return Ok(ReconcileAction::RequeueNow);
         };
@@ -111,7 +109,7 @@ impl Reconciler {
             return Ok(ReconcileAction::RequeueNow);
         }
         let delivery = self.send_callback(&held).await?;
-        drop((held, room));
+        drop((held, permit));
         match delivery {
             CallbackDelivery::Accepted => {
                 self.within_step_timeout(self.mark_acknowledged(name)).await?;
@@ -119,16 +117,13 @@ impl Reconciler {
             }
             CallbackDelivery::Retry(reason) => {
                 let TaskId { unit, attempt } = name;
-                tracing::info!(unit, attempt, reason, "the result is not accepted yet");
+                tracing::info!(unit, attempt, reason, "the callback was not accepted");
                 Ok(ReconcileAction::Retry)
             }
         }
     }
 
-    /// Notes that a result was taken; gives whether there was one.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Records that a result was acknowledged. Returns false if there was none.
     pub(crate) async fn mark_acknowledged(&self, name: &TaskId) -> Result<bool, ReconcileError> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok(false) };
@@ -140,13 +135,13 @@ impl Reconciler {
         Ok(true)
     }
 
-    /// Gives up what takes too long: it holds the lock of its unit.
+    /// Aborts a step that takes too long, because it holds the lock of its unit.
     async fn within_step_timeout<T>(
         &self,
         done: impl Future<Output = Result<T, ReconcileError>>,
     ) -> Result<T, ReconcileError> {
-        let late = |_| Err(ReconcileError::Internal("the API server takes too long".to_owned()));
-        tokio::time::timeout(self.settings.step_timeout, done).await.unwrap_or_else(late)
+        let timed_out = |_| Err(ReconcileError::Internal("the API server did not respond in time".to_owned()));
+        tokio::time::timeout(self.settings.step_timeout, done).await.unwrap_or_else(timed_out)
     }
 }
 
@@ -161,7 +156,7 @@ async fn run_until_shutdown(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Noti
 async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
     let mut pause = BACKOFF.0;
     loop {
-        // `None`: until it is woken.
+        // `None` waits until the loop is woken.
         let rest = match inner.step(name).await {
             Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(name) => return,
             Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => {
@@ -179,7 +174,7 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
             Err(error) => {
-                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step has failed");
+                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step of a task failed");
                 Some(next_backoff(&mut pause))
             }
         };

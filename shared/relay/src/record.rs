@@ -1,4 +1,4 @@
-//! The record of a task: a Secret, because requests carry tokens and results carry values.
+//! The record of a task. It is a Secret, because requests carry tokens and results carry values.
 
 use std::collections::BTreeSet;
 
@@ -7,58 +7,56 @@ use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What is remembered of a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskRecord {
     pub(crate) name: TaskId,
     pub(crate) phase: TaskPhase,
-    /// `None`: the name was cancelled before it came.
+    /// `None` if the task was cancelled before it was requested.
     pub(crate) spec: Option<TaskSpec>,
 }
 
 impl TaskRecord {
-    /// Returns whether it waits for a slot: nothing of it was applied.
+    /// Returns true if the task waits for a slot. Nothing was applied yet.
     pub(crate) fn is_queued(&self) -> bool {
         let waits = |spec: &TaskSpec| spec.container().is_some() && !spec.has_slot && spec.applied.is_empty();
         self.phase == TaskPhase::Starting && self.spec.as_ref().is_some_and(waits)
     }
 
-    /// Returns whether the record may be removed: its result was acknowledged, and it names no objects to remove.
+    /// Returns true if the record may be deleted: its result is acknowledged, and it names no objects.
     pub(crate) fn is_removable(&self) -> bool {
         self.phase.is_over() && self.spec.as_ref().is_none_or(|spec| spec.applied.is_empty())
     }
 
-    /// Returns true if something of it may run in a container now.
+    /// Returns true if a container of the task may run now.
     pub(crate) fn may_run(&self) -> bool {
         let container = self.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         container && self.phase.is_open() && !self.is_queued()
     }
 }
 
-/// The phase of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum TaskPhase {
     Starting,
-    /// All is applied; its end is waited for.
+    /// All objects are applied. The relay waits for readiness or for the end of the container.
     Running,
-    /// Its containers are being terminated. Times are milliseconds since 1970 by the relay's clock.
+    /// The containers are being terminated. Times are milliseconds since 1970 by the relay's clock.
     #[serde(rename_all = "camelCase")]
     Terminating {
         grace_ms: u64,
         since_ms: u64,
-        /// True if it then has the result that is held; otherwise it is a tombstone.
+        /// True if the record holds the result. Otherwise the task becomes a tombstone.
         has_result: bool,
-        /// Where an object may still come to be: whether a request for it is under way nobody knows.
+        /// An object whose request may still be under way.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unconfirmed: Option<UnconfirmedObject>,
     },
-    /// There is a result, which was not acknowledged yet.
+    /// The task has a result that is not acknowledged yet.
     Ended,
-    /// The result was acknowledged. Its objects are deleted, unless they are to be kept.
+    /// The result is acknowledged. Objects are deleted unless `keep` is set.
     Acknowledged,
-    /// It does not run and never will. Times as before.
+    /// The task does not run and must never start.
     #[serde(rename_all = "camelCase")]
     Tombstone {
         since_ms: u64,
@@ -66,7 +64,6 @@ pub(crate) enum TaskPhase {
 }
 
 impl TaskPhase {
-    /// For the label that people see.
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -78,48 +75,48 @@ impl TaskPhase {
         }
     }
 
-    /// Returns true if something of it runs, or may.
+    /// Returns true if a part of the task runs or may start.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Terminating { .. })
     }
 
-    /// Returns true if nobody waits for its result.
+    /// Returns true if the control plane needs no result of it.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Acknowledged | Self::Tombstone { .. })
     }
 }
 
-/// What was asked for, as far as it is still needed. Times are milliseconds since 1970 by the relay's clock.
+/// The parts of a request that are still needed. Times are milliseconds since 1970 by the relay's clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskSpec {
     pub(crate) callback: CallbackEndpoint,
     pub(crate) namespace: String,
-    /// What was asked for; the manifests and documents go once they are applied.
+    /// The requested objects. Manifests and documents are removed once they are applied.
     pub(crate) objects: ObjectTask,
-    /// What was applied, documents first, then the manifests in their order.
+    /// Applied objects: documents first, then the manifests in their order.
     pub(crate) applied: Vec<AppliedObject>,
     pub(crate) token: String,
-    /// The time at which its timeout began: when it was requested, or when it got its slot.
+    /// The start of its timeout: the request, or the assignment of a slot.
     pub(crate) received_ms: u64,
     pub(crate) not_after_ms: u64,
     pub(crate) deadline_ms: u64,
-    /// True if it has, or had, a slot. Only tasks with a container need one.
+    /// True once the task has got a slot. Only tasks with a container need one.
     #[serde(default)]
     pub(crate) has_slot: bool,
-    /// Names of the sensitive outputs that its entrypoint may report.
+    /// Names of the sensitive outputs that the entrypoint may report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
-    /// True if the stored result was reported by the entrypoint and waits for the container's end.
+    /// True if the stored result comes from the entrypoint and waits for the end of the container.
     #[serde(default)]
     pub(crate) reported: bool,
-    /// What was seen of a pod that is about to end, should nobody see it again.
+    /// The reason of a pod that is about to be deleted, recorded because it cannot be read later.
     #[serde(default)]
     pub(crate) early_failure: Option<FailureReason>,
 }
 
 impl TaskSpec {
-    /// Starts its timeout when it gets its slot: it has the time from now on that it had when it was requested.
+    /// Restarts the timeout with the full duration when the task gets its slot.
     pub(crate) fn start_clock(&mut self, now_ms: u64) {
         let waited = now_ms.saturating_sub(self.received_ms);
         for time in [&mut self.received_ms, &mut self.not_after_ms, &mut self.deadline_ms] {
@@ -128,7 +125,7 @@ impl TaskSpec {
         self.has_slot = true;
     }
 
-    /// The container whose end is waited for.
+    /// Returns the container whose end is awaited.
     pub(crate) fn container(&self) -> Option<&str> {
         match &self.objects.until {
             TaskCompletion::Ended { container } => Some(container),
@@ -136,30 +133,29 @@ impl TaskSpec {
         }
     }
 
-    /// Where all is applied that was asked for, in its order, and whether it is a document.
+    /// Returns all requested objects in their order, and true for a document.
     pub(crate) fn object_refs(&self) -> impl Iterator<Item = (ObjectRef, bool)> {
         let documents = self.objects.secrets.iter().map(|it| (ObjectRef::secret(&self.namespace, &it.name), true));
         documents.chain(self.objects.apply.iter().map(|manifest| (ObjectRef::of(manifest), false)))
     }
 
-    /// What was applied of the manifests.
+    /// Returns the applied manifests, without documents.
     pub(crate) fn manifests(&self) -> impl DoubleEndedIterator<Item = &AppliedObject> {
         self.applied.iter().filter(|applied| !applied.document)
     }
 }
 
-/// An object that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AppliedObject {
     pub(crate) object_ref: ObjectRef,
     pub(crate) uid: String,
-    /// True if it is a Secret with a document.
+    /// True for a Secret with a document.
     #[serde(default)]
     pub(crate) document: bool,
 }
 
-/// What may have been applied.
+/// An object that may exist although no response confirmed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UnconfirmedObject {
@@ -167,20 +163,19 @@ pub(crate) struct UnconfirmedObject {
     pub(crate) document: bool,
 }
 
-/// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ObjectRef {
     pub(crate) api_version: String,
     pub(crate) kind: String,
-    /// `None`: outside of namespaces.
+    /// `None` for a cluster-wide object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
 }
 
 impl ObjectRef {
-    /// Where a manifest belongs, whose namespace was filled in.
+    /// Returns the reference of a manifest with a namespace.
     pub(crate) fn of(manifest: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
@@ -191,7 +186,6 @@ impl ObjectRef {
         }
     }
 
-    /// A Secret.
     pub(crate) fn secret(namespace: &str, name: &str) -> Self {
         Self {
             api_version: "v1".to_owned(),
@@ -201,7 +195,6 @@ impl ObjectRef {
         }
     }
 
-    /// Returns true if it is a Job.
     pub(crate) fn is_job(&self) -> bool {
         self.kind == "Job" && self.api_version.starts_with("batch/")
     }

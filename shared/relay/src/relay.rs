@@ -1,4 +1,4 @@
-//! A relay that is open.
+//! The relay with its shared state.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -21,21 +21,20 @@ use crate::store::RecordStore;
 use crate::task_registry::TaskRegistry;
 use crate::watches::ObjectWatches;
 
-/// What one callback may take: the control plane starts what became ready before it answers.
+/// The timeout of a callback. The control plane dispatches the next attempts before it responds.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Results that are sent, and so held in memory, at one time: each may have 5 MiB.
+/// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
 
-/// The relay of a cluster. Clones are the same relay; when the last one is dropped, tasks continue without reconciliation
-/// until a relay is opened again.
+/// The relay of a cluster. Clones share one state. When the last one is dropped, tasks continue in the cluster without
+/// reconciliation.
 #[derive(Clone)]
 pub struct Relay {
     pub(crate) inner: Arc<Reconciler>,
     _tasks: Arc<ShutdownGuard>,
 }
 
-/// The state that the loops of a relay share.
 pub(crate) struct Reconciler {
     pub(crate) client: Client,
     pub(crate) settings: RelaySettings,
@@ -45,24 +44,23 @@ pub(crate) struct Reconciler {
     pub(crate) registry: TaskRegistry,
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,
-    /// Results that are sent at one time.
     pub(crate) callbacks: Semaphore,
-    /// The uid of `kube-system`.
+    /// The UID of `kube-system`.
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,
     pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
 }
 
-/// Dropped with the last clone, which ends the loops.
+/// Ends the loops when the last clone is dropped.
 struct ShutdownGuard(#[allow(dead_code)] tokio::sync::watch::Sender<()>);
 
 impl Relay {
-    /// Opens the relay whose records are in `settings.own_namespace`, continues with its tasks, and sends results that were
-    /// not acknowledged yet. Needs a tokio runtime. One at a time is to be open on one namespace; a second one does no
-    /// harm, but calls back twice and has slots of its own.
+    /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends
+    /// results that are not acknowledged. A second relay on the same namespace does no harm, but calls back twice and
+    /// has slots of its own.
     ///
     /// # Errors
-    /// When the cluster cannot be reached, or does not let it read what it has to.
+    /// Returns an error if the cluster cannot be reached or a right is missing.
     pub async fn open(client: Client, settings: RelaySettings) -> Result<Self, ReconcileError> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
@@ -71,8 +69,8 @@ impl Relay {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(CALLBACK_TIMEOUT)
             .build()
-            // An image without CA certificates, for one.
-            .map_err(|error| ReconcileError::Internal(format!("no client of HTTP can be made: {error:?}")))?;
+            // For example, an image without CA certificates.
+            .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
         let tasks =
@@ -100,45 +98,41 @@ impl Relay {
         Ok(Self { inner, _tasks: Arc::new(ShutdownGuard(sender)) })
     }
 
-    /// The uid of the namespace `kube-system` of its cluster.
+    /// Returns the UID of the namespace `kube-system`.
     pub fn cluster_uid(&self) -> &str {
         &self.inner.cluster_uid
     }
 
-    /// Returns the number of tasks that are reconciled.
     pub fn task_count(&self) -> usize {
         self.inner.registry.count()
     }
 
-    /// Returns the number of tasks with a slot, and of those in the queue.
+    /// Returns the number of tasks with a slot and of queued tasks.
     pub fn slot_counts(&self) -> (usize, usize) {
         self.inner.queue.count()
     }
 
-    /// Whether the API server answers.
-    ///
-    /// # Errors
-    /// When it does not.
+    /// Checks that the API server responds.
     pub async fn check(&self) -> Result<(), ReconcileError> {
         self.inner.client.apiserver_version().await?;
         Ok(())
     }
 }
 
-/// A task that a relay finds when it opens. Its manifests are read when they are needed.
+/// A recorded task when the relay opens. Its manifests are read later.
 struct RecoveredTask {
     name: TaskId,
     received_ms: Option<u64>,
     container: SlotState,
 }
 
-/// The slot of a task.
 enum SlotState {
-    /// It may run, even if it has a result.
+    /// The task may run, even if it has a result.
     Assigned,
-    /// It waits for a slot, behind those of its instance.
-    Queued { instance: String },
-    /// It has no container and needs no slot.
+    /// The task waits behind the other tasks of its instance.
+    Queued {
+        instance: String,
+    },
     NotNeeded,
 }
 
@@ -155,16 +149,16 @@ impl RecoveredTask {
     }
 }
 
-/// Returns the queue as the records of tasks have it.
+/// Restores the queue from the records.
 fn recover_queue(mut tasks: Vec<RecoveredTask>, most: NonZeroUsize) -> FairQueue {
     tasks.sort_by_key(|task| task.received_ms);
-    let (mut placed, mut waiting) = (Vec::new(), Vec::new());
+    let (mut holders, mut queued) = (Vec::new(), Vec::new());
     for task in tasks {
         match task.container {
-            SlotState::Assigned => placed.push(task.name),
-            SlotState::Queued { instance } => waiting.push((task.name, instance)),
+            SlotState::Assigned => holders.push(task.name),
+            SlotState::Queued { instance } => queued.push((task.name, instance)),
             SlotState::NotNeeded => {}
         }
     }
-    FairQueue::new(most, placed, waiting)
+    FairQueue::new(most, holders, queued)
 }

@@ -1,4 +1,4 @@
-//! Removing what other tasks have applied.
+//! Deletes the objects of other tasks.
 
 use std::sync::Arc;
 
@@ -12,17 +12,14 @@ use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 
 impl Reconciler {
-    /// Removes what all attempts of these units have applied. `Some`: what is still there, and why.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Deletes the objects of all attempts of these units. Returns the reason if one still exists.
     pub(crate) async fn remove_units(
         self: &Arc<Self>,
         name: &TaskId,
         units: &[String],
     ) -> Result<Option<String>, ReconcileError> {
         self.registry.subscribe(name, units);
-        let mut left = None;
+        let mut remaining = None;
         for unit in units {
             for record in self.store.list(unit).await? {
                 if record.name == *name {
@@ -30,22 +27,19 @@ impl Reconciler {
                 }
                 if record.phase.is_open() {
                     self.begin_stop(&record.name).await?;
-                    left = Some(format!("attempt {} of {unit} still ends", record.name.attempt));
+                    remaining = Some(format!("attempt {} of {unit} is still terminating", record.name.attempt));
                 } else if record.spec.is_some_and(|spec| !spec.applied.is_empty())
                     && let Some(mut held) = self.store.get(&record.name).await?
                     && let Some(why) = self.remove_objects(&mut held).await?
                 {
-                    left = Some(why);
+                    remaining = Some(why);
                 }
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
-    /// Ends a task that nobody will ask for again, and removes what was applied for it. `Some`: what is still there, and why.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Stops a task and deletes its objects without a request of its owner. Returns the reason if one still exists.
     pub(crate) async fn delete_unmanaged_task(
         self: &Arc<Self>,
         name: &TaskId,
@@ -53,7 +47,7 @@ impl Reconciler {
         let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
         if held.record.phase.is_open() {
             self.begin_stop(name).await?;
-            return Ok(Some("it still ends".to_owned()));
+            return Ok(Some("the task is still terminating".to_owned()));
         }
         match held.record.spec.as_ref().is_some_and(|spec| !spec.applied.is_empty()) {
             true => self.remove_objects(&mut held).await,
@@ -61,10 +55,7 @@ impl Reconciler {
         }
     }
 
-    /// Ends a task that runs. No lock is held: the record is written on condition that it is as it was read.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Stops a running task. Needs no lock, because the write is conditional on the version of the record.
     pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
         if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
@@ -76,7 +67,7 @@ impl Reconciler {
 
     async fn remove_objects(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<Option<String>, ReconcileError> {
         let Some(spec) = held.record.spec.clone() else { return Ok(None) };
-        let mut left = None;
+        let mut remaining = None;
         for applied in spec.applied.iter().rev() {
             if let Some(kind) =
                 self.discovery.find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind).await?
@@ -85,15 +76,15 @@ impl Reconciler {
             }
             match self.delete(&held.record.name, applied).await {
                 Ok(DeleteOutcome::Gone) => {}
-                Ok(DeleteOutcome::Pending(why)) => left = Some(why),
-                // Rights may be given, and policies changed, until the deadline.
+                Ok(DeleteOutcome::Pending(why)) => remaining = Some(why),
+                // Rights may be granted, and policies changed, until the deadline.
                 Err(ReconcileError::Api(error @ kube::Error::Api(_))) => {
-                    left = Some(format!("{}: {}", applied.object_ref, error_message(&error)));
+                    remaining = Some(format!("{}: {}", applied.object_ref, error_message(&error)));
                 }
                 Err(error) => return Err(error),
             }
         }
-        if left.is_none() {
+        if remaining.is_none() {
             if let Some(spec) = &mut held.record.spec {
                 spec.applied.clear();
             }
@@ -102,6 +93,6 @@ impl Reconciler {
             }
             self.store.save(held).await?;
         }
-        Ok(left)
+        Ok(remaining)
     }
 }

@@ -1,4 +1,4 @@
-//! What entrypoints report.
+//! Accepts the reports of entrypoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,30 +20,26 @@ use crate::relay::{Reconciler, Relay};
 use crate::requests::CONFLICT_PAUSE;
 use crate::store::VersionedRecord;
 
-/// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
-    /// It is known now, and stays known whatever happens to the relay: 204.
+    /// 204: the report is stored.
     Accepted,
     Gone,
-    /// The token is not this task's: 401.
+    /// 401: the token belongs to another task.
     Unauthorized,
-    /// It is no report: 400, and why.
+    /// 400, with the reason.
     Invalid(String),
 }
 
-/// How long it may take to write down a report: the entrypoint tries again.
+/// The time to store a report. The entrypoint repeats it later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn timed_out() -> Result<ReportOutcome, ReconcileError> {
-    Err(ReconcileError::Internal("the API server takes too long".to_owned()))
+    Err(ReconcileError::Internal("the API server did not respond in time".to_owned()))
 }
 
 impl Relay {
-    /// Takes the report of an entrypoint with its bearer token.
-    ///
-    /// # Errors
-    /// When it cannot be written down: the entrypoint has to try again.
+    /// Stores the report of an entrypoint. After an error, the entrypoint repeats the report.
     pub async fn report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<ReportOutcome, ReconcileError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
@@ -66,10 +62,8 @@ impl Relay {
         }
     }
 
-    /// What would become of a report with this token, before it is read: [`ReportOutcome::Accepted`] if it may be sent.
-    ///
-    /// # Errors
-    /// When that cannot be read: the entrypoint has to try again.
+    /// Checks the token of a report before its body is read. Returns [`ReportOutcome::Accepted`] if the body should be
+    /// read.
     pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
         if names::check_task(name).is_err() {
             return Ok(ReportOutcome::Gone);
@@ -78,15 +72,14 @@ impl Relay {
     }
 }
 
-/// Returns true if a token is that of a task. Digests are of equal length and give no hint at where they differ.
+/// Compares digests: they have the same length, and their comparison reveals nothing about the token.
 fn token_matches(token: &str, spec: &TaskSpec) -> bool {
     Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes())
 }
 
-/// Outputs with their bytes.
 type DecodedOutputs = Vec<(String, Vec<u8>)>;
 
-/// Sensitive outputs as they are kept: only such as were asked for, and no larger than outputs may be.
+/// Decodes sensitive outputs. Rejects undeclared and too large ones.
 fn decode_outputs(
     reported: BTreeMap<String, String>,
     declared: &BTreeSet<String>,
@@ -94,11 +87,11 @@ fn decode_outputs(
     let (mut all, mut total) = (Vec::new(), 0);
     for (name, text) in reported {
         if !declared.contains(&name) {
-            let why = "it reports a sensitive output that nobody has asked for".to_owned();
+            let why = "the report has a sensitive output that is not declared".to_owned();
             return Err((ReasonCode::OutputInvalid, why));
         }
         let Ok(bytes) = STANDARD.decode(text) else {
-            return Err((ReasonCode::OutputInvalid, format!("output {name:?} is no base64")));
+            return Err((ReasonCode::OutputInvalid, format!("output {name:?} is not base64")));
         };
         total += bytes.len();
         if bytes.len() > OUTPUT_BYTES || total > OUTPUTS {
@@ -111,7 +104,6 @@ fn decode_outputs(
 }
 
 impl Reconciler {
-    /// Whether it is worth to read a report: its token is looked at before its body.
     async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
         let held = self.store.head(name).await?;
         Ok(match held.and_then(|held| held.record.spec) {
@@ -121,7 +113,7 @@ impl Reconciler {
         })
     }
 
-    /// What became of it, and whether there is something to do now.
+    /// Returns the outcome, and true if the task must be reconciled now.
     async fn accept_report(
         &self,
         name: &TaskId,
@@ -139,11 +131,11 @@ impl Reconciler {
             Err(error) => return Ok((ReportOutcome::Invalid(error.to_string()), false)),
         };
         if report.v != VERSION {
-            let why = format!("it has version {}, and this relay reads {VERSION}", report.v);
+            let why = format!("version {} of the report is not supported; expected {VERSION}", report.v);
             return Ok((ReportOutcome::Invalid(why), false));
         }
         match (&held.record.phase, report.state) {
-            // The first one counts.
+            // The first report counts.
             (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => Ok((ReportOutcome::Accepted, false)),
             (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => {
                 Ok((ReportOutcome::Gone, false))
@@ -164,14 +156,14 @@ impl Reconciler {
         ended: ScriptExit,
     ) -> Result<(ReportOutcome, bool), ReconcileError> {
         let mut result = ended.result;
-        // Only a relay names Secrets.
+        // Only a relay may refer to Secrets.
         result.secrets.clear();
         match result.status {
             CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &spec.sensitive) {
                 Ok(all) => {
                     for (number, (name, bytes)) in all.into_iter().enumerate() {
-                        let kept = self.store_output(&held.record.name, spec, number, bytes).await?;
-                        result.secrets.insert(name, kept);
+                        let secret_ref = self.store_output(&held.record.name, spec, number, bytes).await?;
+                        result.secrets.insert(name, secret_ref);
                     }
                 }
                 Err((code, why)) => {
@@ -180,7 +172,7 @@ impl Reconciler {
                 }
             },
             CallbackStatus::Failed => {}
-            other => return Ok((ReportOutcome::Invalid(format!("nothing ends with {other:?}")), false)),
+            other => return Ok((ReportOutcome::Invalid(format!("a report cannot have the status {other:?}")), false)),
         }
         self.record_end(held, result.fit()).await?;
         Ok((ReportOutcome::Accepted, true))
@@ -190,22 +182,20 @@ impl Reconciler {
         let is_success = result.status == CallbackStatus::Succeeded;
         if let Some(spec) = &mut held.record.spec {
             spec.reported = true;
-            // Why a container has failed is known better outside of it; and what is being ended has to be gone.
+            // A failure waits for the status of the container, which has the better reason. Objects to remove must be
+            // gone first.
             if is_success && held.record.phase == TaskPhase::Running && spec.objects.remove.is_empty() {
                 held.record.phase = TaskPhase::Ended;
             }
         }
-        // What is being ended may have a result already, which only a success replaces.
+        // A task that is being terminated may have a result, which only a success replaces.
         if is_success || !matches!(held.record.phase, TaskPhase::Terminating { .. }) {
             held.set_result(result);
         }
         self.store.save(held).await
     }
 
-    /// Makes a Secret of a sensitive output. It belongs to the instance and stays until that is released.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Stores a sensitive output as a Secret. It stays until its instance is released.
     pub(crate) async fn store_output(
         &self,
         name: &TaskId,
@@ -214,17 +204,17 @@ impl Reconciler {
         bytes: Vec<u8>,
     ) -> Result<SecretRef, ReconcileError> {
         const KEY: &str = "value";
-        let place = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
+        let object_ref = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
         let mut labels = names::task_labels(name, &spec.objects.instance);
         labels.insert(PART.to_owned(), OUTPUT.to_owned());
         let manifest = json!({
-            "apiVersion": place.api_version,
-            "kind": place.kind,
-            "metadata": {"name": place.name, "namespace": place.namespace, "labels": labels},
+            "apiVersion": object_ref.api_version,
+            "kind": object_ref.kind,
+            "metadata": {"name": object_ref.name, "namespace": object_ref.namespace, "labels": labels},
             "data": {KEY: STANDARD.encode(bytes)},
         });
-        self.apply(&place, &manifest).await?;
-        Ok(SecretRef { cluster: None, namespace: place.namespace, name: place.name, key: KEY.to_owned() })
+        self.apply(&object_ref, &manifest).await?;
+        Ok(SecretRef { cluster: None, namespace: object_ref.namespace, name: object_ref.name, key: KEY.to_owned() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The verbs.
+//! Executes the requests of a batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,51 +23,54 @@ use crate::relay::{Reconciler, Relay};
 use crate::store::{VersionedRecord, now_ms};
 use crate::terminate::GRACE_MS;
 
-/// How long a caller is made to wait for something to die, beside its grace period.
+/// The time for which a request waits for a termination, beside the grace period.
 const TERMINATION_WAIT: Duration = Duration::from_secs(5);
-/// How long lower attempts may take to die before the request has to come again: less than the time for its answer.
+/// The time for which a start waits for lower attempts. It is shorter than the timeout of the request.
 const LOWER_WAIT: Duration = Duration::from_secs(12);
-/// How long a request is done again because somebody else has changed what it is about.
+/// The time for which a request is repeated after conflicting writes.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
-/// Between two looks: the first pause, and the longest of those that grow.
+/// The first pause between two reads of a record. Further pauses double.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The batch is for another cluster, of which the control plane has pinned the uid: nothing was done.
+/// The batch is for the cluster with another UID. Nothing was executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this relay's cluster is {ours}, and the batch is for {theirs}")]
+#[error("the batch is for cluster {theirs}, but this relay serves {ours}")]
 pub struct OtherCluster {
     pub ours: String,
-    /// The one that was asked for.
     pub theirs: String,
 }
 
 impl Relay {
-    /// Answers a batch that was under way for `late`. Requests of one unit are done in their order, those of several units
-    /// at once.
+    /// Executes a batch that was under way for `transit`. Requests of one unit are executed in their order, those of
+    /// different units at the same time.
     ///
     /// # Errors
-    /// [`OtherCluster`].
-    pub async fn batch(&self, batch: Batch, late: Duration) -> Result<BatchResponse, OtherCluster> {
-        let batch = batch.after(late);
-        let received = BatchContext::new(late);
+    /// Returns [`OtherCluster`] if the batch is for another cluster.
+    pub async fn batch(&self, batch: Batch, transit: Duration) -> Result<BatchResponse, OtherCluster> {
+        let batch = batch.after(transit);
+        let received = BatchContext::new(transit);
         let ours = self.inner.cluster_uid.clone();
         if batch.cluster != ours {
             return Err(OtherCluster { ours, theirs: batch.cluster });
         }
         let count = batch.requests.len();
         if batch.v != VERSION || count > BATCH {
-            let why = format!("version {} or {count} requests: not known here, or too many", batch.v);
-            // Whether something runs is another matter.
-            let answer = |request: &RelayRequest| match request {
+            let why = format!(
+                "the batch has version {} and {count} requests; expected version {VERSION} and at most {BATCH}",
+                batch.v
+            );
+            // A cancelled task may still run, so only a start can be refused.
+            let response = |request: &RelayRequest| match request {
                 RelayRequest::Ensure(_) => RelayResponse::Refused(why.clone()),
                 _ => RelayResponse::Unavailable(why.clone()),
             };
-            let answers = batch.requests.iter().map(answer).collect();
-            return Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers });
+            let responses = batch.requests.iter().map(response).collect();
+            return Ok(BatchResponse { v: VERSION, cluster: ours, responses });
         }
-        // None of these gets a place that becomes free while the batch is acted on.
+        // All tasks leave the queue first, so that none of them gets a slot that becomes free during the batch
+        // (DequeueBeforeKill).
         for request in &batch.requests {
             if let RelayRequest::Dequeue(name) = request {
                 self.inner.queue.dequeue(name);
@@ -83,8 +86,8 @@ impl Relay {
                 | RelayRequest::Delete(name)
                 | RelayRequest::Cancel { task: name, .. } => name.unit.clone(),
                 RelayRequest::Release { instance } => format!("release {instance}"),
-                // No unit has a name like this.
-                RelayRequest::About | RelayRequest::List { .. } => format!("looks {number}"),
+                // Requests without a unit. The space keeps the key apart from unit names.
+                RelayRequest::About | RelayRequest::List { .. } => format!("without unit {number}"),
             };
             groups.entry(unit).or_default().push((number, request));
         }
@@ -92,36 +95,37 @@ impl Relay {
             let (inner, received) = (self.inner.clone(), received.clone());
             async move {
                 let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
-                // A task of its own: whoever has asked may go away, and nothing may stay half done for that.
-                let task = tokio::spawn(async move { inner.answer_unit(group, received).await });
-                let failed =
-                    |number| (number, RelayResponse::Unavailable("the relay has failed: see its log".to_owned()));
+                // A separate Tokio task completes the requests even if the caller disconnects.
+                let task = tokio::spawn(async move { inner.execute_unit(group, received).await });
+                let failed = |number| {
+                    (number, RelayResponse::Unavailable("internal error of the relay: see its log".to_owned()))
+                };
                 task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
             }
         });
-        let mut answers: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
-        answers.sort_by_key(|(number, _)| *number);
-        let answers = answers.into_iter().map(|(_, answer)| answer).collect();
-        Ok(BatchResponse { v: VERSION, cluster: ours, responses: answers })
+        let mut responses: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
+        responses.sort_by_key(|(number, _)| *number);
+        let responses = responses.into_iter().map(|(_, response)| response).collect();
+        Ok(BatchResponse { v: VERSION, cluster: ours, responses })
     }
 }
 
 impl Reconciler {
-    async fn answer_unit(
+    async fn execute_unit(
         self: &Arc<Self>,
         group: Vec<(usize, RelayRequest)>,
         received: BatchContext,
     ) -> Vec<(usize, RelayResponse)> {
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for (number, request) in group {
-            let answer = self.answer_in_time(request, &received).await;
-            answers.push((number, received.answers.fit(answer)));
+            let response = self.respond_in_time(request, &received).await;
+            responses.push((number, received.responses.fit(response)));
         }
-        answers
+        responses
     }
 
-    /// An answer in time, whatever the API server does.
-    async fn answer_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
+    /// Responds within the deadline, even if the API server does not.
+    async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
         let name = match &request {
             RelayRequest::Ensure(request) => Some(request.task.clone()),
             RelayRequest::Cancel { task: name, .. } | RelayRequest::Dequeue(name) => Some(name.clone()),
@@ -130,19 +134,19 @@ impl Reconciler {
         let deadline = received.deadline(&request, self.settings.step_timeout);
         let done = async {
             let permit = received.slots.acquire().await.ok();
-            self.answer_request(request, received, permit).await
+            self.execute_request(request, received, permit).await
         };
-        let answer = tokio::time::timeout_at(deadline.into(), done).await;
-        answer.unwrap_or_else(|_| {
+        let response = tokio::time::timeout_at(deadline.into(), done).await;
+        response.unwrap_or_else(|_| {
             if let Some(name) = name.filter(|name| names::check_task(name).is_ok()) {
-                // What was half done is finished.
+                // The loop completes a partly executed request.
                 self.reconcile(&name);
             }
-            RelayResponse::Unavailable("the API server takes too long: ask again".to_owned())
+            RelayResponse::Unavailable("the API server did not respond in time; repeat the request".to_owned())
         })
     }
 
-    async fn answer_request(
+    async fn execute_request(
         self: &Arc<Self>,
         request: RelayRequest,
         received: &BatchContext,
@@ -169,7 +173,7 @@ impl Reconciler {
                 RelayRequest::Delete(name) => self.delete_task(name).await,
             };
             return match done {
-                Ok(answer) => answer,
+                Ok(response) => response,
                 Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
                     tokio::time::sleep(CONFLICT_PAUSE).await;
                     continue;
@@ -206,16 +210,16 @@ impl Reconciler {
                     admitted.insert(own)
                 }
             };
-            let late = received.at.elapsed() >= valid_for;
+            let is_expired = received.at.elapsed() >= valid_for;
             let mut dying = false;
-            // One of this very name was made by another relay meanwhile: it is found the next time.
+            // A concurrent relay may have created this task. The next round finds its record.
             let lower = |other: &&TaskRecord| other.phase.is_open() && other.name.attempt < name.attempt;
             for other in others.iter().filter(lower) {
                 dying = true;
                 self.begin_cancel(&other.name, GRACE_MS).await?;
             }
-            if late || (dying && received.at.elapsed() > LOWER_WAIT) {
-                let why = if dying { "lower attempts still end" } else { "it is too late to start it" };
+            if is_expired || (dying && received.at.elapsed() > LOWER_WAIT) {
+                let why = if dying { "lower attempts are still terminating" } else { "the request has expired" };
                 return Err(RequestError::Failed(ReconcileError::Internal(why.to_owned())));
             }
             if !dying {
@@ -226,7 +230,7 @@ impl Reconciler {
         }
     }
 
-    /// Makes the record and applies what can be applied right now.
+    /// Creates the record and applies as many objects as possible.
     async fn begin(
         self: &Arc<Self>,
         request: &EnsureTask<ObjectTask>,
@@ -257,7 +261,7 @@ impl Reconciler {
             spec.has_slot = true;
         }
         let record = TaskRecord { name: request.task.clone(), phase: TaskPhase::Starting, spec: Some(spec) };
-        let made = async {
+        let created = async {
             let mut held = self.store.create(record).await.map_err(|error| match error {
                 ReconcileError::TooLarge(why) => RequestError::Refused(why),
                 other => other.into(),
@@ -265,14 +269,14 @@ impl Reconciler {
             self.start(&mut held, &documents).await?;
             Ok::<_, RequestError>(held)
         };
-        let made = made.await;
-        // Also of what has failed: it may have a record, and has a place or waits for one.
+        let created = created.await;
+        // Reconcile failed starts too: they may have a record and a slot.
         self.reconcile(&request.task);
-        Ok(self.state(&made?, None)?)
+        Ok(self.state(&created?, None)?)
     }
 
-    /// Whatever is remembered of a name decides; a start that lacks its documents gets them. A task that waits or starts,
-    /// and a result that was not taken, go to the newest callback: its token is the one that is valid longest.
+    /// Responds by the record of a task that exists. A start that lacks its documents gets them. An unacknowledged
+    /// result goes to the newest callback, whose token is valid for the longest time.
     async fn ensure_existing(
         self: &Arc<Self>,
         mut held: VersionedRecord,
@@ -290,7 +294,7 @@ impl Reconciler {
             held.record.phase = TaskPhase::Ended;
         }
         if changed {
-            // The outcome of every request for its objects is known of the version that is replaced here.
+            // The relay knows the result of every request for the objects of the replaced version.
             held.confirmed |= self.registry.take_confirmed(&request.task, &held.resource_version);
             self.store.save(&mut held).await?;
         }
@@ -317,7 +321,7 @@ impl Reconciler {
         Ok(self.state(&held, log)?)
     }
 
-    /// Never refused: who asks would believe that nothing runs.
+    /// Is never refused, because the control plane would conclude that nothing runs.
     async fn cancel(
         self: &Arc<Self>,
         name: &TaskId,
@@ -326,7 +330,7 @@ impl Reconciler {
         permit: &mut Option<SemaphorePermit<'_>>,
     ) -> Result<TaskState, RequestError> {
         if names::check_task(name).is_err() {
-            // Nothing can run under such a name, now or later.
+            // No task can have such a name.
             return Ok(TaskState::Tombstoned);
         }
         let until = received.at + TERMINATION_WAIT + Duration::from_millis(grace_ms).min(TERMINATION_WAIT);
@@ -337,7 +341,7 @@ impl Reconciler {
         loop {
             let Some(mut held) = self.store.head(name).await? else { return Ok(TaskState::Unknown) };
             if !held.record.phase.is_open() || Instant::now() > until {
-                // The results of a batch are not all read at once: each may have 5 MiB.
+                // A result may have 5 MiB, so the permit limits how many are read at once.
                 let _reading = received.slots.acquire().await;
                 self.store.read_rest(&mut held).await?;
                 return Ok(self.state(&held, None)?);
@@ -347,30 +351,30 @@ impl Reconciler {
         }
     }
 
-    /// Never refused, as [`cancel`](Self::cancel). Waits for nothing to end.
+    /// Is never refused, like [`cancel`](Self::cancel). Does not wait for a termination.
     async fn dequeue(self: &Arc<Self>, name: &TaskId) -> Result<TaskState, RequestError> {
         if names::check_task(name).is_err() {
             return Ok(TaskState::Tombstoned);
         }
         let _lock = self.registry.lock(&name.unit).await;
-        let left = async {
+        let dequeued = async {
             match self.store.get(name).await? {
                 Some(held) if !held.record.is_queued() => Ok(held),
                 _ => {
                     self.begin_cancel(name, GRACE_MS).await?;
-                    let missing = || ReconcileError::Internal("its record is gone: ask again".to_owned());
+                    let missing = || ReconcileError::Internal("the record was deleted; repeat the request".to_owned());
                     self.store.get(name).await?.ok_or_else(missing)
                 }
             }
         };
-        let left = left.await.inspect_err(|_| {
-            // It left the queue when the batch came: its task puts it back.
+        let dequeued = dequeued.await.inspect_err(|_| {
+            // The task left the queue when the batch arrived. Its loop enqueues it again.
             self.reconcile(name);
         })?;
-        Ok(self.state(&left, None)?)
+        Ok(self.state(&dequeued, None)?)
     }
 
-    /// Begins to end a task, unless it has ended; a name that is not known gets a tombstone. The caller holds the lock.
+    /// Begins to stop a task. An unknown task gets a tombstone. The caller holds the lock of the unit.
     async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else {
             let record =
@@ -378,12 +382,12 @@ impl Reconciler {
             return self.store.create(record).await.map(drop);
         };
         if held.record.phase == TaskPhase::Running {
-            // It may have ended while nobody looked. Whether or not that can be seen, it is ended.
+            // Collect the result of a task that has just ended. If that fails, stop the task anyway.
             match self.wait(&mut held).await {
                 Ok(_) => {}
                 Err(ReconcileError::Conflict) => return Err(ReconcileError::Conflict),
                 Err(error) => {
-                    tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "cancelled without a look");
+                    tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a task is cancelled although its state is unknown");
                     let Some(again) = self.store.get(name).await? else { return Ok(()) };
                     held = again;
                 }
@@ -391,13 +395,12 @@ impl Reconciler {
         }
         match &held.record.phase {
             TaskPhase::Starting | TaskPhase::Running => self.begin_termination(&mut held, grace_ms, None).await?,
-            // Less patience than before.
             TaskPhase::Terminating { .. }
             | TaskPhase::Ended
             | TaskPhase::Acknowledged
             | TaskPhase::Tombstone { .. } => {}
         }
-        // Less patience than before.
+        // A shorter grace period replaces a longer one.
         if let TaskPhase::Terminating { grace_ms: before, .. } = &mut held.record.phase
             && grace_ms < *before
         {

@@ -1,22 +1,16 @@
-//! Expressions of documents over objects: `object`, and `objects` where there are several.
+//! Evaluates expressions over `object`, or over `objects`.
 
 use ebb_cel::ObjectExpression;
 use ebb_protocol::relay::ReadyRules;
 use ebb_readiness::{DocumentRules, RuleState};
 use serde_json::Value;
 
-/// Whether an expression can be evaluated.
-///
-/// # Errors
-/// When it cannot; says why.
+/// Checks that an expression compiles.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     ObjectExpression::new(text).map(drop).map_err(|error| error.to_string())
 }
 
-/// What the rules of an object say of it as it is.
-///
-/// # Errors
-/// When one gives neither true nor false; says why.
+/// Evaluates the rules of an object. Fails if a rule is not a boolean.
 pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules, String> {
     let rule = |text: &Option<String>| -> Result<RuleState, String> {
         let Some(text) = text else { return Ok(RuleState::Absent) };
@@ -29,10 +23,7 @@ pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules,
     Ok(DocumentRules { ready: rule(&rules.ready)?, fail: rule(&rules.fail)? })
 }
 
-/// The value of an expression over the applied objects.
-///
-/// # Errors
-/// When it has none; says why.
+/// Evaluates an expression over the applied objects.
 pub(crate) fn evaluate(text: &str, objects: &[Value]) -> Result<Value, String> {
     let (all, first) = (Value::from(objects.to_vec()), objects.first().unwrap_or(&Value::Null));
     ObjectExpression::new(text)

@@ -1,4 +1,4 @@
-//! What a relay is opened with.
+//! Settings of a relay.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -6,44 +6,41 @@ use std::time::Duration;
 
 use ebb_podspec::ClusterPolicy;
 
-/// About what one node takes: the kubelet's own limit is 110 pods, and some of them are the cluster's.
+/// A node runs at most 110 pods by default, and some of them belong to the cluster.
 const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 
-/// What a relay is opened with.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
-    /// The namespace of its records. Nothing else belongs there.
+    /// The namespace of its records. It must contain nothing else.
     pub own_namespace: String,
-    /// The namespace of units that name none.
+    /// The namespace of tasks that name none.
     pub default_namespace: String,
-    /// The policy of the operator of the cluster.
     pub policy: ClusterPolicy,
-    /// The URL at which pods reach it: `http://ADDRESS:PORT`, by IP address, for entrypoints look up no names.
+    /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
+    /// address.
     pub advertise_url: String,
-    /// Hosts that callbacks may go to, as `HOST` or `HOST:PORT`.
+    /// Allowed hosts of callbacks, as `HOST` or `HOST:PORT`.
     pub callback_hosts: BTreeSet<String>,
-    /// The number of tasks that may run containers at one time. The others are queued, and instances get slots in turn.
+    /// The number of tasks that may run containers at the same time.
     pub max_concurrent_tasks: NonZeroUsize,
-    /// The time between two heartbeats of an entrypoint.
     pub heartbeat: Duration,
-    /// How long an entrypoint retries the report of its result.
+    /// The time for which an entrypoint repeats the report of its result.
     pub report_retry: Duration,
-    /// How long an error that may pass may keep a pod from starting: an image that cannot be pulled, a quota that is used up.
+    /// The time for which a transient error may keep a pod from starting, for example an image that cannot be pulled.
     pub pod_start_timeout: Duration,
-    /// How long a pod may wait for a node; `None`: until the task's deadline.
+    /// The time in which a pod must be scheduled. `None` means the deadline of the task.
     pub scheduling_timeout: Option<Duration>,
-    /// How long the API server may still carry out a request of a relay that was killed meanwhile: until then a task that
-    /// such a relay has begun has not ended. The default limit of the API server for a request is a minute.
+    /// The time in which the API server may still execute a request of a relay that was killed. Until then, a task
+    /// that such a relay started is not over. The API server's default is one minute.
     pub api_server_request_timeout: Duration,
-    /// How long one step of a task may take: an API server may have forgotten what it was asked for. Then it is done again.
-    /// A request is answered earlier: before the timeout of its sender.
+    /// The timeout of one step of a task, after which it is repeated.
     pub step_timeout: Duration,
-    /// How long tombstones are kept, at least an hour.
+    /// The retention of tombstones, at least one hour.
     pub tombstone_retention: Duration,
 }
 
 impl RelaySettings {
-    /// Ready to use but for what the operator has to say.
+    /// Returns the defaults. The policy and the hosts of callbacks are empty.
     pub fn new(own_namespace: &str, default_namespace: &str, advertise_url: &str) -> Self {
         Self {
             own_namespace: own_namespace.to_owned(),
@@ -63,7 +60,6 @@ impl RelaySettings {
     }
 }
 
-/// As many milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

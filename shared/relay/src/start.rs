@@ -1,7 +1,7 @@
-//! Applying what a task consists of.
+//! Applies the objects of a task.
 //!
-//! Each object's uid is in the record before the next one is applied. One that is there already and carries the task's
-//! labels was applied by a relay that was killed before it could note so; it is noted, and not applied again.
+//! The UID of each object is in the record before the next object is applied. An existing object with the labels of
+//! the task was applied by a relay that was killed before it recorded the UID. It is recorded and not applied again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,20 @@ use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 
-/// Between two looks at lower attempts that still end.
 const DYING: Duration = Duration::from_millis(200);
 
-/// What applying has come to.
 enum ApplyOutcome {
     All,
-    /// It will not be done, and this is the result.
+    /// The start has failed with this result.
     Failed(Callback),
-    /// What a lower attempt has made is being removed.
+    /// The object of a lower attempt is being deleted.
     LowerTerminating,
-    /// The documents are not known any more: the request has to come again.
+    /// The documents are in no record. The request must come again.
     MissingDocuments,
 }
 
 impl Reconciler {
-    /// Applies what is missing. `documents` are those of the request, which no record holds.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Applies the missing objects. `documents` come from the request, because records do not hold them.
     pub(crate) async fn start(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
@@ -54,7 +49,7 @@ impl Reconciler {
                 self.remove_unrecorded(held).await?;
                 Err(ReconcileError::Conflict)
             }
-            // As long as it may begin, rights may be given.
+            // Rights may be granted until the task may no longer start.
             Err(ReconcileError::Api(error))
                 if held.record.spec.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
             {
@@ -86,7 +81,7 @@ impl Reconciler {
             }
         }
         if !self.acquire_slot(held, documents).await? {
-            // It is woken when it gets a slot, is requested or is cancelled. No other event concerns it.
+            // Only a slot, a request or a cancel concerns this task, and each of them wakes it.
             return Ok(ReconcileAction::AwaitChange);
         }
         match self.apply_all(held, documents).await? {
@@ -120,13 +115,13 @@ impl Reconciler {
     ) -> Result<ApplyOutcome, ReconcileError> {
         let name = held.record.name.clone();
         let Some(mut spec) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
-        let (all, sure): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
-        for (number, (place, document)) in all.iter().enumerate().skip(spec.applied.len()) {
-            let there = self.read(place).await?;
-            let uid = match there.as_ref().map(|object| (objects::ownership(object, &name), object)) {
+        let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
+        for (number, (object_ref, document)) in all.iter().enumerate().skip(spec.applied.len()) {
+            let existing = self.read(object_ref).await?;
+            let uid = match existing.as_ref().map(|object| (objects::ownership(object, &name), object)) {
                 Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
                 Some((ObjectOwnership::Foreign, _)) => {
-                    let why = format!("{place} is there already, and was not made for this task");
+                    let why = format!("{object_ref} already exists and does not belong to this task");
                     return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Denied, &why)));
                 }
                 _ if now_ms() > spec.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
@@ -143,17 +138,17 @@ impl Reconciler {
                         }
                     };
                     held.confirmed = false;
-                    let made = match lower {
-                        Some((_, object)) => self.replace_lower(place, object, &manifest).await,
-                        None => self.create(place, &manifest).await,
+                    let created = match lower {
+                        Some((_, object)) => self.replace_lower(object_ref, object, &manifest).await,
+                        None => self.create(object_ref, &manifest).await,
                     };
-                    match made {
+                    match created {
                         Ok(uid) => uid,
                         Err(error) => {
-                            // What was answered so was not done.
-                            held.confirmed = sure && status(&error).is_some_and(|code| code < 500);
+                            // A response below 500 proves that nothing was created.
+                            held.confirmed = was_confirmed && status(&error).is_some_and(|code| code < 500);
                             return match (api_refusal(&error), status(&error)) {
-                                (Some(_), _) => Ok(ApplyOutcome::Failed(apply_failure(place, &error))),
+                                (Some(_), _) => Ok(ApplyOutcome::Failed(apply_failure(object_ref, &error))),
                                 (None, Some(409)) => Err(ReconcileError::Conflict),
                                 (None, _) => Err(error.into()),
                             };
@@ -161,22 +156,22 @@ impl Reconciler {
                     }
                 }
             };
-            // Known, and not yet noted.
+            // The object exists and its UID is not recorded yet.
             held.confirmed = false;
-            spec.applied.push(AppliedObject { object_ref: place.clone(), uid, document: *document });
+            spec.applied.push(AppliedObject { object_ref: object_ref.clone(), uid, document: *document });
             held.record.spec = Some(spec.clone());
             let is_last = number + 1 == all.len();
-            // The last one is noted with the next phase.
+            // The last UID is saved together with the next phase.
             if !is_last {
                 self.store.save(held).await?;
-                held.confirmed = sure;
+                held.confirmed = was_confirmed;
             }
         }
         self.own_documents(&spec).await?;
         Ok(ApplyOutcome::All)
     }
 
-    /// `None`: a document that is not known any more.
+    /// Returns `None` if a document is not stored.
     async fn manifest(
         &self,
         spec: &TaskSpec,
@@ -189,15 +184,15 @@ impl Reconciler {
         {
             return Ok(Some(manifest.clone()));
         }
-        let kept = match documents {
+        let stored = match documents {
             [] => self.store.documents(held).await?,
             given => given.to_vec(),
         };
-        let Some(document) = kept.get(number) else { return Ok(None) };
+        let Some(document) = stored.get(number) else { return Ok(None) };
         Ok(Some(self.render_document(&held.record.name, spec, document).await?.1))
     }
 
-    /// Lets the first object own the documents, so that they go with it whoever deletes it.
+    /// Makes the first object the owner of the documents, so that they are deleted with it.
     async fn own_documents(&self, spec: &TaskSpec) -> Result<(), ReconcileError> {
         let Some(first) = spec.manifests().next() else { return Ok(()) };
         if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != spec.namespace) {
@@ -217,9 +212,9 @@ impl Reconciler {
             let how = kube::api::PatchParams::default();
             match api.patch(&document.object_ref.name, &how, &kube::api::Patch::Merge(&patch)).await {
                 Ok(_) => {}
-                // Gone or replaced: the pod will say what that means.
+                // The document is gone or was replaced. The pod's status will show the effect.
                 Err(error) if api_refusal(&error).is_some() || status(&error) == Some(409) => {
-                    tracing::warn!(document = %document.object_ref, %error, "a document is not there any more");
+                    tracing::warn!(document = %document.object_ref, %error, "a document was deleted or replaced");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -228,7 +223,7 @@ impl Reconciler {
     }
 }
 
-/// What could not be started has made nothing; a task of which something was applied has, and only failed.
+/// A start that failed after an object was applied counts as a failure, because that object may have had an effect.
 fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
     if spec.is_some_and(|spec| spec.manifests().next().is_some())
         && let Some(reason) = &mut result.reason
@@ -240,11 +235,11 @@ fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
 }
 
 fn too_late() -> Callback {
-    Callback::failed(ReasonCode::Lost, "the relay was away until it was too late to start")
+    Callback::failed(ReasonCode::Lost, "the relay was unavailable until the request expired")
 }
 
-fn apply_failure(place: &ObjectRef, error: &kube::Error) -> Callback {
-    Callback::failed(reason_code(error), &format!("{place}: {}", error_message(error)))
+fn apply_failure(object_ref: &ObjectRef, error: &kube::Error) -> Callback {
+    Callback::failed(reason_code(error), &format!("{object_ref}: {}", error_message(error)))
 }
 
 fn reason_code(error: &kube::Error) -> ReasonCode {

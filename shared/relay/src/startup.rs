@@ -1,27 +1,23 @@
-//! An API server that has just started. It takes requests before it has heard of all roles and kinds, and refuses then what
-//! it allows a moment later. A refusal is believed once the server says that it is ready, and refuses again.
+//! Handles an API server that has just started. It accepts requests before it knows all roles and kinds. A refusal is
+//! therefore believed only if the server reports that it is ready and refuses again.
 
 use http::Request;
 use kube::{Client, Error};
 
 use crate::error::status;
 
-/// That the API server knows all that it decides by. Every account may ask this (`system:public-info-viewer`).
-///
-/// # Errors
-/// When it does not, or does not say so. Nothing of this is a refusal.
+/// Checks that the API server is ready. Every account has this right (`system:public-info-viewer`).
 pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
     let request = Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?;
     match client.request_text(request).await {
-        Err(Error::Api(said)) => Err(Error::Service(format!("the API server is not ready: {}", said.message).into())),
-        answer => answer.map(drop),
+        Err(Error::Api(status)) => {
+            Err(Error::Service(format!("the API server is not ready: {}", status.message).into()))
+        }
+        response => response.map(drop),
     }
 }
 
-/// What the API server answers; where it forbids something, what it answers once it is ready.
-///
-/// # Errors
-/// The API server's.
+/// Sends a request, and repeats a forbidden one when the API server is ready.
 pub(crate) async fn retry_forbidden<T, F>(client: &Client, ask: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -31,6 +27,6 @@ where
             check_ready(client).await?;
             ask().await
         }
-        answer => answer,
+        response => response,
     }
 }

@@ -1,4 +1,4 @@
-//! Records in the relay's namespace. Every write is conditional on what was read.
+//! Stores records as Secrets in the relay's namespace. Every write is conditional on the version that was read.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,56 +18,51 @@ use crate::record::{AppliedObject, TaskPhase, TaskRecord};
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
 const OF_DOCUMENTS: &str = "documents";
-/// Bytes of a result in one Secret: Kubernetes takes 1 MiB of all values together.
+/// Bytes of a result in one Secret. Kubernetes allows 1 MiB for all values together.
 const PART_BYTES: usize = 700 << 10;
 /// Bytes of a record without its result.
 const MAX_RECORD: usize = 300 << 10;
-/// Bytes by which a record may grow beside what is applied: its phase, and why a pod goes.
+/// Bytes by which a record may grow, beside its applied objects.
 const RECORD_RESERVE: usize = 16 << 10;
 const UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Records in one page of a list.
 const PAGE: u32 = 50;
 
-/// Milliseconds since 1970 by our clock.
+/// Returns milliseconds since 1970 by the relay's clock.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A record as it was read.
+/// A record with the version at which it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionedRecord {
     pub(crate) record: TaskRecord,
     /// A [`Callback`] as JSON.
     pub(crate) result: Option<Vec<u8>>,
-    /// Secrets that hold the rest of the result.
+    /// Further Secrets with parts of the result.
     result_parts: usize,
-    /// Secrets that hold the documents of a task that waits for its slot.
+    /// Further Secrets with the documents of a queued task.
     pub(crate) document_parts: usize,
-    /// True if this relay knows the outcome of every request for its objects, and has noted it. Of this moment: in no
-    /// Secret.
+    /// True if this relay knows the outcome of every request for the task's objects and has recorded it. Not stored.
     pub(crate) confirmed: bool,
     uid: String,
     pub(crate) resource_version: String,
 }
 
 impl VersionedRecord {
-    /// The result.
-    ///
-    /// # Errors
-    /// [`ReconcileError::Damaged`] if there is none, or none that can be read.
+    /// Returns the result, or [`ReconcileError::Damaged`] if it is missing or cannot be read.
     pub(crate) fn result(&self) -> Result<Callback, ReconcileError> {
         let bytes = self.result.as_deref().unwrap_or_default();
         serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
 
-    /// Puts a result in, as the control plane always takes it.
+    /// Sets the result, cut to the limits of the control plane.
     pub(crate) fn set_result(&mut self, result: Callback) {
-        // Maps with names as keys can always be written.
+        // Serialization cannot fail: all maps have text keys.
         self.result = Some(serde_json::to_vec(&result.fit()).unwrap_or_default());
     }
 
-    /// Forgets all but the name and what has to be taken away still.
+    /// Removes everything except the name and the objects that must still be deleted.
     pub(crate) fn make_tombstone(&mut self) {
         self.result = None;
         self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
@@ -77,7 +72,6 @@ impl VersionedRecord {
     }
 }
 
-/// All records of a relay.
 #[derive(Clone)]
 pub(crate) struct RecordStore {
     secrets: Api<Secret>,
@@ -88,30 +82,19 @@ impl RecordStore {
         Self { secrets: Api::namespaced(client.clone(), namespace) }
     }
 
-    /// What is remembered of a name, with its result.
-    ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Returns a record with its result.
     pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };
         self.read_rest(&mut held).await?;
         Ok(Some(held))
     }
 
-    /// What is remembered of a name, of a long result the beginning alone: not to be saved before its [`rest`](Self::rest)
-    /// was read.
-    ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Returns a record with the first part of its result. Call [`read_rest`](Self::read_rest) before saving it.
     pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
         let secret = self.secrets.get_opt(&names::record_name(name)).await?;
         secret.as_ref().map(decode).transpose()
     }
 
-    /// Reads the rest of a result.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
         for part in 1..=held.result_parts {
             let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
@@ -121,19 +104,13 @@ impl RecordStore {
         Ok(())
     }
 
-    /// The records of one unit, without their results.
-    ///
-    /// # Errors
-    /// When they cannot be listed; [`ReconcileError::Damaged`] if one cannot be read: it may run.
+    /// Returns the records of a unit without their results. Fails if one is damaged, because its task may run.
     pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ReconcileError> {
         self.collect_of(Some(unit), Some).await
     }
 
-    /// What `part` takes of each record. As many as there are would not fit into memory, so it takes little. What cannot
-    /// be read is told and left out.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// Returns `part` of every record. The records together may exceed the memory. A damaged record is logged and
+    /// skipped.
     pub(crate) async fn collect<T>(&self, part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>, ReconcileError> {
         self.collect_of(None, part).await
     }
@@ -155,10 +132,7 @@ impl RecordStore {
         }
     }
 
-    /// A page of all records, and where the next one begins.
-    ///
-    /// # Errors
-    /// When they cannot be listed.
+    /// Returns a page of records and the token of the next page.
     pub(crate) async fn page(&self, after: Option<&str>) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
         self.page_of(None, after).await
     }
@@ -182,16 +156,16 @@ impl RecordStore {
             match decode(secret) {
                 Ok(held) => records.push(held.record),
                 Err(error) if unit.is_some() => return Err(error),
-                Err(error) => tracing::error!(%error, "a record is left alone"),
+                Err(error) => tracing::error!(%error, "a damaged record is skipped"),
             }
         }
         Ok((records, list.metadata.continue_.filter(|next| !next.is_empty())))
     }
 
-    /// Makes a record, if there is room for what will be written into it.
+    /// Creates a record.
     ///
     /// # Errors
-    /// [`ReconcileError::Conflict`] if there is one; [`ReconcileError::TooLarge`].
+    /// [`ReconcileError::Conflict`] if it exists. [`ReconcileError::TooLarge`] if its later content would not fit.
     pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ReconcileError> {
         let held = VersionedRecord {
             record,
@@ -205,18 +179,18 @@ impl RecordStore {
         has_room(&held)?;
         let made = self.secrets.create(&PostParams::default(), &encode(&held)?).await;
         let made = made.map_err(|error| match status(&error) {
-            // There is no such namespace: to look again would not help.
+            // The namespace does not exist, so a repetition cannot help.
             Some(404) => ReconcileError::Api(error),
             _ => write_error(error),
         })?;
-        // Nothing was applied for what was not there.
+        // A new record has no objects.
         Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
     }
 
-    /// Writes what has changed, if nobody else did. A result that does not fit goes into Secrets of its own, first.
+    /// Saves a record if its version is unchanged. Parts of a large result are written to further Secrets first.
     ///
     /// # Errors
-    /// [`ReconcileError::Conflict`]; [`ReconcileError::TooLarge`].
+    /// [`ReconcileError::Conflict`], [`ReconcileError::TooLarge`].
     pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
         let name = held.record.name.clone();
         let before = held.result_parts;
@@ -226,7 +200,7 @@ impl RecordStore {
             self.write_part(held, names::continuation_name(&name, part), OF_RESULT, piece).await?;
         }
         if held.record.phase != TaskPhase::Starting {
-            // First: of a record that says less nobody would find them.
+            // Documents are deleted first, because the saved record no longer names them.
             for part in 1..=std::mem::take(&mut held.document_parts) {
                 ignore_missing(
                     self.secrets.delete(&names::documents_name(&name, part), &DeleteParams::default()).await,
@@ -243,10 +217,7 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Stores the documents of a task that waits for its slot; they are deleted when it has begun.
-    ///
-    /// # Errors
-    /// [`ReconcileError::Conflict`].
+    /// Stores the documents of a queued task. They are deleted when it has started.
     pub(crate) async fn save_documents(
         &self,
         held: &mut VersionedRecord,
@@ -261,10 +232,7 @@ impl RecordStore {
         self.save(held).await
     }
 
-    /// The documents that were written down; none if none were, or they are gone.
-    ///
-    /// # Errors
-    /// When they cannot be read.
+    /// Returns the stored documents, or none if one is missing.
     pub(crate) async fn documents(&self, held: &VersionedRecord) -> Result<Vec<SecretDocument>, ReconcileError> {
         let (name, mut bytes) = (&held.record.name, Vec::new());
         for part in 1..=held.document_parts {
@@ -306,7 +274,7 @@ impl RecordStore {
         let secret = Secret { metadata, data, ..Secret::default() };
         match self.secrets.create(&PostParams::default(), &secret).await {
             Err(error) if status(&error) == Some(409) => {
-                // Of a write that did not come to its end. Without a version: whatever is there.
+                // A leftover of an incomplete write is replaced, whatever its version.
                 self.secrets.replace(&name, &PostParams::default(), &secret).await?;
                 Ok(())
             }
@@ -314,10 +282,7 @@ impl RecordStore {
         }
     }
 
-    /// Removes a record, as it was read.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
+    /// Deletes a record if its version is unchanged.
     pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ReconcileError> {
         let unchanged =
             Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.resource_version.clone()) };
@@ -326,8 +291,8 @@ impl RecordStore {
     }
 }
 
-fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ReconcileError> {
-    match answer {
+fn ignore_missing<T>(response: Result<T, kube::Error>) -> Result<(), ReconcileError> {
+    match response {
         Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),
     }
@@ -336,7 +301,7 @@ fn ignore_missing<T>(answer: Result<T, kube::Error>) -> Result<(), ReconcileErro
 fn write_error(error: kube::Error) -> ReconcileError {
     match status(&error) {
         Some(404 | 409) => ReconcileError::Conflict,
-        Some(413 | 422) => ReconcileError::TooLarge(format!("it does not fit into a record: {error}")),
+        Some(413 | 422) => ReconcileError::TooLarge(format!("the record is too large: {error}")),
         _ => ReconcileError::Api(error),
     }
 }
@@ -345,7 +310,7 @@ fn damaged(name: &TaskId, error: &serde_json::Error) -> ReconcileError {
     ReconcileError::Damaged { name: names::record_name(name), why: position_of(error) }
 }
 
-/// Where something cannot be read, and no more: the text of an error may have a value in it.
+/// Returns the position of an error. The error text itself may contain a value.
 fn position_of(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
@@ -383,19 +348,18 @@ fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ReconcileError> {
     serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
 }
 
-/// Whether a record that is new still fits when all is applied, and a pod has been seen to end.
+/// Checks that a new record will still fit when all objects are applied and recorded.
 fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
     let mut grown = held.clone();
     if let Some(spec) = &mut grown.record.spec {
         spec.applied = spec
             .object_refs()
-            .map(|(place, document)| AppliedObject { object_ref: place, uid: UID.to_owned(), document })
+            .map(|(object_ref, document)| AppliedObject { object_ref, uid: UID.to_owned(), document })
             .collect();
     }
     let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
     if size > MAX_RECORD {
-        let why =
-            format!("manifests and rules have {size} bytes with what is noted of them; {MAX_RECORD} is the limit");
+        let why = format!("manifests and rules have {size} bytes with their record; {MAX_RECORD} is the limit");
         return Err(ReconcileError::TooLarge(why));
     }
     Ok(())

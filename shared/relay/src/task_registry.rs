@@ -1,4 +1,4 @@
-//! The loops that reconcile tasks, and how they are woken.
+//! Keeps the reconcile loops, their wake-ups, and state that does not survive the relay.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,133 +9,129 @@ use ebb_protocol::relay::TaskId;
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
-/// All tasks of a relay.
 #[derive(Default)]
 pub(crate) struct TaskRegistry(Mutex<RegistryState>);
 
 #[derive(Default)]
 struct RegistryState {
     wakes: HashMap<TaskId, Arc<Notify>>,
-    /// The tasks that changes of the objects of a unit wake.
+    /// Tasks that are woken by changes of the objects of a unit.
     subscribers: HashMap<String, HashSet<TaskId>>,
-    /// The version of the record of what this relay starts, if it knows the outcome of every request for its objects.
+    /// The version of the record up to which this relay knows the outcome of every request for the task's objects.
     confirmed: HashMap<TaskId, String>,
-    /// The last known reason why each task waits.
+    /// The last reason why each task waits.
     pending: HashMap<TaskId, String>,
-    /// The times of the last reports of entrypoints.
     heartbeats: HashMap<TaskId, Instant>,
-    /// One at a time acts on a unit.
+    /// Order the actions of one unit.
     locks: HashMap<String, Arc<Lock<()>>>,
 }
 
 impl TaskRegistry {
-    /// Wakes the loop of a task; `Some`: there is none, and the caller has to start one that waits on it.
+    /// Wakes the loop of a task. Returns a notification if there is no loop, and the caller must start one.
     pub(crate) fn wake_or_register(&self, name: &TaskId) -> Option<Arc<Notify>> {
-        let mut known = self.known();
-        if let Some(wake) = known.wakes.get(name) {
+        let mut state = self.state();
+        if let Some(wake) = state.wakes.get(name) {
             wake.notify_one();
             return None;
         }
         let wake = Arc::new(Notify::new());
-        known.wakes.insert(name.clone(), wake.clone());
-        known.subscribers.entry(name.unit.clone()).or_default().insert(name.clone());
+        state.wakes.insert(name.clone(), wake.clone());
+        state.subscribers.entry(name.unit.clone()).or_default().insert(name.clone());
         Some(wake)
     }
 
-    /// Changes of the objects of other units wake the loop of `name`, too.
+    /// Subscribes a task to changes of the objects of other units.
     pub(crate) fn subscribe(&self, name: &TaskId, units: &[String]) {
-        let mut known = self.known();
+        let mut state = self.state();
         for unit in units {
-            known.subscribers.entry(unit.clone()).or_default().insert(name.clone());
+            state.subscribers.entry(unit.clone()).or_default().insert(name.clone());
         }
     }
 
-    /// Something has happened to the objects of a unit.
+    /// Wakes the tasks that are subscribed to a unit.
     pub(crate) fn notify_unit(&self, unit: &str) {
-        let known = self.known();
-        for name in known.subscribers.get(unit).into_iter().flatten() {
-            if let Some(wake) = known.wakes.get(name) {
+        let state = self.state();
+        for name in state.subscribers.get(unit).into_iter().flatten() {
+            if let Some(wake) = state.wakes.get(name) {
                 wake.notify_one();
             }
         }
     }
 
-    /// Removes the loop of `name`, which would end. False if it was woken since its last step.
+    /// Removes the loop of a task. Returns false if it was woken since its last step.
     pub(crate) fn unregister_if_idle(&self, name: &TaskId) -> bool {
-        let mut known = self.known();
-        if known.wakes.get(name).is_some_and(|wake| wake.notified().now_or_never().is_some()) {
+        let mut state = self.state();
+        if state.wakes.get(name).is_some_and(|wake| wake.notified().now_or_never().is_some()) {
             return false;
         }
-        known.wakes.remove(name);
-        known.confirmed.remove(name);
-        known.pending.remove(name);
-        known.heartbeats.remove(name);
-        known.subscribers.retain(|_, names| {
+        state.wakes.remove(name);
+        state.confirmed.remove(name);
+        state.pending.remove(name);
+        state.heartbeats.remove(name);
+        state.subscribers.retain(|_, names| {
             names.remove(name);
             !names.is_empty()
         });
         true
     }
 
-    /// The outcome of every request for the objects of a task is known, and noted in this version of its record.
+    /// Marks a version of the record as confirmed: the outcome of every request for the task's objects is known.
     pub(crate) fn mark_confirmed(&self, name: &TaskId, version: &str) {
-        self.known().confirmed.insert(name.clone(), version.to_owned());
+        self.state().confirmed.insert(name.clone(), version.to_owned());
     }
 
-    /// Returns true if that holds of this version. One that somebody else has written says nothing of his requests.
+    /// Returns true if this version is confirmed. A version that another relay has written is not.
     pub(crate) fn is_confirmed(&self, name: &TaskId, version: &str) -> bool {
-        self.known().confirmed.get(name).is_some_and(|sure| sure == version)
+        self.state().confirmed.get(name).is_some_and(|confirmed| confirmed == version)
     }
 
-    /// From now on it does not hold; gives whether it did.
+    /// Removes the mark. Returns true if this version was confirmed.
     pub(crate) fn take_confirmed(&self, name: &TaskId, version: &str) -> bool {
-        self.known().confirmed.remove(name).is_some_and(|sure| sure == version)
+        self.state().confirmed.remove(name).is_some_and(|confirmed| confirmed == version)
     }
 
-    /// Notes what a task waits for; `None`: it waits for nothing but its own end.
+    /// Records the reason why a task waits. `None` means that it only waits for its own end.
     pub(crate) fn record_pending(&self, name: &TaskId, why: Option<&str>) {
-        let mut known = self.known();
+        let mut state = self.state();
         match why {
-            // Without a loop nothing would remove it.
-            Some(why) if known.wakes.contains_key(name) => {
-                known.pending.insert(name.clone(), message(why));
+            // Only the end of a loop removes the entry.
+            Some(why) if state.wakes.contains_key(name) => {
+                state.pending.insert(name.clone(), message(why));
             }
-            _ => drop(known.pending.remove(name)),
+            _ => drop(state.pending.remove(name)),
         }
     }
 
-    /// Notes a heartbeat of a task's entrypoint.
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
-        let mut known = self.known();
-        if known.wakes.contains_key(name) {
-            known.heartbeats.insert(name.clone(), Instant::now());
+        let mut state = self.state();
+        if state.wakes.contains_key(name) {
+            state.heartbeats.insert(name.clone(), Instant::now());
         }
     }
 
-    /// Returns what a task waits for, and the time since its entrypoint's last heartbeat. Neither outlasts the relay.
+    /// Returns the reason why a task waits, and the time since the last heartbeat of its entrypoint.
     pub(crate) fn status(&self, name: &TaskId) -> (Option<String>, Option<Duration>) {
-        let known = self.known();
-        let heartbeat = known.heartbeats.get(name).map(Instant::elapsed);
-        (known.pending.get(name).cloned(), heartbeat)
+        let state = self.state();
+        let heartbeat = state.heartbeats.get(name).map(Instant::elapsed);
+        (state.pending.get(name).cloned(), heartbeat)
     }
 
-    /// Returns the number of tasks that are reconciled.
     pub(crate) fn count(&self) -> usize {
-        self.known().wakes.len()
+        self.state().wakes.len()
     }
 
-    /// Waits until nobody else acts on a unit.
+    /// Waits for exclusive access to a unit.
     pub(crate) async fn lock(&self, unit: &str) -> OwnedMutexGuard<()> {
         let lock = {
-            let mut known = self.known();
-            // Those that nobody holds or waits for.
-            known.locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            known.locks.entry(unit.to_owned()).or_default().clone()
+            let mut state = self.state();
+            // Remove locks that are not in use.
+            state.locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            state.locks.entry(unit.to_owned()).or_default().clone()
         };
         lock.lock_owned().await
     }
 
-    fn known(&self) -> MutexGuard<'_, RegistryState> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Ending what runs: the Job and its pods, and of a task that does not keep its objects all of them.
+//! Terminates tasks: the Job with its pods, and all objects of a task unless `keep` is set.
 
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,18 +12,15 @@ use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
 use crate::relay::Reconciler;
 use crate::store::{VersionedRecord, now_ms};
 
-/// Milliseconds that containers get which the relay ends by itself.
+/// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;
-/// Milliseconds after the grace period from when on a pod is not expected to go any more: its node is lost.
+/// Milliseconds after the grace period until a pod counts as stuck, because its node is lost.
 pub(crate) const STUCK_MS: u64 = 120_000;
-/// Between two looks at what ends: watches do not see everything go.
+/// The pause between two checks. Watches do not see every deletion.
 const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl Reconciler {
-    /// The task has this result. What may still run, or come to be, is ended first.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Ends a task with this result. Whatever may still run or appear is terminated first.
     pub(crate) async fn terminate_with_result(
         &self,
         held: &mut VersionedRecord,
@@ -38,10 +35,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// The task has this result, and nothing of it runs that could change it.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Ends a task with this result. Nothing of it may run.
     pub(crate) async fn finish(
         &self,
         held: &mut VersionedRecord,
@@ -58,8 +52,7 @@ impl Reconciler {
         Ok(ReconcileAction::RequeueNow)
     }
 
-    /// Whether a request may be under way that nobody knows the outcome of: of a relay that was killed, or that got no
-    /// answer.
+    /// Returns true if the outcome of a request may be unknown: the relay was killed or got no response.
     fn may_be_in_flight(&self, held: &VersionedRecord) -> bool {
         held.record.phase == TaskPhase::Starting
             && !held.record.is_queued()
@@ -67,10 +60,7 @@ impl Reconciler {
             && !self.registry.is_confirmed(&held.record.name, &held.resource_version)
     }
 
-    /// Records that the task is to be terminated. A queued one is over at once.
-    ///
-    /// # Errors
-    /// When the record cannot be written.
+    /// Records that the task is to be terminated. A queued task becomes a tombstone at once.
     pub(crate) async fn begin_termination(
         &self,
         held: &mut VersionedRecord,
@@ -81,14 +71,15 @@ impl Reconciler {
             held.make_tombstone();
             return self.store.save(held).await;
         }
-        let unsure = self.may_be_in_flight(held);
+        let unconfirmed = self.may_be_in_flight(held);
         let mut next = None;
         if let Some(spec) = &mut held.record.spec {
-            // What was applied is noted before the next is, so there is one at most that was not.
+            // At most one applied object is unrecorded, because each is recorded before the next is applied.
             next = spec.object_refs().nth(spec.applied.len());
             spec.objects.apply.clear();
         }
-        let next = next.filter(|_| unsure).map(|(place, document)| UnconfirmedObject { object_ref: place, document });
+        let next =
+            next.filter(|_| unconfirmed).map(|(object_ref, document)| UnconfirmedObject { object_ref, document });
         held.record.phase =
             TaskPhase::Terminating { grace_ms, since_ms: now_ms(), has_result: result.is_some(), unconfirmed: next };
         if let Some(result) = result {
@@ -97,31 +88,29 @@ impl Reconciler {
         self.store.save(held).await
     }
 
-    /// Ends what runs, and once it is gone says what became of the task.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Terminates the objects of a task. When they are gone, the task ends with its result or becomes a tombstone.
     pub(crate) async fn terminate(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
         let TaskPhase::Terminating { grace_ms, since_ms, has_result: concluded, .. } = held.record.phase else {
             return Ok(ReconcileAction::RequeueNow);
         };
-        let mut left = self.resolve_unconfirmed(held, since_ms).await?;
+        let mut remaining = self.resolve_unconfirmed(held, since_ms).await?;
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         if let Some(why) = self.terminate_objects(held, &spec, grace_ms).await? {
-            left = Some(why);
+            remaining = Some(why);
         }
-        // What came through although it was to be ended: what it has made is known, which is better.
+        // A success is kept even if the task was cancelled, because its undo needs the outputs.
         let result = if held.result.is_some() { Some(held.result()?) } else { None };
         let came_through = result.as_ref().is_some_and(|it| it.status == CallbackStatus::Succeeded);
         let result = result.filter(|_| concluded || came_through);
-        if let Some(why) = left {
-            // The control plane has to hear of a node that does not answer, and of objects that nobody can remove.
+        if let Some(why) = remaining {
+            // After this time the result is `lost`, so that the control plane learns of a lost node or of an
+            // undeletable object.
             let is_stuck = now_ms().saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
             if !is_stuck {
                 return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
             }
             let lost = || {
-                let why = format!("it was to be ended, and it is not known whether it has: {why}");
+                let why = format!("the task did not terminate in time: {why}");
                 Callback::failed(ReasonCode::Lost, &why)
             };
             return self.finish(held, result.unwrap_or_else(lost)).await;
@@ -141,37 +130,37 @@ impl Reconciler {
         }
     }
 
-    /// Finds out whether an object came to be whose request may have been under way. `Some`: not yet known, and why.
+    /// Finds out if an unconfirmed object exists. Returns the reason if that is not known yet.
     async fn resolve_unconfirmed(
         &self,
         held: &mut VersionedRecord,
         since_ms: u64,
     ) -> Result<Option<String>, ReconcileError> {
-        let TaskPhase::Terminating { unconfirmed: unsure, .. } = &mut held.record.phase else {
+        let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
             return Ok(None);
         };
-        let Some(UnconfirmedObject { object_ref: place, document }) = unsure.clone() else { return Ok(None) };
-        // Before it is read: what has not landed by then never will.
-        let landed =
+        let Some(UnconfirmedObject { object_ref, document }) = unconfirmed.clone() else { return Ok(None) };
+        // Checked before the read: a request that has not taken effect by now never will.
+        let is_expired =
             now_ms().saturating_sub(since_ms) > crate::settings::millis(self.settings.api_server_request_timeout);
-        let there = match self.read(&place).await {
-            Ok(there) => there,
-            Err(error) => return refusal_message(error).map(|why| Some(format!("{place}: {why}"))),
+        let existing = match self.read(&object_ref).await {
+            Ok(existing) => existing,
+            Err(error) => return refusal_message(error).map(|why| Some(format!("{object_ref}: {why}"))),
         };
-        let own = there.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
-        if own.is_none() && !landed {
-            return Ok(Some(format!("{place} may still come to be")));
+        let own = existing.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
+        if own.is_none() && !is_expired {
+            return Ok(Some(format!("{object_ref} may still be created")));
         }
-        *unsure = None;
+        *unconfirmed = None;
         if let (Some(object), Some(spec)) = (own, &mut held.record.spec) {
             let uid = objects::uid(&object).to_owned();
-            spec.applied.push(AppliedObject { object_ref: place, uid, document });
+            spec.applied.push(AppliedObject { object_ref, uid, document });
         }
         self.store.save(held).await?;
         Ok(None)
     }
 
-    /// Ends what runs and is not to be kept. `Some`: something is still there, and why.
+    /// Deletes all objects that are not kept. Returns the reason if one still exists.
     async fn terminate_objects(
         &self,
         held: &VersionedRecord,
@@ -179,21 +168,21 @@ impl Reconciler {
         grace_ms: u64,
     ) -> Result<Option<String>, ReconcileError> {
         let name = &held.record.name;
-        let mut left = None;
+        let mut remaining = None;
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
-        let doomed = spec.applied.iter().rev().filter(|it| !spec.objects.keep || Some(*it) == job);
-        for applied in doomed {
+        let to_delete = spec.applied.iter().rev().filter(|it| !spec.objects.keep || Some(*it) == job);
+        for applied in to_delete {
             match self.delete(name, applied).await {
                 Ok(DeleteOutcome::Gone) => {}
-                Ok(DeleteOutcome::Pending(why)) => left = Some(why),
+                Ok(DeleteOutcome::Pending(why)) => remaining = Some(why),
                 Err(ReconcileError::Api(error)) => {
-                    left = Some(format!("{}: {}", applied.object_ref, refusal_message(error)?));
+                    remaining = Some(format!("{}: {}", applied.object_ref, refusal_message(error)?));
                 }
                 Err(error) => return Err(error),
             }
         }
         if job.is_none() {
-            return Ok(left);
+            return Ok(remaining);
         }
         let pods = match self.pods(spec).await {
             Ok(pods) => pods,
@@ -203,15 +192,15 @@ impl Reconciler {
             Err(error) => return Err(error),
         };
         for pod in &pods {
-            left = Some(format!("Pod {} is still there", pod.name_any()));
+            remaining = Some(format!("Pod {} still exists", pod.name_any()));
             match self.terminate_pod(pod, grace_ms).await {
                 Err(ReconcileError::Api(error)) => {
-                    left = Some(format!("Pod {}: {}", pod.name_any(), refusal_message(error)?));
+                    remaining = Some(format!("Pod {}: {}", pod.name_any(), refusal_message(error)?));
                 }
                 ended => ended?,
             }
         }
-        Ok(left)
+        Ok(remaining)
     }
 
     async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> Result<(), ReconcileError> {
@@ -219,7 +208,7 @@ impl Reconciler {
             return Ok(());
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-        // 0 would take the pod out of the list while it still runs.
+        // 0 would remove the pod from the list while it still runs.
         let seconds = u32::try_from(grace_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1);
         let same = Preconditions { uid: pod.uid(), resource_version: None };
         let how = DeleteParams::default().grace_period(seconds).preconditions(same);
@@ -230,10 +219,7 @@ impl Reconciler {
     }
 }
 
-/// What the API server says against something, which may be the same for ever.
-///
-/// # Errors
-/// When it has said nothing.
+/// Returns the message of a refusal, or the error itself if the API server did not respond.
 fn refusal_message(error: kube::Error) -> Result<String, ReconcileError> {
     match status(&error) {
         Some(_) => Ok(error_message(&error)),

@@ -1,5 +1,5 @@
-//! Waiting for the end of a container: what the entrypoint reported, what its termination message says, what the kubelet
-//! says of it, in this order.
+//! Waits for the end of a container. Sources in order of precedence: the report of the entrypoint, its termination
+//! message, the status from the kubelet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +22,22 @@ use crate::settings::millis;
 use crate::store::{VersionedRecord, now_ms};
 use crate::terminate::STUCK_MS;
 
-/// Between two looks for why there is no pod: events are not watched.
+/// The pause between two checks of a Job without a pod. Events are not watched.
 const NO_POD: Duration = Duration::from_secs(5);
 
-const TOO_LITTLE_MEMORY: &str = "it needed more memory than it may have";
+const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
 
-/// What is known of an awaited end.
 enum WaitOutcome {
-    /// This is the result, and nothing runs that could change it.
+    /// The result. Nothing runs that could change it.
     Finished(Callback),
-    /// This is the result, but something may still start.
+    /// The result, but a container may still start.
     MustTerminate(Callback),
-    /// To be looked at again, then at the latest.
+    /// No result yet.
     Pending(ReconcileAction),
 }
 
 impl Reconciler {
-    /// One look at a container whose end is waited for; `removing`: what must be gone first, if it is not.
-    ///
-    /// # Errors
-    /// When the API server does not answer: try again.
+    /// Observes a container once. `removing` is the reason why objects to remove still exist.
     pub(crate) async fn wait_for_container(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
@@ -81,19 +77,19 @@ impl Reconciler {
         }
         let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
         let pods = self.pods(&spec).await?;
-        let sight = match &object {
+        let observation = match &object {
             Some(object) => pod::observe(object, &pods, container),
             None if pods.is_empty() => PodObservation::Gone,
             None => pod::observe(&Value::Null, &pods, container),
         };
-        self.record_early_failure(held, pods.last(), &sight).await?;
+        self.record_early_failure(held, pods.last(), &observation).await?;
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
         let failure =
             || early_failure.clone().map(|it| Callback::failed(it.code, &it.message)).unwrap_or_else(lost_pod);
-        if let PodObservation::Running = sight {
+        if let PodObservation::Running = observation {
             self.registry.record_pending(&held.record.name, None);
         }
-        match sight {
+        match observation {
             PodObservation::Terminated(end) => {
                 let mut result = match reported {
                     Some(result) => result,
@@ -123,15 +119,15 @@ impl Reconciler {
                 }
                 None => failure(),
             })),
-            // Its node does not answer: it should have been gone for long.
+            // The node does not respond.
             PodObservation::Running if pods.last().is_some_and(is_stuck) => Ok(WaitOutcome::MustTerminate(failure())),
             PodObservation::Running => self.by_deadline(held, &spec, &pods, container, reported, None).await,
-            PodObservation::Waiting(trouble) => {
-                self.by_start_blocker(held, &spec, &pods, container, reported, trouble).await
+            PodObservation::Waiting(blocker) => {
+                self.by_start_blocker(held, &spec, &pods, container, reported, blocker).await
             }
             PodObservation::NoPod => {
-                let trouble = self.pod_creation_failure(&spec, object.as_ref()).await?;
-                let next = self.by_start_blocker(held, &spec, &pods, container, reported, trouble).await?;
+                let blocker = self.pod_creation_failure(&spec, object.as_ref()).await?;
+                let next = self.by_start_blocker(held, &spec, &pods, container, reported, blocker).await?;
                 Ok(match next {
                     WaitOutcome::Pending(ReconcileAction::Requeue(rest)) => {
                         WaitOutcome::Pending(ReconcileAction::Requeue(rest.min(NO_POD)))
@@ -142,7 +138,7 @@ impl Reconciler {
         }
     }
 
-    /// What keeps it from starting ends it, at once or after a time.
+    /// Fails a container that cannot start, at once or after its grace time.
     async fn by_start_blocker(
         &self,
         held: &VersionedRecord,
@@ -150,23 +146,23 @@ impl Reconciler {
         pods: &[Pod],
         container: &str,
         reported: Option<Callback>,
-        trouble: Option<StartBlocker>,
+        blocker: Option<StartBlocker>,
     ) -> Result<WaitOutcome, ReconcileError> {
-        let why = trouble.as_ref().map(|trouble| trouble.message.as_str());
+        let why = blocker.as_ref().map(|blocker| blocker.message.as_str());
         self.registry.record_pending(&held.record.name, why);
-        let until = trouble.as_ref().and_then(|it| match it.kind {
+        let until = blocker.as_ref().and_then(|it| match it.kind {
             BlockerKind::Permanent => Some(0),
             BlockerKind::Transient(since) => Some(since.saturating_add(millis(self.settings.pod_start_timeout))),
             BlockerKind::Unschedulable(since) => {
                 self.settings.scheduling_timeout.map(|most| since.saturating_add(millis(most)))
             }
         });
-        match (trouble, until) {
-            (Some(trouble), Some(until)) if until <= now_ms() => {
-                Ok(WaitOutcome::MustTerminate(Callback::failed(trouble.code, &trouble.message)))
+        match (blocker, until) {
+            (Some(blocker), Some(until)) if until <= now_ms() => {
+                Ok(WaitOutcome::MustTerminate(Callback::failed(blocker.code, &blocker.message)))
             }
-            (trouble, Some(until)) => {
-                let known = self.by_deadline(held, spec, pods, container, reported, trouble).await?;
+            (blocker, Some(until)) => {
+                let known = self.by_deadline(held, spec, pods, container, reported, blocker).await?;
                 Ok(match (known, ReconcileAction::requeue_at(until)) {
                     (WaitOutcome::Pending(ReconcileAction::Requeue(a)), ReconcileAction::Requeue(b)) => {
                         WaitOutcome::Pending(ReconcileAction::Requeue(a.min(b)))
@@ -174,7 +170,7 @@ impl Reconciler {
                     (known, _) => known,
                 })
             }
-            (trouble, None) => self.by_deadline(held, spec, pods, container, reported, trouble).await,
+            (blocker, None) => self.by_deadline(held, spec, pods, container, reported, blocker).await,
         }
     }
 
@@ -185,47 +181,47 @@ impl Reconciler {
         pods: &[Pod],
         container: &str,
         reported: Option<Callback>,
-        trouble: Option<StartBlocker>,
+        blocker: Option<StartBlocker>,
     ) -> Result<WaitOutcome, ReconcileError> {
         if now_ms() < spec.deadline_ms {
             return Ok(WaitOutcome::Pending(ReconcileAction::requeue_at(spec.deadline_ms)));
         }
         let took = spec.deadline_ms.saturating_sub(spec.received_ms);
-        let mut result = match (reported, trouble) {
+        let mut result = match (reported, blocker) {
             (Some(result), _) => result,
-            (None, Some(trouble)) => Callback::failed(trouble.code, &trouble.message),
+            (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
             (None, None) => Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms")),
         };
         if let (None, Some(pod)) = (&result.log, pods.last()) {
             result.log = Some(self.log(pod, container).await);
         }
-        tracing::info!(unit = held.record.name.unit, "its time is over");
+        tracing::info!(unit = held.record.name.unit, "a task reached its deadline");
         Ok(WaitOutcome::MustTerminate(result))
     }
 
-    /// Why a pod goes is seen while it goes, and by nobody later.
+    /// Records why a pod is being deleted. The reason can only be read before the deletion.
     async fn record_early_failure(
         &self,
         held: &mut VersionedRecord,
         pod: Option<&Pod>,
-        sight: &PodObservation,
+        observation: &PodObservation,
     ) -> Result<(), ReconcileError> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
         let Some(spec) = &mut held.record.spec else { return Ok(()) };
-        // What is known of an eviction is more than that the pod was deleted, which comes after.
+        // An eviction is a better reason than the deletion that follows it.
         let known = spec.early_failure.as_ref();
         if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
             return Ok(());
         }
         spec.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
-        // One that has ended is judged right now.
-        if !matches!(sight, PodObservation::Terminated(_)) {
+        // A terminated container is evaluated in this step.
+        if !matches!(observation, PodObservation::Terminated(_)) {
             self.store.save(held).await?;
         }
         Ok(())
     }
 
-    /// Why a Job has no pod, as its controller says in events.
+    /// Returns the reason why a Job has no pod, from the events of its controller.
     async fn pod_creation_failure(
         &self,
         spec: &TaskSpec,
@@ -246,19 +242,19 @@ impl Reconciler {
         } else {
             ReasonCode::NotStartable
         };
-        let made = job.and_then(|job| job["metadata"]["creationTimestamp"].as_str());
-        let made = made.and_then(|it| serde_json::from_value(Value::from(it)).ok());
-        Ok(Some(StartBlocker { code, message, kind: BlockerKind::Transient(pod::millis(made.as_ref())) }))
+        let created = job.and_then(|job| job["metadata"]["creationTimestamp"].as_str());
+        let created = created.and_then(|it| serde_json::from_value(Value::from(it)).ok());
+        Ok(Some(StartBlocker { code, message, kind: BlockerKind::Transient(pod::millis(created.as_ref())) }))
     }
 }
 
-/// Returns true if a pod should have been gone for long: its node does not answer.
+/// Returns true if a pod should have disappeared long ago, because its node does not respond.
 pub(crate) fn is_stuck(pod: &Pod) -> bool {
     let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
     should_be_gone.is_some_and(|time| pod::millis(Some(time)).saturating_add(STUCK_MS) <= now_ms())
 }
 
-/// It has no time left for what is still pending.
+/// Returns the failure of a task whose deadline has passed.
 pub(crate) fn deadline_failure(held: &VersionedRecord, why: &str) -> Callback {
     let times = held.record.spec.as_ref().map(|spec| spec.deadline_ms.saturating_sub(spec.received_ms));
     let took = times.unwrap_or_default();
@@ -266,17 +262,17 @@ pub(crate) fn deadline_failure(held: &VersionedRecord, why: &str) -> Callback {
 }
 
 fn lost_pod() -> Callback {
-    Callback::failed(ReasonCode::Lost, "its Job or its pod is not there any more")
+    Callback::failed(ReasonCode::Lost, "the Job or its pod was deleted")
 }
 
-/// What the entrypoint has left in the termination message.
+/// Parses the result from the termination message of the entrypoint.
 fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
-    // Only a relay names Secrets.
+    // Only a relay may refer to Secrets.
     result.secrets.clear();
     match (result.status, report) {
         (CallbackStatus::Succeeded, Some(_)) => {
-            let why = "it has succeeded, and its outputs were in a report that did not arrive";
+            let why = "the script succeeded, but the report with its outputs did not arrive";
             Some(Callback { duration_ms: result.duration_ms, ..Callback::failed(ReasonCode::Lost, why) })
         }
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => Some(result),
@@ -284,28 +280,29 @@ fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     }
 }
 
-/// What the kubelet says of a container that has left no message of the entrypoint's. What it has left instead may be the
-/// end of its log, which is no text for a reason.
+/// Derives a result from the status of the kubelet. The message may be the end of the log, which is not a reason.
 fn from_kubelet(end: &ContainerExit) -> Callback {
     let ContainerExit { exit_code, reason, message } = end;
     let (code, what) = match reason.as_str() {
         "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
-        // Whoever was starting it went away: the kubelet has ended, and knows no more of it when it is back.
+        // The kubelet was stopped during the start and does not know the outcome.
         "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
-            (ReasonCode::Lost, format!("its start was interrupted on its node: {message}"))
+            (ReasonCode::Lost, format!("the start of the container was interrupted on its node: {message}"))
         }
-        "ContainerCannotRun" | "StartError" => (ReasonCode::NotStartable, format!("it cannot be started: {message}")),
-        "DeadlineExceeded" => (ReasonCode::Timeout, format!("its pod took longer than it may: {message}")),
+        "ContainerCannotRun" | "StartError" => {
+            (ReasonCode::NotStartable, format!("the container cannot be started: {message}"))
+        }
+        "DeadlineExceeded" => (ReasonCode::Timeout, format!("the pod exceeded its deadline: {message}")),
         "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
-        "ContainerStatusUnknown" => (ReasonCode::Lost, "nobody knows how it has ended".to_owned()),
+        "ContainerStatusUnknown" => (ReasonCode::Lost, "the kubelet does not know how the container ended".to_owned()),
         _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
-        _ if *exit_code == 0 => (ReasonCode::Failed, "it has ended with 0 and without a result".to_owned()),
-        _ => (ReasonCode::Exit, format!("it has ended with {exit_code} and without a result")),
+        _ if *exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
+        _ => (ReasonCode::Exit, format!("the container exited with {exit_code} and without a result")),
     };
     Callback::failed(code, &what)
 }
 
-/// An entrypoint knows that it was killed or asked to end; why, is known outside.
+/// Replaces the reason of a killed entrypoint, which does not know why it was killed.
 fn refine_reason(result: &mut Callback, end: &ContainerExit, early_failure: Option<(ReasonCode, &str)>) {
     let Some(reason) = &mut result.reason else { return };
     let died = matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost);
@@ -340,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Why a pod went says something of a failure, and nothing of a success.
+    /// An early failure explains a failure and does not affect a success.
     #[test]
     fn early_failures_explain_the_end() {
         let end = |reason: &str| ContainerExit { exit_code: 137, reason: reason.to_owned(), message: String::new() };

@@ -1,5 +1,5 @@
-//! Watches on the kinds that are waited for, one for each kind and namespace. They say that something has happened; what,
-//! is read by whoever is woken, so a watch that was interrupted has lost nothing.
+//! Watches the kinds of applied objects, one watch per kind and namespace. A watch only wakes loops, which then read
+//! the state. An interrupted watch therefore loses nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,9 @@ use crate::discovery::ResourceKind;
 use crate::names::{self, UNIT};
 use crate::relay::Reconciler;
 
-/// What is watched: version, kind, namespace.
+/// Version, kind and namespace.
 type WatchKey = (String, String, Option<String>);
 
-/// The watches that run.
 #[derive(Default)]
 pub(crate) struct ObjectWatches(Mutex<HashMap<WatchKey, AbortHandle>>);
 
@@ -32,14 +31,14 @@ impl Drop for ObjectWatches {
 }
 
 impl Reconciler {
-    /// Sees to it that objects of a kind are watched from now on.
+    /// Starts a watch of a kind unless one runs.
     pub(crate) fn watch(self: &Arc<Self>, kind: &ResourceKind, namespace: Option<&str>) {
         let resource = &kind.resource;
         let key = (resource.api_version.clone(), resource.kind.clone(), namespace.map(str::to_owned));
         let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
         watches.entry(key).or_insert_with(|| {
             let api = kind.api(&self.client, namespace);
-            // Whoever drops the relay must not be kept alive by what it has started.
+            // A weak reference, so that the watch does not keep the relay alive.
             let inner = Arc::downgrade(self);
             tokio::spawn(follow(api, move |unit| {
                 if let Some(inner) = inner.upgrade() {

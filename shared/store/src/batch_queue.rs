@@ -1,4 +1,4 @@
-//! The batch queues of clusters, over table and bucket.
+//! Batch queues of clusters, in table and bucket.
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
@@ -7,11 +7,11 @@ use crate::dynamo::{BatchItem, BodyStorage};
 use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
 use crate::store::Store;
 
-/// Bytes of a batch, and of a response, that stay in the table; larger ones go to the bucket. A batch is written three
-/// times and read more often, each time whole.
+/// Bytes up to which a batch or a response is stored in the table. Larger ones go to the bucket. An item is written
+/// three times, and each write costs by its full size.
 pub const BATCH_INLINE: usize = 1 << 10;
 
-/// Batches that one request reads: some tens of read units, including those in progress and with a response.
+/// Batches per request, including those in progress and those with a response.
 const PAGE: i32 = 100;
 
 impl Store {
@@ -27,7 +27,7 @@ impl Store {
         if let BodyStorage::Object(key) = body
             && let Err(error) = self.bucket.remove(key).await
         {
-            tracing::warn!(key, %error, "a batch stays in the bucket until its lifecycle rule removes it");
+            tracing::warn!(key, %error, "cannot delete a batch from the bucket; its lifecycle rule will delete it");
         }
     }
 }
@@ -59,7 +59,7 @@ impl BatchQueue for Store {
                 }
                 let body = match body {
                     BodyStorage::Inline(bytes) => Some(bytes),
-                    // Removed since.
+                    // The batch was deleted since.
                     BodyStorage::Object(key) => self.bucket.get_object(&key).await?,
                 };
                 let Some(body) = body else { continue };
@@ -83,8 +83,8 @@ impl BatchQueue for Store {
     async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool> {
         if response.len() > BATCH_INLINE {
             // A response to an unknown batch is not stored.
-            let waits = self.dynamo.get_batch_item(cluster, id).await?;
-            if waits.is_none_or(|item| item.response.is_some()) {
+            let pending = self.dynamo.get_batch_item(cluster, id).await?;
+            if pending.is_none_or(|item| item.response.is_some()) {
                 return Ok(false);
             }
         }

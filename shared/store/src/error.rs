@@ -1,17 +1,12 @@
-//! What can go wrong between us and the table or the bucket.
+//! The error of the store.
 
-/// Why an operation of the store gave no answer. A condition that does not hold is an answer, not an error.
+/// An operation without a usable response. A failed condition is a response, not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Throttled, in conflict with another transaction, or no answer: the same call may succeed later. Whether a
-    /// write was made is unknown.
+    /// Throttled, in conflict with a transaction, or no response. The call can be repeated. A write may have happened.
     #[error("{operation}: {reason}")]
-    Retryable {
-        operation: &'static str,
-        /// What the service or the transport said.
-        reason: String,
-    },
-    /// Our mistake or a broken installation: no such table, no right, an item that cannot be read.
+    Retryable { operation: &'static str, reason: String },
+    /// A defect or a broken installation: no such table, no right, an unreadable item.
     #[error("{operation}: {reason}")]
     Broken { operation: &'static str, reason: String },
 }

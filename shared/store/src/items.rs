@@ -1,4 +1,4 @@
-//! What the table holds, as values.
+//! Items of the table as values.
 
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
@@ -8,47 +8,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::ops::TargetList;
 
-/// One target. Every write gives it a new version; a write says which version it saw.
+/// A target. Every write increments its version and names the version that it has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHead {
-    /// `sandbox`, …
+    /// For example `sandbox`.
     pub kind: String,
-    /// Its name; kind and name are the key.
     pub name: String,
     pub uid: String,
     /// Rises with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
-    /// The hook whose run is or was the last one.
+    /// The hook of the last run.
     pub hook: Option<Hook>,
-    /// Digest of its plan. Empty for one that was deleted before it was created: it never had any.
+    /// The digest of the plan. Empty for a target that was deleted before its creation.
     pub plan: String,
-    /// What scripts see as the routing key.
+    /// The routing key for scripts.
     pub routing_key: Option<String>,
-    /// Exact plugin versions that it holds, `name@version`.
+    /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
-    /// When this life was asked for.
+    /// The time at which the instance was requested.
     pub created: Timestamp,
-    /// When `phase` was entered.
+    /// The time at which `phase` was entered.
     pub since: Timestamp,
-    /// When its time to live ends.
+    /// The end of its TTL.
     pub expires: Option<Timestamp>,
-    /// Why it stops, or has stopped.
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
     pub is_overridden: bool,
     /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
     pub waiting: Option<PendingCreation>,
-    /// Lives of this name that are over and whose sensitive outputs a cluster still holds.
+    /// Ended instances of this name whose sensitive outputs are still in a cluster.
     pub release: Vec<SecretRelease>,
-    /// When `sweep` has to look at it.
+    /// The next wake-up.
     pub due: Option<Timestamp>,
     pub version: u64,
 }
 
 impl TargetHead {
-    /// A life that was asked for at `now`, and about which nothing else is known: without a plan, never written.
+    /// Returns a target that was never written and has no plan.
     pub fn new(kind: &str, name: &str, uid: &str, now: Timestamp) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -73,9 +71,9 @@ impl TargetHead {
         }
     }
 
-    /// The list that it is in. A gone target stays in the list of the active ones while the platform refuses its
-    /// notification, and while another instance waits for its name. A notification that holds its run open is delivered by
-    /// that run.
+    /// Returns the list that contains the target. A gone target stays in the active list while its notification is
+    /// undelivered or another instance waits for its name. A notification with `delivered_by` does not count, because
+    /// its run delivers it.
     pub fn list(&self) -> TargetList {
         let is_delivered = self.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some());
         match self.phase {
@@ -92,25 +90,25 @@ pub struct NotificationState {
     #[serde(with = "notification_text")]
     pub notification: Notification,
     pub attempts: u32,
-    /// The hook whose run stays open until the notification is delivered, so that the target needs no place in the index:
-    /// once this run is closed, it is delivered. `None`: the target itself is due.
+    /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
+    /// `None` means that the target itself is due.
     #[serde(default, with = "hook_text", skip_serializing_if = "Option::is_none")]
     pub delivered_by: Option<Hook>,
-    /// Why the platform did not accept it last; for people.
+    /// The last error of the delivery, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A life whose sensitive outputs a cluster holds.
+/// An instance whose sensitive outputs are still in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRelease {
     pub instance: String,
-    /// The cluster; `None`: the default one.
+    /// `None` means the default cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }
 
-/// A creation that waits until another life of the same name is gone.
+/// A creation that waits until the previous instance of the name is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingCreation {
@@ -119,11 +117,10 @@ pub struct PendingCreation {
     pub plan: String,
     pub routing_key: Option<String>,
     pub plugins: Vec<String>,
-    /// Milliseconds of its time to live.
     pub ttl_ms: Option<u64>,
 }
 
-/// What never changes of a run; in its root item.
+/// The constant part of a run, stored in its root item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFacts {
     pub kind: String,
@@ -131,35 +128,33 @@ pub struct RunFacts {
     pub uid: String,
     pub generation: u64,
     pub plan: String,
-    /// What scripts see as the routing key.
+    /// The routing key for scripts.
     pub routing_key: Option<String>,
     pub started: Timestamp,
 }
 
-/// A head item as it was read: the root has facts.
+/// A head item. Only the root has facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
     pub shard: Shard,
     pub head: HeadState,
-    /// In the root only.
     pub facts: Option<RunFacts>,
 }
 
-/// A run that is to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
     pub id: RunId,
     pub facts: RunFacts,
-    /// When `sweep` looks at it first.
+    /// The first wake-up.
     pub due: Timestamp,
 }
 
-/// The answer to a conditional write of a head item.
+/// The outcome of a conditional write of a head item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchResult {
-    /// Written; the item after it (`ALL_NEW`).
+    /// The item after the write.
     Written(RunHead),
-    /// A condition did not hold; the item as it is (`ALL_OLD`), if there is one.
+    /// The present item, if there is one.
     ConditionFailed(Option<RunHead>),
 }
 

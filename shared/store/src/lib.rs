@@ -1,9 +1,8 @@
-//! DynamoDB and S3, behind one trait per operation.
+//! Storage in DynamoDB and S3, with one trait per operation.
 //!
-//! A function's signature says by the traits it takes which rights it needs. [`dynamo`] is the one implementation of
-//! the table; tests and the local stack give it another endpoint, never other code. The bucket is a [`Bucket`]: of S3
-//! with the feature `s3`, a folder on one machine.
-//! With the feature `suite` it brings the tests that every table has to pass.
+//! The traits in a function's signature show the rights that it needs. [`dynamo`] is the only implementation of the
+//! table; tests and the local stack use it with another endpoint. A [`Bucket`] is S3, with the feature `s3`, or a
+//! folder. The feature `suite` contains the tests that every table must pass.
 
 pub mod batch_queue;
 pub mod dynamo;
@@ -14,7 +13,7 @@ pub mod ops;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod store;
-// A test says what it expects by unwrapping it.
+// Tests state expectations by unwrapping.
 #[cfg(feature = "suite")]
 #[allow(clippy::unwrap_used, clippy::panic)]
 pub mod suite;

@@ -1,5 +1,5 @@
-//! The operations, one trait each. All reads of heads, targets and records are strongly consistent; the index is
-//! not, and only a hint.
+//! Operations of the store, one trait each. Reads of heads, targets and records are strongly consistent. The due index
+//! is eventually consistent.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,103 +14,105 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use crate::error::StoreError;
 use crate::items::{NewRun, PatchResult, RunHead, TargetHead};
 
-/// Result of an operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// Reads the head items of a run (`Query`).
+/// Reads head items of a run (`Query`).
 #[async_trait]
 pub trait ReadRun: Send + Sync {
-    /// All head items that exist, the root first. Empty: no such run.
+    /// Returns all head items, the root first. Empty if the run does not exist.
     async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>>;
-    /// The root alone (`GetItem`).
+    /// Returns the root (`GetItem`).
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>>;
 }
 
-/// Writes one head item of a run (`UpdateItem`).
+/// Updates a head item of a run (`UpdateItem`).
 #[async_trait]
 pub trait PatchRun: Send + Sync {
-    /// Makes the changes of `patch` if all its conditions hold.
+    /// Applies a patch if all its conditions hold.
     async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult>;
 }
 
-/// Reads records (`Query`).
+/// Reads attempt records (`Query`).
 #[async_trait]
 pub trait ReadRecords: Send + Sync {
-    /// The records of all tries of `units`, by unit and try. Units without any record are left out.
+    /// Returns the records of all attempts of `units`, ordered by unit and attempt.
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
-    /// The records of all units, without evidence and outputs: [`OutputStorage::Nothing`] stands for them.
+    /// Returns all records with [`OutputStorage::Nothing`] and without evidence.
     ///
     /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
-    /// The tries of `units` that [`UpdateAttemptRecord::record_accepted`] has noted, in no order (`Query` per head item).
+    /// Returns acceptances from [`UpdateAttemptRecord::record_accepted`], in no order (`Query` per head item).
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>;
-    /// The records of all units.
+    /// Returns the records of all units.
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>>;
 }
 
-/// A step of a try short of its result.
+/// A change of an attempt before its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptUpdate {
-    /// It was seen to be sent.
+    /// The attempt was dispatched.
     Started(Timestamp),
     Accepted(Timestamp),
-    /// It is to be asked again then.
+    /// The request is to be repeated at this time.
     DispatchAgain(Timestamp),
-    /// Its request is posted, which may happen only once.
+    /// A request that is not idempotent is about to be posted (PostOnce).
     Posted(Timestamp),
-    /// It is being posted again by a sender that waits for the answer until then.
+    /// A sender posts the request again and waits for the response until this time.
     Leased(Timestamp),
-    /// It was not sent after all, and is to begin then.
+    /// The request was not sent. The attempt starts at this time.
     Postponed(Timestamp),
-    /// It goes on; with a line for people.
+    /// The attempt is running, with a line for people.
     Heartbeat(Timestamp, Option<String>),
-    /// One of its callbacks was refused, for this reason.
+    /// A callback was rejected for this reason.
     Refused(String),
 }
 
-/// Writes a step of a try into its record (`UpdateItem`). The first `Started`, `Posted` and `Accepted` stay, later ones change
-/// nothing; the last `ResendEffect`, `Leased`, `PutOff` and `Beat` stay; `Accepted` removes an `ResendEffect`, and `PutOff` a `Started`.
-/// `Accepted`, `ResendEffect` and `PutOff` end a lease. A record with a result is left as it is.
+/// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
+///
+/// - The first `Started`, `Posted` and `Accepted` count.
+/// - The last `DispatchAgain`, `Leased`, `Postponed` and `Heartbeat` count.
+/// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
+/// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
 #[async_trait]
 pub trait UpdateAttemptRecord: Send + Sync {
-    /// The record as it was before the note, or as it is if it has a result already. Of two that note a start at once,
-    /// one finds none; if the reply to its write was lost, neither does.
+    /// Returns the record before the update, or the unchanged record if it has a result. Of two concurrent starts, one
+    /// sees no start. If its response was lost, neither does.
     async fn update_attempt(
         &self,
         run: &RunId,
         unit: Unit,
         attempt: Attempt,
-        note: &AttemptUpdate,
+        update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord>;
-    /// Notes with one write that the receivers of several tries will call back. The units belong to one head item. Their
-    /// records stay as they are: [`ReadRecords::read_accepted`] returns these notes.
+    /// Records acceptances of attempts of one head item in one write. [`ReadRecords::read_accepted`] returns them;
+    /// their records stay unchanged.
     async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
-        tries: &[(Unit, Attempt)],
+        attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()>;
 }
 
-/// What became of a result.
+/// The outcome of writing a result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PutOutcome {
-    /// It is the try's result now.
+    /// The attempt has this result now.
     Created,
-    /// The same result was there already.
+    /// The attempt already had the same result.
     Duplicate(AttemptResult),
-    /// Another result was there first, and stays; this one is kept beside it.
+    /// The attempt has another result, which stays. This success is stored as a further result.
     Conflict(AttemptResult),
-    /// Another result was there first, and stays. This success is counted and not kept: as many as
-    /// [`ebb_protocol::limits::DISTINCT_RESULTS`] distinct ones are.
+    /// The attempt has another result, which stays. This success is only counted, because
+    /// [`ebb_protocol::limits::DISTINCT_RESULTS`] are stored already.
     Excess(AttemptResult),
 }
 
-/// Writes the result of a try (`UpdateItem`, and for a second one another `UpdateItem` and `PutItem`).
+/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`).
 #[async_trait]
 pub trait PutAttemptResult: Send + Sync {
-    /// Keeps `result`; the first one stays the try's result.
+    /// Stores a result. The first result of an attempt decides (RecordDecides).
     async fn put_result(
         &self,
         run: &RunId,
@@ -118,125 +120,117 @@ pub trait PutAttemptResult: Send + Sync {
         attempt: Attempt,
         result: &AttemptResult,
     ) -> StoreResult<PutOutcome>;
-    /// Notes that the bucket may have outputs of a run (`PutItem`). It comes before the first of them, so that a removal
-    /// finds those that no record names.
+    /// Marks that the bucket may contain outputs of a run (`PutItem`). The mark is written before the first output, so
+    /// that a removal finds outputs that are in no record.
     async fn mark_outputs(&self, run: &RunId) -> StoreResult<()>;
 }
 
-/// Folder of outputs in the bucket; below it, each run has one.
+/// The bucket folder of outputs, with one folder per run.
 pub const OUTPUTS: &str = "outputs";
-/// Folder of logs of scripts in the bucket; below it, each run has one.
+/// The bucket folder of logs, with one folder per run.
 pub const LOGS: &str = "logs";
 
 /// Reads a target (`GetItem`).
 #[async_trait]
 pub trait ReadTarget: Send + Sync {
-    /// The target of this kind and name.
     async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>>;
-    /// Returns when the life of this uid ended, if no target names it any more (a tombstone).
+    /// Returns the end of an instance that no target names (a tombstone).
     async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>>;
 }
 
-/// A transition of a target, all or nothing.
+/// An atomic transition of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetTransition {
-    /// The target after it; its `version` is one more than `seen`, or 1.
+    /// The target after the transition. Its `version` is one more than `expected_version`, or 1.
     pub target: TargetHead,
-    /// The version that was seen; `None`: there was no item.
+    /// The version that was read. `None` if there was no item.
     pub expected_version: Option<u64>,
-    /// A run that begins with it.
     pub run: Option<NewRun>,
-    /// The ended life that the target does not name any more.
     pub tombstone: Option<Tombstone>,
 }
 
-/// The uid of an ended life that no target names.
+/// The UID of an ended instance that no target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     pub uid: String,
     pub ended: Timestamp,
-    /// It is kept for 30 days from then.
+    /// It is kept until 30 days after this time.
     pub needed: Timestamp,
 }
 
-/// Moves a target (`PutItem` alone, `TransactWriteItems` when a run or a plan begins or a tombstone is put).
+/// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan or a tombstone).
 #[async_trait]
 pub trait MoveTarget: Send + Sync {
-    /// False: the target was not as it was seen. Nothing was written then.
+    /// Writes a transition. Returns false, and writes nothing, if the target has another version.
     async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool>;
-    /// Moves a target, and keeps with it the plan of a life that begins or waits for the name (`TransactWriteItems`; a large
-    /// plan goes to the bucket before that). False: as for [`Self::move_target`], and the plan is not kept.
-    async fn begin_instance(&self, transition: &TargetTransition, life: &str, plan: &[u8]) -> StoreResult<bool>;
-    /// Remembers that a uid has ended, for one that has no target (`PutItem`). To be
-    /// followed by a write of the target of its name: whoever is about to create it has read that target before it
-    /// looked for a tombstone.
+    /// Writes a transition together with the plan of its instance (`TransactWriteItems`; a large plan goes to the
+    /// bucket first). Returns false as [`Self::move_target`].
+    async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool>;
+    /// Records the end of a UID without a target (`PutItem`). The caller then writes the target of the name: a
+    /// concurrent creation reads that target before it looks for a tombstone, so its write fails.
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()>;
 }
 
-/// Something that `sweep` has to look at.
+/// An item that `sweep` must process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DueItem {
     Run(RunId),
-    /// A target, by kind and name.
+    /// Kind and name of a target.
     Target(String, String),
 }
 
-/// Asks the index what is due (`Query` per index shard).
+/// Queries the due index (`Query` per index shard).
 #[async_trait]
 pub trait QueryDue: Send + Sync {
-    /// What is due at `now`, the most urgent first, at most `limit`. Entries that cannot be read are left out.
+    /// Returns at most `limit` items that are due at `now`, the earliest first. Unreadable entries are skipped.
     async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>>;
 }
 
-/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). Each life has its own: see
-/// [`MoveTarget::begin_instance`].
+/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). [`MoveTarget::begin_instance`] writes
+/// them.
 #[async_trait]
 pub trait PlanStore: Send + Sync {
-    /// Keeps the plan of a life again that was lost.
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()>;
-    /// The plan of a life.
-    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>>;
+    /// Stores a lost plan again.
+    async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()>;
+    async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 
-/// A published plugin version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginItem {
-    /// Name without version.
+    /// The name without version.
     pub name: String,
     pub version: String,
     /// `signadot` or `ebb`.
     pub dialect: String,
-    /// Digest of `document`.
     pub digest: String,
     pub document: String,
     pub created: Timestamp,
-    /// When it was withdrawn. New targets do not use a withdrawn version; those that have it keep it.
+    /// The time of withdrawal. Existing targets keep a withdrawn version; new targets do not use it.
     pub withdrawn: Option<Timestamp>,
 }
 
 /// Reads published plugins (`GetItem`, `Query`).
 #[async_trait]
 pub trait ReadPlugins: Send + Sync {
-    /// One version, also a withdrawn one.
+    /// Returns a version, even if it is withdrawn.
     async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>>;
-    /// All versions of one plugin, the withdrawn ones included, without documents, in no order.
+    /// Returns all versions of a plugin, even withdrawn ones, without documents and in no order.
     async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>>;
-    /// All versions of all plugins that are not withdrawn, without documents.
+    /// Returns all versions of all plugins that are not withdrawn, without documents.
     async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>>;
 }
 
 /// Publishes and withdraws plugins (`PutItem`, `UpdateItem`).
 #[async_trait]
 pub trait WritePlugins: Send + Sync {
-    /// Publishes a version; false: it exists already, and nothing was written. A withdrawn one is published again if the
-    /// document is the same.
+    /// Publishes a version, or a withdrawn version again with the same document. Returns false if the version exists.
     async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool>;
-    /// Withdraws a version; false: there is none. A version that is withdrawn stays so, since the first time. The
-    /// document stays, because living targets may be compared with it.
+    /// Withdraws a version and keeps its document. A repetition keeps the first time. Returns false if the version
+    /// does not exist.
     async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool>;
 }
 
-/// The time at which the stored data of an instance is removed.
+/// The removal time of the data of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceExpiry {
     pub kind: String,
@@ -245,84 +239,75 @@ pub struct InstanceExpiry {
     pub generation: u64,
     pub plan: String,
     pub due: Timestamp,
-    /// Looks in a row that failed.
+    /// Consecutive failed removals.
     pub failures: u32,
 }
 
-/// An expiry that cannot be read.
+/// A removal time that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedExpiry {
-    /// The short name of the instance.
+    /// The instance key.
     pub instance: String,
-    /// The sort key of the item.
     pub key: String,
-    /// Looks in a row that failed.
+    /// Consecutive failed removals.
     pub failures: u32,
-    /// The reason why it cannot be read.
     pub reason: String,
 }
 
-/// Expiries that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueExpiries {
-    /// The readable ones, the oldest first.
+    /// Readable ones, the oldest first.
     pub readable: Vec<InstanceExpiry>,
     pub damaged: Vec<DamagedExpiry>,
 }
 
-/// Schedules the removal of the stored data of instances (`PutItem`).
+/// Schedules the removal of the data of instances (`PutItem`).
 #[async_trait]
 pub trait PutExpiry: Send + Sync {
-    /// Writes an expiry of an instance. The instance may have others, at other times.
+    /// Schedules a removal. An instance may have several removal times.
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
 }
 
-/// Removes the stored data of instances (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`, `DeleteObject`). All
-/// may be repeated.
+/// Removes the data of instances (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`,
+/// `DeleteObject`). All operations can be repeated.
 #[async_trait]
 pub trait RemoveExpired: Send + Sync {
-    /// Returns the oldest expiries that are due at `now`, at most `limit`.
+    /// Returns at most `limit` removals that are due at `now`, the oldest first.
     async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries>;
-    /// Makes `expiry` due at `due`, with this count of failed looks.
+    /// Moves a removal to the time `due` and sets its count of failures.
     async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()>;
-    /// Makes an expiry that cannot be read due at `due`, with its count of failures. One that does not exist is not
-    /// created.
+    /// Moves an unreadable removal to the time `due`, with its count of failures. Does not create a missing one.
     async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()>;
-    /// Removes this expiry.
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()>;
-    /// Removes the head items and records of a run, and before them its objects, if an item says that there are any.
+    /// Removes the objects of a run if a mark says that there are any, then its head items and records.
     async fn delete_run(&self, run: &RunId) -> StoreResult<()>;
-    /// Removes the objects of a run.
     async fn delete_objects(&self, run: &RunId) -> StoreResult<()>;
-    /// Removes the plan of a life.
-    async fn delete_plan(&self, life: &str) -> StoreResult<()>;
+    async fn delete_plan(&self, instance: &str) -> StoreResult<()>;
 }
 
-/// One of the two lists of targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TargetList {
-    /// Those that live, and those that are gone and wait for something: see [`TargetHead::list`].
+    /// Active targets, and gone ones that still wait: see [`TargetHead::list`].
     Active,
-    /// Those that are gone, wait for nothing, and are still remembered.
+    /// Gone targets that wait for nothing and are not expired yet.
     Gone,
 }
 
-/// A page of a list of targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListPage {
-    /// The targets, by kind and name.
+    /// Targets ordered by kind and name.
     pub targets: Vec<TargetHead>,
-    /// Targets that cannot be read, with the reasons.
+    /// Unreadable targets with the reasons.
     pub damaged: Vec<String>,
-    /// The kind and the name after which the next page begins; `None` on the last page. A page ends when it is full, or has
-    /// met many targets of the other list.
+    /// Kind and name after which the next page begins, or `None` on the last page. A page may be short if it met many
+    /// targets of the other list.
     pub next: Option<(String, String)>,
 }
 
 /// Lists targets (`Query` on the list index, then `BatchGetItem`).
 #[async_trait]
 pub trait ListTargets: Send + Sync {
-    /// Returns targets of a kind, or of all kinds; `after` is the last one of the page before.
+    /// Returns targets of a kind, or of all kinds, after the target `after`.
     async fn list_page(
         &self,
         list: TargetList,
@@ -330,7 +315,6 @@ pub trait ListTargets: Send + Sync {
         after: Option<(&str, &str)>,
         limit: usize,
     ) -> StoreResult<ListPage>;
-    /// Returns the targets of [`Self::list_page`].
     async fn list_targets(
         &self,
         list: TargetList,
@@ -342,14 +326,13 @@ pub trait ListTargets: Send + Sync {
     }
 }
 
-/// Keeps large things (S3 `PutObject`, `GetObject`).
+/// Stores large values (S3 `PutObject`, `GetObject`).
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
-    /// Keeps bytes under a key, replacing what was there.
+    /// Stores bytes under a key, and replaces an existing object.
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()>;
-    /// The object of a key; its bytes are still to be read.
+    /// Opens an object without reading its bytes.
     async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>>;
-    /// The bytes of a key.
     async fn get_object(&self, key: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.open_object(key).await? {
             None => Ok(None),
@@ -358,17 +341,15 @@ pub trait ObjectStore: Send + Sync {
     }
 }
 
-/// Objects that are removed at once.
+/// Concurrent deletions.
 const REMOVALS: usize = 16;
 
-/// All that is done with a bucket (S3 `DeleteObject` and `ListObjectsV2`, beside [`ObjectStore`]).
+/// Removes and lists objects (S3 `DeleteObject`, `ListObjectsV2`).
 #[async_trait]
 pub trait Bucket: ObjectStore + Debug {
-    /// Removes what is under a key, if there is anything.
+    /// Removes an object if it exists.
     async fn remove(&self, key: &str) -> StoreResult<()>;
-    /// Returns all keys that begin with `prefix`.
     async fn list(&self, prefix: &str) -> StoreResult<Vec<String>>;
-    /// Removes everything whose key begins with `prefix`.
     async fn remove_all(&self, prefix: &str) -> StoreResult<()> {
         let keys = futures::stream::iter(self.list(prefix).await?);
         let removals = keys.map(|key| async move { self.remove(&key).await });
@@ -376,23 +357,18 @@ pub trait Bucket: ObjectStore + Debug {
     }
 }
 
-/// An object whose size is known and whose bytes have not been read.
+/// An object whose bytes have not been read.
 pub struct OpenObject {
-    /// Its size in bytes; `None`: the service did not send it.
+    /// The size in bytes, or `None` if the service did not send it.
     pub bytes: Option<usize>,
     body: BoxFuture<'static, StoreResult<Vec<u8>>>,
 }
 
 impl OpenObject {
-    /// An object of this size whose bytes `body` gives.
     pub fn new(bytes: Option<usize>, body: impl Future<Output = StoreResult<Vec<u8>>> + Send + 'static) -> Self {
         Self { bytes, body: Box::pin(body) }
     }
 
-    /// Reads its bytes.
-    ///
-    /// # Errors
-    /// The service's.
     pub async fn read(self) -> StoreResult<Vec<u8>> {
         self.body.await
     }
@@ -404,25 +380,24 @@ impl std::fmt::Debug for OpenObject {
     }
 }
 
-/// A batch that waits for a relay that polls.
+/// A batch for a relay with the pull transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedBatch {
-    /// Sorts by the time at which it was queued.
+    /// Sorts by the time of queuing.
     pub id: String,
     pub posted: Timestamp,
-    /// The time until which a relay can get it.
+    /// The time until which a relay can fetch it.
     pub expires: Timestamp,
     pub body: Vec<u8>,
 }
 
-/// The batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
-/// the bucket). All reads are strongly consistent: a batch that was taken back is not delivered.
+/// Batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
+/// the bucket). All reads are strongly consistent, so a deleted batch is not delivered.
 #[async_trait]
 pub trait BatchQueue: Send + Sync {
-    /// Queues a batch for a cluster.
     async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()>;
-    /// Lists the batches of a cluster that wait at `now` for a response, the oldest first, without those that are
-    /// `in_progress`: at most `limit`, and of large ones no more than fill `bytes`, or one.
+    /// Lists batches without a response that are valid at `now` and not `in_progress`, the oldest first. Returns at
+    /// most `limit` batches and, except for the first one, at most `bytes`.
     async fn pending_batches(
         &self,
         cluster: &str,
@@ -431,25 +406,23 @@ pub trait BatchQueue: Send + Sync {
         limit: usize,
         bytes: usize,
     ) -> StoreResult<Vec<QueuedBatch>>;
-    /// Stores the response to a batch; false: there is no such batch, or it has a response.
+    /// Stores the response to a batch. Returns false if the batch does not exist or has a response.
     async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool>;
-    /// Reads the response to a batch, if it has one.
     async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
-    /// Takes a batch back, so that it is not delivered any more. Returns the response if one came before.
+    /// Deletes a batch and returns its response.
     async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>>;
 }
 
-/// The times of the next orphan scans of the clusters (`GetItem`, `UpdateItem`); all in one item.
+/// Times of the next orphan scans (`GetItem`, `UpdateItem`), all in one item.
 #[async_trait]
 pub trait OrphanScans: Send + Sync {
-    /// Returns the time of the next scan of each cluster that was scanned before.
+    /// Returns the time of the next scan by cluster.
     async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>>;
-    /// Claims the scan that was read as due at `seen`; the one after it is due at `next`. False: another caller has claimed
-    /// it.
+    /// Leases the scan that was read as due at `seen` and schedules the next one. Returns false if another caller has
+    /// leased it.
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool>;
 }
 
-/// An outage of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutageRecord {
     pub since: Timestamp,
@@ -457,32 +430,28 @@ pub struct OutageRecord {
     pub reason: String,
 }
 
-/// What leaves a mark, by which it is seen that it works.
+/// Parts that leave a heartbeat when they work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthMark {
-    /// Who looks whether the table works.
     Table,
-    /// A message that came through the queue.
+    /// A message that was delivered by the queue.
     Queue,
     Schedule,
 }
 
-/// Marks with the time at which they were made (`PutItem`, `GetItem`); items of their own, which mean nothing else.
+/// Heartbeats of the health check (`PutItem`, `GetItem`).
 #[async_trait]
 pub trait HealthMarks: Send + Sync {
-    /// Makes a mark.
     async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()>;
-    /// The last one, if there is any.
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>>;
 }
 
-/// The outages of clusters (`GetItem`, `UpdateItem`); all in the item of [`OrphanScans`].
+/// Outages of clusters (`GetItem`, `UpdateItem`), in the item of [`OrphanScans`].
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
-    /// Returns the outages by cluster.
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
-    /// Records an outage. False: one is recorded already, and stays unchanged.
+    /// Records an outage. Returns false and changes nothing if one is recorded.
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool>;
-    /// Removes the outage of a cluster. False: none is recorded.
+    /// Removes an outage. Returns false if none is recorded.
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool>;
 }

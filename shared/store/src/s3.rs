@@ -1,4 +1,4 @@
-//! Large things, in S3.
+//! Large values in S3.
 
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
@@ -9,7 +9,6 @@ use crate::dynamo::failure;
 use crate::error::StoreError;
 use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
 
-/// A bucket of S3.
 #[derive(Clone, Debug)]
 pub struct S3Bucket {
     client: Client,
@@ -17,17 +16,15 @@ pub struct S3Bucket {
 }
 
 impl S3Bucket {
-    /// The bucket `name`, by `client`. Asks for nothing yet.
+    /// Returns the bucket without a request.
     pub fn new(client: Client, name: impl Into<String>) -> Self {
         Self { client, name: name.into() }
     }
 
-    /// The bucket's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The client that it is asked by.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -65,14 +62,14 @@ impl ObjectStore for S3Bucket {
     }
 
     async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
-        let answer = match self.client.get_object().bucket(&self.name).key(key).send().await {
+        let response = match self.client.get_object().bucket(&self.name).key(key).send().await {
             Err(SdkError::ServiceError(error)) if error.err().is_no_such_key() => return Ok(None),
             Err(error) => return Err(failure("GetObject", &error)),
-            Ok(answer) => answer,
+            Ok(response) => response,
         };
-        let bytes = answer.content_length.and_then(|length| usize::try_from(length).ok());
+        let bytes = response.content_length.and_then(|length| usize::try_from(length).ok());
         let body = async move {
-            let body = answer.body.collect().await;
+            let body = response.body.collect().await;
             let body =
                 body.map_err(|error| StoreError::Retryable { operation: "GetObject", reason: error.to_string() })?;
             Ok(body.to_vec())

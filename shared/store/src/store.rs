@@ -1,4 +1,4 @@
-//! Table and bucket together: every operation.
+//! Combines table and bucket.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::ops::{
     WritePlugins,
 };
 
-/// Bytes of a plan that stay in the table. A larger plan is compressed, and goes to the bucket if it is still larger.
+/// Bytes of a plan that fit into the table. A larger plan is compressed, and stored in the bucket if it is still
+/// larger.
 pub const PLAN_INLINE: usize = 1 << 10;
-/// Bytes of a plugin document that stay in the table, well below the 400 KB of an item; larger ones go to the bucket.
+/// Bytes of a plugin document that fit into the table. An item may have 400 KB.
 pub const DOCUMENT_INLINE: usize = 100 << 10;
 
-/// The table and the bucket.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub dynamo: DynamoTable,
@@ -33,18 +33,23 @@ pub struct Store {
 }
 
 impl Store {
-    /// Both together.
     pub fn new(dynamo: DynamoTable, bucket: Arc<dyn Bucket>) -> Self {
         Self { dynamo, bucket }
     }
 
-    /// The same, its requests to the table counted by `meter`.
+    /// Counts requests to the table with `meter`.
     #[must_use]
     pub fn metered(self, meter: Arc<Meter>) -> Self {
         Self { dynamo: self.dynamo.metered(meter), ..self }
     }
 
-    async fn keep(&self, folder: &str, digest: &str, bytes: &[u8], inline: usize) -> StoreResult<BodyStorage> {
+    async fn store_document(
+        &self,
+        folder: &str,
+        digest: &str,
+        bytes: &[u8],
+        inline: usize,
+    ) -> StoreResult<BodyStorage> {
         if bytes.len() <= inline {
             return Ok(BodyStorage::Inline(bytes.to_vec()));
         }
@@ -53,36 +58,36 @@ impl Store {
         Ok(BodyStorage::Object(key))
     }
 
-    /// Puts a large plan into the bucket, and returns where it is. Each object has a key of its own, so a writer that is
-    /// refused removes no other's.
-    async fn keep_plan(&self, life: &str, json: &[u8]) -> StoreResult<BodyStorage> {
+    /// Stores a large plan in the bucket. Each object has a unique key, so a refused writer does not remove the object
+    /// of another one.
+    async fn store_plan(&self, instance: &str, json: &[u8]) -> StoreResult<BodyStorage> {
         if json.len() <= PLAN_INLINE || pack(json).len() <= PLAN_INLINE {
             return Ok(BodyStorage::Inline(json.to_vec()));
         }
-        let key = format!("{}{:016x}", plan_objects(life), rand::random::<u64>());
+        let key = format!("{}{:016x}", plan_objects(instance), rand::random::<u64>());
         self.bucket.put_object(&key, json.to_vec()).await?;
         Ok(BodyStorage::Object(key))
     }
 
-    /// Removes the object of a plan unless the item of the life names it, as it does after a lost reply. A failure is
-    /// logged: the refusal stands, and the object stays.
-    async fn remove_unnamed(&self, life: &str, key: &str) {
+    /// Removes the object of a refused plan, unless the item names it because of a lost response. A failure is only
+    /// logged.
+    async fn remove_unnamed(&self, instance: &str, key: &str) {
         let removal = async {
-            match self.dynamo.get_plan_item(life).await? {
+            match self.dynamo.get_plan_item(instance).await? {
                 Some(BodyStorage::Object(named)) if named == key => Ok(()),
                 _ => self.bucket.remove(key).await,
             }
         };
         if let Err(error) = removal.await {
-            tracing::warn!(%error, key, "the plan of a refused life stays in the bucket");
+            tracing::warn!(%error, key, "cannot delete the plan of a refused instance");
         }
     }
 
-    async fn fetch(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
+    async fn read_body(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
         match body {
             BodyStorage::Inline(bytes) => Ok(bytes),
             BodyStorage::Object(key) => {
-                let reason = format!("{key} is not in the bucket, but the table says so");
+                let reason = format!("object {key} is missing in the bucket");
                 let bytes = self.bucket.get_object(&key).await?;
                 bytes.ok_or(StoreError::Broken { operation: "GetObject", reason })
             }
@@ -90,22 +95,21 @@ impl Store {
     }
 }
 
-/// Returns the beginning of the keys of all objects of the plan of a life.
-fn plan_objects(life: &str) -> String {
-    format!("plans/{life}/")
+fn plan_objects(instance: &str) -> String {
+    format!("plans/{instance}/")
 }
 
 #[async_trait]
 impl PlanStore for Store {
-    async fn restore_plan(&self, life: &str, json: &[u8]) -> StoreResult<()> {
-        let body = self.keep_plan(life, json).await?;
-        self.dynamo.put_plan_item(life, &body).await
+    async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()> {
+        let body = self.store_plan(instance, json).await?;
+        self.dynamo.put_plan_item(instance, &body).await
     }
 
-    async fn get_plan(&self, life: &str) -> StoreResult<Option<Vec<u8>>> {
-        match self.dynamo.get_plan_item(life).await? {
+    async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
+        match self.dynamo.get_plan_item(instance).await? {
             None => Ok(None),
-            Some(body) => self.fetch(body).await.map(Some),
+            Some(body) => self.read_body(body).await.map(Some),
         }
     }
 }
@@ -114,7 +118,7 @@ impl PlanStore for Store {
 impl ReadPlugins for Store {
     async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
         let Some((plugin, body)) = self.dynamo.get_plugin_item(name, version).await? else { return Ok(None) };
-        let document = String::from_utf8(self.fetch(body).await?).map_err(|error| StoreError::Broken {
+        let document = String::from_utf8(self.read_body(body).await?).map_err(|error| StoreError::Broken {
             operation: "GetItem",
             reason: format!("document of {name}@{version}: {error}"),
         })?;
@@ -133,7 +137,7 @@ impl ReadPlugins for Store {
 #[async_trait]
 impl WritePlugins for Store {
     async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
-        let body = self.keep("plugins", &plugin.digest, plugin.document.as_bytes(), DOCUMENT_INLINE).await?;
+        let body = self.store_document("plugins", &plugin.digest, plugin.document.as_bytes(), DOCUMENT_INLINE).await?;
         self.dynamo.put_plugin_item(plugin, &body).await
     }
 
@@ -197,19 +201,19 @@ impl UpdateAttemptRecord for Store {
         run: &RunId,
         unit: Unit,
         attempt: Attempt,
-        note: &AttemptUpdate,
+        update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
-        self.dynamo.update_attempt(run, unit, attempt, note).await
+        self.dynamo.update_attempt(run, unit, attempt, update).await
     }
 
     async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
-        tries: &[(Unit, Attempt)],
+        attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()> {
-        self.dynamo.record_accepted_attempts(run, shard, tries, at).await
+        self.dynamo.record_accepted_attempts(run, shard, attempts, at).await
     }
 }
 
@@ -247,11 +251,11 @@ impl MoveTarget for Store {
         self.dynamo.move_target(transition, None).await
     }
 
-    async fn begin_instance(&self, transition: &TargetTransition, life: &str, plan: &[u8]) -> StoreResult<bool> {
-        let body = self.keep_plan(life, plan).await?;
-        let is_moved = self.dynamo.move_target(transition, Some((life, &body))).await?;
+    async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool> {
+        let body = self.store_plan(instance, plan).await?;
+        let is_moved = self.dynamo.move_target(transition, Some((instance, &body))).await?;
         if let (false, BodyStorage::Object(key)) = (is_moved, body) {
-            self.remove_unnamed(life, &key).await;
+            self.remove_unnamed(instance, &key).await;
         }
         Ok(is_moved)
     }
@@ -333,7 +337,7 @@ impl RemoveExpired for Store {
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         loop {
             let page = self.dynamo.page_of_run(run).await?;
-            // While its items are there, a removal that was cut short is seen to be one.
+            // Objects are removed before items, so that an interrupted removal is found and repeated.
             if page.has_objects {
                 self.delete_objects(run).await?;
             }
@@ -351,11 +355,11 @@ impl RemoveExpired for Store {
         Ok(())
     }
 
-    async fn delete_plan(&self, life: &str) -> StoreResult<()> {
-        match self.dynamo.delete_plan_item(life).await? {
+    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
+        match self.dynamo.delete_plan_item(instance).await? {
             Some(BodyStorage::Inline(_)) => Ok(()),
-            // Without an item, an earlier removal may have been cut short.
-            Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(life)).await,
+            // An earlier removal may have been interrupted after it removed the item.
+            Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(instance)).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The table's shape, and making it where no template does: on one machine and in tests.
+//! The shape of the table, and its creation where no template creates it.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
@@ -11,36 +11,31 @@ use crate::dynamo::failure;
 use crate::error::StoreError;
 use crate::ops::StoreResult;
 
-/// Names and types of keys and indexes; a deployment's template must say the same.
+/// Names of keys and indexes. The deployment template must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSpec;
 
 impl TableSpec {
     pub const PARTITION: &'static str = "pk";
     pub const SORT: &'static str = "sk";
-    /// Name of the index of what is due. Keys only.
+    /// The index of due items, keys only.
     pub const DUE_INDEX: &'static str = "due-index";
     /// Its partition key, a number from 0 to 15.
     pub const DUE_SHARD: &'static str = "g";
-    /// Its sort key, a number: milliseconds since 1970.
+    /// Its sort key, in milliseconds since 1970.
     pub const DUE: &'static str = "due";
-    /// Name of the index by which targets and plugin versions are listed, in the order of their partition keys. Keys
-    /// only.
+    /// The index of targets and plugin versions by partition key, keys only.
     pub const LIST_INDEX: &'static str = "list-index";
-    /// Its partition key, a string: [`Self::LIST_TARGETS`], [`Self::LIST_GONE`] or [`Self::LIST_PLUGINS`].
+    /// Its partition key: [`Self::LIST_TARGETS`], [`Self::LIST_GONE`] or [`Self::LIST_PLUGINS`].
     pub const LIST: &'static str = "l";
-    /// [`Self::LIST`] of targets that are not gone, or wait for something.
     pub const LIST_TARGETS: &'static str = "t";
-    /// [`Self::LIST`] of targets that are gone and wait for nothing.
     pub const LIST_GONE: &'static str = "g";
-    /// [`Self::LIST`] of plugin versions.
     pub const LIST_PLUGINS: &'static str = "plugin";
-    /// When the table may remove an item, a number: seconds since 1970.
+    /// The expiry of an item, in seconds since 1970.
     pub const TTL: &'static str = "ttl";
 }
 
-/// Makes the table `name` with its indexes, billed on demand, with removal of outlived items. A table that is there
-/// already is left as it is.
+/// Creates the table with its indexes and TTL, billed on demand. An existing table stays unchanged.
 ///
 /// # Errors
 /// [`StoreError::Retryable`] if the table is not ready after about ten seconds.
@@ -84,8 +79,8 @@ pub async fn create(client: &Client, name: &str) -> StoreResult<()> {
 async fn wait_until_active(client: &Client, name: &str) -> StoreResult<()> {
     for pause in [0, 20, 50, 100, 200, 500, 1000, 2000, 3000, 3000] {
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
-        let answer = client.describe_table().table_name(name).send().await;
-        let table = answer.map_err(|error| failure("DescribeTable", &error))?.table;
+        let response = client.describe_table().table_name(name).send().await;
+        let table = response.map_err(|error| failure("DescribeTable", &error))?.table;
         if table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
             return Ok(());
         }
@@ -94,9 +89,9 @@ async fn wait_until_active(client: &Client, name: &str) -> StoreResult<()> {
 }
 
 async fn enable_ttl(client: &Client, name: &str) -> StoreResult<()> {
-    let answer = client.describe_time_to_live().table_name(name).send().await;
-    let answer = answer.map_err(|error| failure("DescribeTimeToLive", &error))?;
-    let status = answer.time_to_live_description.and_then(|ttl| ttl.time_to_live_status);
+    let response = client.describe_time_to_live().table_name(name).send().await;
+    let response = response.map_err(|error| failure("DescribeTimeToLive", &error))?;
+    let status = response.time_to_live_description.and_then(|ttl| ttl.time_to_live_status);
     if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
         return Ok(());
     }

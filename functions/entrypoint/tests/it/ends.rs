@@ -11,7 +11,7 @@ use crate::server::{ReportSink, ServerReply};
 
 #[test]
 fn codes_and_reasons() {
-    let near = "no interpreter: there is something before its `#!`";
+    let near = "no interpreter: its `#!` is not at the start";
     for (text, code, reason, message) in [
         ("#!/bin/sh\nexit 0", 0, None, ""),
         ("echo no first line", 0, None, ""),
@@ -27,7 +27,7 @@ fn codes_and_reasons() {
         ("#!/no/such -x\n", 127, Some(ReasonCode::NotStartable), "this image has no /no/such, the script's"),
         ("#!/usr/bin/env no-such\n", 127, Some(ReasonCode::NotStartable), "has no \"no-such\", the script's"),
         ("#!/etc/passwd\n", 126, Some(ReasonCode::NotStartable), "/etc/passwd, the script's interpreter, may not"),
-        ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "lines end with CR LF"),
+        ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "end with CR LF"),
         ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), near),
         ("#!/bin/sh\n\0", 126, Some(ReasonCode::NotStartable), "NUL bytes"),
         // Nothing to read, a group of its own, and nothing that the image's own environment had.

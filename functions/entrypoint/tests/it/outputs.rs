@@ -28,14 +28,14 @@ fn bytes_are_untouched() {
 fn what_is_not_as_declared_fails_the_unit() {
     let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
     for (text, code, message) in [
-        ("true".to_owned(), ReasonCode::OutputMissing, "output \"a\": the script has ended with 0 without writing /"),
+        ("true".to_owned(), ReasonCode::OutputMissing, "output \"a\": the script ended with 0 and did not write /"),
         ("mkdir $W/a".to_owned(), invalid, "is a folder, not a file"),
         ("ln -s /etc/passwd $W/a".to_owned(), invalid, "is a symbolic link, not a file"),
         ("mkfifo $W/a".to_owned(), invalid, "is a FIFO, not a file"),
         ("mknod $W/a c 1 5".to_owned(), invalid, "is a device, not a file"),
         // Sparse: its size is known without reading it.
-        ("truncate -s 10G $W/a".to_owned(), large, "has 10737418240 bytes; an output may have 1048576"),
-        ("head -c 10000000 /dev/zero >$W/a".to_owned(), large, "/a has 10000000 bytes; an output may have 1048576"),
+        ("truncate -s 10G $W/a".to_owned(), large, "has 10737418240 bytes; the limit is 1048576"),
+        ("head -c 10000000 /dev/zero >$W/a".to_owned(), large, "/a has 10000000 bytes; the limit is 1048576"),
         ("echo x >$W/a".to_owned(), large, "JSON, and without a relay 4096 is the limit"),
     ] {
         let world = EntrypointFixture::new();
@@ -58,13 +58,13 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
         (
             "for f in a b c d e; do head -c 1000000 /dev/zero >$W/$f; done",
             vec!["a", "b", "c", "d", "e"],
-            Err("the outputs up to \"e\" have 5000000 bytes; all outputs of a unit may have 4194304"),
+            Err("the outputs up to \"e\" have 5000000 bytes; the limit of all outputs is 4194304"),
         ),
         // Each NUL is six bytes in JSON.
         (
             "for f in a b; do head -c 1000000 /dev/zero >$W/$f; done",
             vec!["a", "b"],
-            Err("bytes when written as JSON, of which 5242880 is the limit"),
+            Err("bytes as JSON; the limit is 5242880"),
         ),
     ] {
         let world = EntrypointFixture::new();

@@ -52,10 +52,10 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
     for (given, expected) in [
         (
             input("i", Some("I"), None, text("a\0b")),
-            "input \"i\": \"I\": an environment variable cannot carry NUL bytes",
+            "input \"i\": \"I\": an environment variable cannot hold NUL bytes",
         ),
-        (input("i", Some("I=J"), None, text("")), "this is no name of an environment variable"),
-        (input("i", Some("I"), None, text(&"x".repeat(VARIABLE))), "carries at most 131070 bytes and this has 131070"),
+        (input("i", Some("I=J"), None, text("")), "this is not a name of an environment variable"),
+        (input("i", Some("I"), None, text(&"x".repeat(VARIABLE))), "can hold 131070 bytes, but this value has 131070"),
         (input("i", None, Some("a/b"), text("")), "input \"i\": \"a/b\": the path is not absolute"),
         (input("i", None, Some(&world.at("folder")), text("")), "/folder: Is a directory"),
         (input("i", None, Some(&world.at("folder")), None), "the input has no value, and what is there stays"),

@@ -90,7 +90,7 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
         ("`ebb-other-1` is reserved", script(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
         ("the namespace `kube-system` is not allowed", placed("kube-system".to_owned())),
         ("the namespace `kube-system` is not allowed", script(|work| work.namespace = Some("kube-system".to_owned()))),
-        ("the relay's own namespace is nobody's", placed(format!("{units}-relay"))),
+        ("the relay's own namespace is not allowed", placed(format!("{units}-relay"))),
     ]
 }
 

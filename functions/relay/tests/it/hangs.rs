@@ -112,7 +112,7 @@ async fn an_answer_comes_before_its_sender_gives_up() {
         let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().responses;
         // It was under way for a second.
         assert!(begun.elapsed() + Duration::from_secs(1) < timeout, "{:?}", begun.elapsed());
-        let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
+        let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("did not respond in time"));
         assert!(answers.len() == count && answers.iter().all(told), "{answers:?}");
     }
     assert!(gate.forgotten.load(SeqCst) > 0);
@@ -143,7 +143,8 @@ async fn an_api_server() {
     assert!(answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))), "{answers:?}");
     gate.shut.store(true, SeqCst);
     let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
-    let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("takes too long"));
+    let told =
+        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("did not respond in time"));
     assert!(answers.iter().all(told), "{answers:?}");
     // Now their steps hang.
     let before = gate.forgotten.load(SeqCst);

@@ -163,7 +163,7 @@ async fn refusals() {
     };
     let ended = TaskCompletion::Ended { container: "main".to_owned() };
     for (what, work, why) in [
-        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign is there already"),
+        ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
         (
             "kind",
             kept(vec![map("mine"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})]),
@@ -176,19 +176,19 @@ async fn refusals() {
             "outside of a namespace",
         ),
         ("elsewhere", in_namespace("default"), "`default` is not allowed"),
-        ("records", in_namespace(&own), "nobody's"),
+        ("records", in_namespace(&own), "own namespace"),
         ("pod", privileged(), "hostNetwork"),
         (
             "label",
             kept(vec![
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"ebb.dev/unit": "x"}}}),
             ]),
-            "is ours",
+            "is reserved",
         ),
         (
             "labels",
             kept(vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}})]),
-            "no map",
+            "not an object",
         ),
         // It would fit, but what is noted of it would not.
         (
@@ -198,8 +198,8 @@ async fn refusals() {
             })]),
             "is the limit",
         ),
-        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "no Job"),
-        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "no CEL expression"),
+        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "must be a Job"),
+        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "not a CEL expression"),
         ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) }, "more rules"),
         (
             "output",
@@ -207,8 +207,8 @@ async fn refusals() {
             "cannot be used here",
         ),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
-        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "nothing is applied"),
-        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "no label value"),
+        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "there is no manifest"),
+        ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);
         let answer = world.ensure(world.ensure_of(&unit, work)).await;
@@ -283,7 +283,7 @@ async fn rules_and_outputs() {
     let secret = world.api::<Secret>().get(&held.name).await.unwrap();
     assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
     for (unit, code, said) in [
-        (&bad, ReasonCode::Failed, "its `fail` holds"),
+        (&bad, ReasonCode::Failed, "its `fail` is true"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
         (&twice, ReasonCode::Failed, "true or false"),
     ] {

@@ -89,7 +89,7 @@ async fn of_pods() {
             NotStartable,
             "ebb-install",
         ),
-        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), 60_000, Timeout, "longer"),
+        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), 60_000, Timeout, "deadline"),
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);

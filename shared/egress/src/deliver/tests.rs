@@ -8,17 +8,17 @@ use super::*;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-/// Answers once, and keeps what it was asked.
+/// Responds once and stores the request.
 struct StubCall {
-    answer: Result<HttpResponse, CallError>,
-    asked: Mutex<Vec<HttpRequest>>,
+    response: Result<HttpResponse, CallError>,
+    requests: Mutex<Vec<HttpRequest>>,
 }
 
 #[async_trait]
 impl HttpCall for StubCall {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
-        self.asked.lock().unwrap().push(request);
-        self.answer.clone()
+        self.requests.lock().unwrap().push(request);
+        self.response.clone()
     }
 }
 
@@ -26,8 +26,8 @@ fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
-async fn delivered(answer: Result<HttpResponse, CallError>) -> (DeliveryOutcome, HttpRequest) {
-    let call = StubCall { answer, asked: Mutex::default() };
+async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcome, HttpRequest) {
+    let call = StubCall { response, requests: Mutex::default() };
     let id = MessageId::parse("o-1").unwrap();
     let message = WebhookMessage {
         url: "https://platform.example.org/hooks",
@@ -36,9 +36,9 @@ async fn delivered(answer: Result<HttpResponse, CallError>) -> (DeliveryOutcome,
         body: b"{\"a\":1}",
     };
     let delivery = deliver(&call, &secret().into(), message, NOW).await;
-    let mut asked = call.asked.into_inner().unwrap();
-    assert_eq!(asked.len(), 1);
-    (delivery, asked.remove(0))
+    let mut requests = call.requests.into_inner().unwrap();
+    assert_eq!(requests.len(), 1);
+    (delivery, requests.remove(0))
 }
 
 fn status(status: u16, headers: &[(&str, &str)]) -> Result<HttpResponse, CallError> {
@@ -61,7 +61,7 @@ async fn a_message_goes_out_signed() {
 
 #[tokio::test]
 async fn what_answers_mean() {
-    let mut said = String::new();
+    let mut report = String::new();
     let hour = [("retry-after", "3600")];
     let date = [("date", "x"), ("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT")];
     let none: [(&str, &str); 0] = [];
@@ -83,7 +83,7 @@ async fn what_answers_mean() {
         (101, &none),
         (999, &none),
     ] {
-        said.push_str(&format!("{given}: {:?}\n", delivered(status(given, headers)).await.0));
+        report.push_str(&format!("{given}: {:?}\n", delivered(status(given, headers)).await.0));
     }
     for error in [
         CallError::Refused("the address 10.0.0.1 is not allowed: private network".to_owned()),
@@ -91,9 +91,9 @@ async fn what_answers_mean() {
         CallError::Timeout(Duration::from_secs(15)),
         CallError::TooLarge(1 << 20),
     ] {
-        said.push_str(&format!("{:?}\n", delivered(Err(error)).await.0));
+        report.push_str(&format!("{:?}\n", delivered(Err(error)).await.0));
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What public-only policy says of literal addresses, spelt as a document could spell them in a URL.
+/// The public policy for literal addresses, in spellings of a URL.
 const TABLE: &[(&str, &str)] = &[
     // Public.
     ("1.1.1.1", "open"),
@@ -21,7 +21,7 @@ const TABLE: &[(&str, &str)] = &[
     ("[2001:4860:4860::8888]", "open"),
     ("[::ffff:8.8.8.8]", "open"),
     ("[64:ff9b::8.8.8.8]", "open"),
-    // Loopback and what stands for it.
+    // Loopback and equivalent addresses.
     ("127.0.0.1", "loopback"),
     ("127.255.255.254", "loopback"),
     ("127.1", "loopback"),
@@ -74,7 +74,7 @@ const TABLE: &[(&str, &str)] = &[
     ("168.63.129.16", "a cloud's metadata service"),
     ("[fe80::1]", "link-local"),
     ("[febf::1]", "link-local"),
-    // Tunnels and translations that could lead inside.
+    // Tunnels and translations that may lead inside.
     ("[2002:7f00:1::]", "6to4 tunnel"),
     ("[2002:a9fe:a9fe::1]", "6to4 tunnel"),
     ("[2002:808:808::1]", "6to4 tunnel"),
@@ -150,7 +150,7 @@ fn an_allowed_range_opens_exactly_itself() {
 
 #[test]
 fn urls_that_are_refused_before_any_lookup() {
-    let mut said = String::new();
+    let mut report = String::new();
     for url in [
         "",
         "example.org",
@@ -185,9 +185,9 @@ fn urls_that_are_refused_before_any_lookup() {
             Err(refusal) => refusal.to_string(),
         };
         assert!(!verdict.contains("secret"), "{verdict}");
-        said.push_str(&format!("{url}\n  {verdict}\n"));
+        report.push_str(&format!("{url}\n  {verdict}\n"));
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
     let strict = Policy { schemes: UrlSchemes::HttpsOnly, ..Policy::public() };
     assert!(strict.check_url("https://example.org/").is_ok());
     let refusal = strict.check_url("http://example.org/").unwrap_err();
@@ -243,7 +243,7 @@ fn networks_are_opened_by_a_list() {
         ("10.0.0.0/8, fd00::/8", "10.1.2.3", Ok(true)),
         ("10.0.0.0/8, fd00::/8,", "fd00::1", Ok(true)),
         ("10.0.0.0/8", "192.168.0.1", Ok(false)),
-        ("10.0.0.0", "10.0.0.0", Err("\"10.0.0.0\" is no network such as 10.0.0.0/8".to_owned())),
+        ("10.0.0.0", "10.0.0.0", Err("\"10.0.0.0\" is not a network such as 10.0.0.0/8".to_owned())),
     ] {
         assert_eq!(open(list, address), expected, "{list} {address}");
     }

@@ -1,13 +1,13 @@
 use super::*;
 use crate::state::SHARD;
 
-/// The events' unit is at this position of its item, and others have done something too.
+/// The slot of the unit. Other units have changed too.
 const SLOT: u32 = 2;
 const OTHER: u32 = 3;
 const NOW: Timestamp = Timestamp(5);
 const OLD: Epoch = Epoch(1);
 
-/// Items that differ in all that an event may look at, and for others than the root: none.
+/// Items that differ in every field that an event reads; for shards other than the root, also a missing one.
 fn heads(shard: Shard) -> Vec<Option<HeadState>> {
     let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
     for number in 0..2 * 3 * 4 * 4 * 2 {
@@ -35,8 +35,8 @@ fn heads(shard: Shard) -> Vec<Option<HeadState>> {
 
 fn of_unit(shard: Shard) -> Vec<RunEvent> {
     let (unit, epoch) = (shard.unit(SLOT), OLD);
-    let tries = [1, 2, 3].map(Attempt).into_iter();
-    tries
+    let attempts = [1, 2, 3].map(Attempt).into_iter();
+    attempts
         .flat_map(|attempt| {
             let to = attempt.next();
             [
@@ -71,7 +71,7 @@ fn of_root() -> Vec<RunEvent> {
     versions.chain(others).collect()
 }
 
-/// The protocol once more, in words of the item. `None` where the event is refused.
+/// The protocol in terms of the item. `None` if the event is refused.
 fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<HeadState> {
     let mut head = image.cloned().unwrap_or_else(|| HeadState::new(OLD));
     let root = shard == Shard::ROOT;
@@ -129,7 +129,7 @@ fn restated(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<
     allowed.then_some(head)
 }
 
-/// Every event on every item that it goes to.
+/// Applies every event to every item.
 fn cases() -> impl Iterator<Item = (RunEvent, Shard, Option<HeadState>)> {
     let of_root = of_root().into_iter().map(|event| (event, Shard::ROOT));
     let of_units = [Shard::ROOT, Shard(1)]

@@ -17,7 +17,7 @@ pub(crate) async fn not_files() {
         ("mkdir /out/a", "is a folder, not a file"),
         ("ln -s /etc/passwd /out/a", "is a symbolic link, not a file"),
         ("mkfifo /out/a", "is a FIFO, not a file"),
-        ("rmdir /out; ln -s /etc /out; ls /out/passwd", "without writing"),
+        ("rmdir /out; ln -s /etc /out; ls /out/passwd", "did not write"),
     ]
     .into_iter()
     .enumerate()
@@ -34,18 +34,18 @@ pub(crate) async fn too_large() {
     let world = PodsFixture::new();
     for (attempt, (make, expected)) in [
         // Sparse: its size is known without reading it.
-        ("truncate -s 10G /out/a; : >/out/b".to_owned(), "/out/a has 10737418240 bytes; an output may have 1048576"),
+        ("truncate -s 10G /out/a; : >/out/b".to_owned(), "/out/a has 10737418240 bytes; the limit is 1048576"),
         (
             format!("head -c {OUTPUT} /dev/zero >/out/a; head -c 10000000 /dev/zero >/out/b"),
-            "/out/b has 10000000 bytes; an output may have 1048576",
+            "/out/b has 10000000 bytes; the limit is 1048576",
         ),
         (
             "for f in a b c d e; do head -c 1000000 /dev/urandom >/out/$f; done".to_owned(),
-            "the outputs up to \"e\" have 5000000 bytes; all outputs of a unit may have 4194304",
+            "the outputs up to \"e\" have 5000000 bytes; the limit of all outputs is 4194304",
         ),
         (
             "for f in a b c d; do head -c 1040000 /dev/urandom >/out/$f; done; : >/out/e".to_owned(),
-            "bytes when written as JSON, of which 5242880 is the limit",
+            "bytes as JSON; the limit is 5242880",
         ),
     ]
     .into_iter()
@@ -176,7 +176,7 @@ pub(crate) async fn unusable_inputs() {
     for (attempt, (bad, expected)) in [
         (
             input("a", Some("A"), None, text("x\0y")),
-            "input \"a\": \"A\": an environment variable cannot carry NUL bytes",
+            "input \"a\": \"A\": an environment variable cannot hold NUL bytes",
         ),
         (input("a", None, Some("relative"), text("x")), "input \"a\": \"relative\": the path is not absolute"),
         (input("a", None, Some("/proc/self/x"), text("x")), "/proc belongs to the kernel"),

@@ -1,4 +1,4 @@
-//! Rules over a whole manifest, with the pods that are in it.
+//! Rules for a whole manifest with its pods.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::reserved::{RESERVED_DOMAIN, is_our_key, is_reserved};
 use crate::violation::{PodspecViolation, ViolationList, below};
 use crate::{fields, patch_schema};
 
-/// What the API server or the garbage collector decides. A name that the server makes up would be another at each try.
+/// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
 const NOT_GIVEN: [&str; 11] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -23,7 +23,7 @@ const NOT_GIVEN: [&str; 11] = [
     "uid",
 ];
 
-/// Where a kind holds a pod template; the empty path for the object itself.
+/// The path of the pod template by kind. An empty path is the object itself.
 const PODS: [(&str, &str, &str); 9] = [
     ("", "Pod", ""),
     ("", "PodTemplate", "template"),
@@ -39,10 +39,9 @@ const PODS: [(&str, &str, &str); 9] = [
 /// Types of Secrets that the control plane turns into credentials.
 const CREDENTIALS: [&str; 2] = ["bootstrap.kubernetes.io/token", "kubernetes.io/service-account-token"];
 
-/// What is not allowed of an object's manifest: its kind, its namespace, its metadata, its pods (whose fields have to be known:
-/// one that a newer Kubernetes has is not judged, so it is refused). Kinds that hold pods in
-/// a form of their own (workflows, operators' resources) are judged by their kind alone: who allows such a kind allows
-/// what its controller makes of it.
+/// Returns the violations of a manifest: kind, namespace, metadata and pods. An unknown field of a pod is a violation,
+/// because a newer Kubernetes may give it a meaning. Kinds with pods in another form (workflows, resources of
+/// operators) are checked by their kind only: allowing the kind allows whatever its controller creates.
 pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
     let mut report = ViolationList::default();
     let version = text(manifest, "apiVersion");
@@ -52,22 +51,22 @@ pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Pod
     place(kind, group, namespace, allowed, &mut report);
     own(&manifest["metadata"], &mut report);
     if !manifest["status"].is_null() {
-        report.add("status", "the cluster says how an object is", "take it out");
+        report.add("status", "the cluster sets the status", "remove it");
     }
     if group == "apps" && kind == "ControllerRevision" {
-        report.add("data", "it holds pods that nobody judges", "use the object that is revised");
+        report.add("data", "it contains pods that are not checked", "use the object of the revision");
     }
     if group.is_empty() && kind == "Secret" && CREDENTIALS.contains(&text(manifest, "type")) {
-        let why = "the control plane would make a credential of it";
-        report.add("type", why, "take it out; use a `serviceAccountName` that is allowed");
+        let why = "the control plane would turn it into a credential";
+        report.add("type", why, "remove it; use a `serviceAccountName` that is allowed");
     }
     if group.is_empty() && kind == "Service" && super::is_set(&manifest["spec"]["externalIPs"]) {
         let why = "it would take the traffic of addresses that are not its own";
-        report.add("spec.externalIPs", why, "take it out; use a load balancer");
+        report.add("spec.externalIPs", why, "remove it; use a load balancer");
     }
     if let Some((_, _, path)) = PODS.iter().find(|(of, name, _)| *of == group && *name == kind) {
         if path.is_empty() {
-            // Its own metadata was judged above, and is more than a template's.
+            // The pod's own metadata has more fields than a template's and was checked above.
             let parts = ["labels", "annotations"].map(|part| (part.to_owned(), manifest["metadata"][part].clone()));
             let parts: Value = Value::Object(parts.into_iter().collect());
             let pod = serde_json::json!({"metadata": parts, "spec": manifest["spec"]});
@@ -84,7 +83,7 @@ pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Pod
     report.0
 }
 
-/// Templates of other things that carry metadata: of the Jobs of a CronJob, of the claims of a StatefulSet.
+/// Checks further templates with metadata: Jobs of a CronJob, claims of a StatefulSet.
 fn templates(manifest: &Value, namespace: &str, report: &mut ViolationList) {
     let job = &manifest["spec"]["jobTemplate"]["metadata"];
     metadata::of_pod(job, &Value::Null, namespace, "spec.jobTemplate.metadata", report);
@@ -95,7 +94,7 @@ fn templates(manifest: &Value, namespace: &str, report: &mut ViolationList) {
     }
 }
 
-/// A template as it is to be, and no patch of one.
+/// Checks that a template is complete and not a patch.
 fn whole(template: &Value, path: &str, report: &mut ViolationList) {
     patch_schema::check(template, fields::ROOT, path, report);
     directives(template, path, report);
@@ -107,8 +106,8 @@ fn directives(value: &Value, path: &str, report: &mut ViolationList) {
             for (key, inner) in map {
                 let at = below(path, key);
                 if key.starts_with('$') {
-                    let help = "write what the template is to be";
-                    report.add(&at, "directives are for what is merged, and this is applied", help);
+                    let help = "write the final template";
+                    report.add(&at, "directives are only for merged templates", help);
                 }
                 directives(inner, &at, report);
             }
@@ -140,7 +139,7 @@ fn place(kind: &str, group: &str, namespace: &str, allowed: &ClusterPolicy, repo
 
 fn own(metadata: &Value, report: &mut ViolationList) {
     for field in NOT_GIVEN.into_iter().filter(|field| !metadata[field].is_null()) {
-        report.add(format!("metadata.{field}"), "a manifest may not say it", "take it out");
+        report.add(format!("metadata.{field}"), "a manifest may not set it", "remove it");
     }
     let name = text(metadata, "name");
     if is_reserved(name) {
@@ -148,7 +147,11 @@ fn own(metadata: &Value, report: &mut ViolationList) {
     }
     for part in ["labels", "annotations"] {
         for (key, _) in metadata[part].as_object().into_iter().flatten().filter(|(key, _)| is_our_key(key)) {
-            report.add(format!("metadata.{part}[{key}]"), format!("`{RESERVED_DOMAIN}/` is ours"), "use another key");
+            report.add(
+                format!("metadata.{part}[{key}]"),
+                format!("`{RESERVED_DOMAIN}/` is reserved"),
+                "use another key",
+            );
         }
     }
 }

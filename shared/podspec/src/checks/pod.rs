@@ -1,25 +1,23 @@
-//! Rules over the pod.
-
 use serde_json::Value;
 
 use super::{container, is_set, items, security, text, volume};
 use crate::violation::ViolationList;
 use crate::{ClusterPolicy, PodSecurityLevel};
 
-const OPERATOR: &str = "ask the operator of the cluster, or take it out";
+const OPERATOR: &str = "ask the operator of the cluster, or remove it";
 
-/// Fields that are refused when they say something, and why.
+/// Fields that must not be set, with the reason.
 const REFUSED: [(&str, &str, &str); 10] = [
-    ("hostNetwork", "the network of the node is not a pod's", "take it out; reach services by their names"),
-    ("hostPID", "the processes of the node are not a pod's", "take it out"),
-    ("hostIPC", "the memory of the node is not a pod's", "take it out"),
-    ("hostUsers", "the users of the node are not a pod's", "take it out"),
-    ("nodeName", "a pod does not choose its node past the scheduler", "use `nodeSelector` or `affinity`"),
-    ("priority", "a pod does not choose its priority", "take it out"),
-    ("overhead", "a pod does not choose its overhead", "take it out; the runtime class says it"),
-    ("ephemeralContainers", "ephemeral containers are for debugging a pod that runs", "use `containers`"),
-    ("resourceClaims", "devices are not given to pods here", OPERATOR),
-    ("schedulingGates", "nobody would open the gate", "take it out"),
+    ("hostNetwork", "pods may not use the network of the node", "remove it; reach services by their names"),
+    ("hostPID", "pods may not use the processes of the node", "remove it"),
+    ("hostIPC", "pods may not use the memory of the node", "remove it"),
+    ("hostUsers", "pods may not use the users of the node", "remove it"),
+    ("nodeName", "pods may not bypass the scheduler", "use `nodeSelector` or `affinity`"),
+    ("priority", "pods may not set their priority", "remove it"),
+    ("overhead", "pods may not set their overhead", "remove it; the runtime class sets it"),
+    ("ephemeralContainers", "ephemeral containers are only for debugging", "use `containers`"),
+    ("resourceClaims", "pods may not use devices", OPERATOR),
+    ("schedulingGates", "the gate would never open", "remove it"),
 ];
 
 pub(super) fn check(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
@@ -42,7 +40,7 @@ pub(super) fn check(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path
     let context = format!("{path}.securityContext");
     security::check(&spec["securityContext"], &context, report);
     if is_set(&spec["securityContext"]["sysctls"]) {
-        report.add(format!("{context}.sysctls"), "kernel settings are the node's", "take it out");
+        report.add(format!("{context}.sysctls"), "pods may not change kernel settings", "remove it");
     }
     for (at, item) in items(spec, "volumes", path) {
         volume::check(item, &at, report);
@@ -57,7 +55,7 @@ pub(super) fn check(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path
     }
 }
 
-/// Both spellings: `serviceAccount` is the deprecated one, and still obeyed.
+/// The deprecated spelling `serviceAccount` is still effective.
 fn account(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
     let mut named = "default";
     for field in ["serviceAccountName", "serviceAccount"] {
@@ -77,13 +75,13 @@ fn account(spec: &Value, namespace: &str, allowed: &ClusterPolicy, path: &str, r
     }
 }
 
-/// A pod may go to nodes that were set apart for work like it, not to those of the control plane.
+/// Rejects tolerations for nodes of the control plane.
 fn tolerations(spec: &Value, path: &str, report: &mut ViolationList) {
     for (at, item) in items(spec, "tolerations", path) {
         let key = text(item, "key");
         if key.is_empty() || key.starts_with("node-role.kubernetes.io/") {
             let help = "name the taint of the nodes that you mean";
-            report.add(at, "this opens the nodes of the control plane", help);
+            report.add(at, "this allows nodes of the control plane", help);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Protections that our template sets: an overlay may set them otherwise where the other rules let it, but not take them
-//! away, because what Kubernetes does without them is weaker.
+//! Protections of the base template. An overlay may change them within the other rules but not remove them, because
+//! the defaults of Kubernetes are weaker.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const OF_CONTAINER: [&str; 3] = [
     "/securityContext/seccompProfile",
 ];
 
-/// Notes protections of the base that are missing.
+/// Reports protections of the base that are missing.
 pub(super) fn check(spec: &Value, base: &Value, path: &str, report: &mut ViolationList) {
     present(spec, base, &OF_POD, path, report);
     for list in ["initContainers", "containers"] {
@@ -33,7 +33,7 @@ pub(super) fn check(spec: &Value, base: &Value, path: &str, report: &mut Violati
 fn present(of: &Value, base: &Value, fields: &[&str], path: &str, report: &mut ViolationList) {
     let set = |value: &Value, field: &str| value.pointer(field).is_some_and(|it| !it.is_null());
     for field in fields.iter().filter(|field| set(base, field) && !set(of, field)) {
-        let why = "our template sets it, and without it the pod is less protected";
+        let why = "the base template sets it, and the pod is less protected without it";
         report.add(format!("{path}{}", field.replace('/', ".")), why, "leave it as it is, or set it yourself");
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps with reserved names hold scripts, inputs and outputs, of other targets too.
+//! Secrets and ConfigMaps with reserved names contain scripts, inputs and outputs, also those of other targets.
 
 use serde_json::Value;
 
@@ -6,11 +6,11 @@ use crate::ClusterPolicy;
 use crate::reserved::is_reserved;
 use crate::violation::{ViolationList, below};
 
-/// Fields whose `name` is that of a Secret or a ConfigMap.
+/// Fields whose `name` names a Secret or a ConfigMap.
 const HOLDERS: [&str; 7] =
     ["configMap", "configMapKeyRef", "configMapRef", "imagePullSecrets", "secret", "secretKeyRef", "secretRef"];
 
-/// Notes references to reserved names that the base does not have in the same place.
+/// Reports references to reserved names that are not in the base.
 pub(super) fn check(value: &Value, base: &Value, allowed: &ClusterPolicy, path: &str, report: &mut ViolationList) {
     walk(value, base, "", allowed, path, report);
 }
@@ -27,7 +27,7 @@ fn walk(value: &Value, base: &Value, field: &str, allowed: &ClusterPolicy, path:
                     matches!(key.as_str(), "secretName" | "claimName") || (key == "name" && HOLDERS.contains(&field));
                 match inner.as_str() {
                     Some(name) if refers && is_reserved(name) && !allowed.secrets.contains(name) => {
-                        report.add(at, format!("`{name}` is ours"), "use one of your own");
+                        report.add(at, format!("the name `{name}` is reserved"), "use one of your own");
                     }
                     _ => walk(inner, &base[key], key, allowed, &at, report),
                 }

@@ -1,45 +1,45 @@
-//! Rules over security contexts.
+//! Rules for security contexts.
 
 use serde_json::Value;
 
 use super::{is_set, text};
 use crate::violation::ViolationList;
 
-/// Types of SELinux that the baseline level leaves.
+/// SELinux types that the baseline level allows.
 const SELINUX: [&str; 5] = ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
-/// What is refused in the context of a pod and in that of a container.
+/// Checks rules for the contexts of pods and containers.
 pub(super) fn check(context: &Value, path: &str, report: &mut ViolationList) {
     for profile in ["seccompProfile", "appArmorProfile"] {
         if text(&context[profile], "type") == "Unconfined" {
-            let help = "take it out, or write `RuntimeDefault`";
-            report.add(format!("{path}.{profile}.type"), "`Unconfined` takes the profile away", help);
+            let help = "remove it, or write `RuntimeDefault`";
+            report.add(format!("{path}.{profile}.type"), "`Unconfined` disables the profile", help);
         }
     }
     let selinux = &context["seLinuxOptions"];
     let kind = text(selinux, "type");
     if !SELINUX.contains(&kind) {
-        report.add(format!("{path}.seLinuxOptions.type"), format!("`{kind}` is no container's"), "take it out");
+        report.add(format!("{path}.seLinuxOptions.type"), format!("the type `{kind}` is not allowed"), "remove it");
     }
     for field in ["user", "role"].into_iter().filter(|field| is_set(&selinux[field])) {
-        report.add(format!("{path}.seLinuxOptions.{field}"), "it is not a pod's to choose", "take it out");
+        report.add(format!("{path}.seLinuxOptions.{field}"), "pods may not set it", "remove it");
     }
     if is_set(&context["windowsOptions"]["hostProcess"]) {
         let path = format!("{path}.windowsOptions.hostProcess");
-        report.add(path, "a process of the node is not a pod's", "take it out");
+        report.add(path, "pods may not run processes of the node", "remove it");
     }
 }
 
-/// What the restricted level asks beyond the baseline.
+/// Checks further rules of the restricted level.
 pub(super) fn restricted(container: &Value, pod: &Value, path: &str, report: &mut ViolationList) {
     let own = &container["securityContext"];
     let path = format!("{path}.securityContext");
-    // A container's own field counts where it has one.
-    let said = |field: &str| if own[field].is_null() { &pod[field] } else { &own[field] };
-    if said("runAsNonRoot") != true {
+    // A field of the container overrides that of the pod.
+    let effective = |field: &str| if own[field].is_null() { &pod[field] } else { &own[field] };
+    if effective("runAsNonRoot") != true {
         report.add(format!("{path}.runAsNonRoot"), "it may run as root", "write `runAsNonRoot: true`");
     }
-    if said("runAsUser") == 0 {
+    if effective("runAsUser") == 0 {
         report.add(format!("{path}.runAsUser"), "it runs as root", "write another user's number");
     }
     if own["allowPrivilegeEscalation"] != false {
@@ -48,9 +48,9 @@ pub(super) fn restricted(container: &Value, pod: &Value, path: &str, report: &mu
     }
     let dropped = own["capabilities"]["drop"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !dropped.iter().any(|name| name == "ALL") {
-        report.add(format!("{path}.capabilities.drop"), "capabilities are left", "write `drop: [ALL]`");
+        report.add(format!("{path}.capabilities.drop"), "not all capabilities are dropped", "write `drop: [ALL]`");
     }
-    if !["RuntimeDefault", "Localhost"].contains(&text(said("seccompProfile"), "type")) {
+    if !["RuntimeDefault", "Localhost"].contains(&text(effective("seccompProfile"), "type")) {
         let help = "write `seccompProfile: {type: RuntimeDefault}`";
         report.add(format!("{path}.seccompProfile"), "there is no seccomp profile", help);
     }

@@ -1,15 +1,15 @@
-//! Rules over volumes.
+//! Rules for volumes.
 
 use serde_json::Value;
 
 use super::{items, metadata};
 use crate::violation::ViolationList;
 
-/// Sources that lead nowhere but to what is in the namespace. `csi` is missing from what the restricted level leaves: an
-/// inline driver does what its own attributes say; a claim does the same under a class that an operator has made.
+/// Sources within the namespace. `csi` is omitted although the restricted level allows it: an inline driver obeys its
+/// own attributes, while a claim needs a class of the operator.
 const ALLOWED: [&str; 7] =
     ["configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
-/// Sources of a projected volume; the others are tokens, certificates and trust of the cluster.
+/// Allowed sources of a projected volume. The others are tokens, certificates and trust of the cluster.
 const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
 
 pub(super) fn check(volume: &Value, path: &str, report: &mut ViolationList) {
@@ -17,8 +17,8 @@ pub(super) fn check(volume: &Value, path: &str, report: &mut ViolationList) {
     for (source, _) in sources {
         if !ALLOWED.contains(&source.as_str()) {
             let why = match source.as_str() {
-                "hostPath" => "files of the node are not a pod's".to_owned(),
-                "csi" => "an inline driver is not checked by anybody".to_owned(),
+                "hostPath" => "pods may not use files of the node".to_owned(),
+                "csi" => "inline drivers are not checked".to_owned(),
                 _ => format!("volumes from `{source}` are not allowed"),
             };
             report.add(format!("{path}.{source}"), why, "use a `persistentVolumeClaim`, an `emptyDir` or a `secret`");

@@ -1,13 +1,12 @@
-//! What the tests lay overlays onto.
+//! The base template of the tests.
 
 use serde_json::Value;
 
-/// A value from YAML text.
 pub(crate) fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).expect("YAML")
 }
 
-/// What a base of the relay looks like; it meets the baseline level.
+/// A base template like that of the control plane. It meets the baseline level.
 pub(crate) fn base() -> Value {
     yaml(
         "metadata: {labels: {ebb.dev/unit: u}}

@@ -1,4 +1,4 @@
-//! Overlays laid onto templates: as the API server's own code does it, and what is refused of them.
+//! Tests merges against the results of the API server's code, and violations of overlays.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct MergeCases {
     patches: BTreeMap<String, Value>,
 }
 
-/// Against `k8s.io/apimachinery`; the base there is nobody's, so what is reserved does not count.
+/// The results of `k8s.io/apimachinery`. That base has no reserved parts.
 #[test]
 fn as_the_api_server_merges() {
     let cases: MergeCases = yaml(include_str!("../../tests/merges/cases.yaml"));
@@ -35,12 +35,12 @@ fn as_the_api_server_merges() {
 fn what_the_go_code_leaves_behind_is_followed() {
     let base = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
     for (patch, wanted) in [
-        // An error there.
+        // An error in `k8s.io/apimachinery`.
         (
             "spec: {$patch: merge, containers: [{$patch: merge, name: a, tty: true}]}",
             json!({"containers": [{"name": "a", "args": ["x"], "tty": true}]}),
         ),
-        // Fields there.
+        // Fields in `k8s.io/apimachinery`.
         (
             "spec: {containers: [{name: b, env: [{name: X, $patch: delete}, {name: Z}]}]}",
             json!({"containers": [{"name": "b", "env": [{"name": "Z"}]}, {"name": "a", "args": ["x"]}]}),
@@ -58,8 +58,8 @@ fn what_the_go_code_leaves_behind_is_followed() {
     }
 }
 
-/// An overlay, and what is said of it.
-fn said(overlay: &str) -> String {
+/// Overlays with their expected violation.
+fn violations(overlay: &str) -> String {
     let refused = match parse(overlay) {
         Ok(overlay) => merge(&base(), &overlay).err().unwrap_or_default(),
         Err(refusal) => vec![refusal],
@@ -79,60 +79,54 @@ fn patches_that_are_none() {
             "spec: {containers: [{name: main, env: [{name: A, valueFrom: {secretKeyRef: {nam: s}}}]}]}",
             "spec.containers[main].env[A].valueFrom.secretKeyRef.nam: ",
         ),
-        (
-            "spec: {volumes: [{name: a, xyzzy: {}}]}",
-            "spec.volumes[a].xyzzy: there is no field `xyzzy` here; take it out",
-        ),
-        (
-            "spec: {containers: [{image: a}]}",
-            "spec.containers[0]: an item is known by its `name`, which is missing; write `name`",
-        ),
-        ("spec: {containers: [{name: null}]}", "spec.containers[null]: an item is known by its `name`"),
-        ("spec: {containers: [main]}", "spec.containers[0]: a mapping is wanted, this is a text"),
-        ("spec: {containers: [null]}", "spec.containers[0]: an item is nothing"),
-        ("spec: {containers: {name: main}}", "spec.containers: a list is wanted, this is a mapping"),
+        ("spec: {volumes: [{name: a, xyzzy: {}}]}", "spec.volumes[a].xyzzy: there is no field `xyzzy` here; remove it"),
+        ("spec: {containers: [{image: a}]}", "spec.containers[0]: an item lacks its key `name`; write `name`"),
+        ("spec: {containers: [{name: null}]}", "spec.containers[null]: an item lacks its key `name`"),
+        ("spec: {containers: [main]}", "spec.containers[0]: expected a mapping, got a text"),
+        ("spec: {containers: [null]}", "spec.containers[0]: an item is null"),
+        ("spec: {containers: {name: main}}", "spec.containers: expected a list, got a mapping"),
         (
             "spec: {containers: [{name: main, env: [{name: A, value: 5}]}]}",
-            "spec.containers[main].env[A].value: a text is wanted, this is a number",
+            "spec.containers[main].env[A].value: expected a text, got a number",
         ),
-        ("spec: {hostNetwork: 'yes'}", "spec.hostNetwork: true or false is wanted, this is a text"),
+        ("spec: {hostNetwork: 'yes'}", "spec.hostNetwork: expected true or false, got a text"),
         (
             "spec: {terminationGracePeriodSeconds: 1.5}",
-            "spec.terminationGracePeriodSeconds: a whole number is wanted, this is a number",
+            "spec.terminationGracePeriodSeconds: expected a whole number, got a number",
         ),
         (
             "spec: {containers: [{name: main, resources: {limits: {cpu: true}}}]}",
-            "resources.limits.cpu: a quantity is wanted",
+            "resources.limits.cpu: expected a quantity",
         ),
         (
             "spec: {containers: [{name: main, livenessProbe: {tcpSocket: {port: []}}}]}",
-            "port: a whole number or a text is wanted",
+            "port: expected a whole number or a text",
         ),
-        ("metadata: {labels: {a: true}}", "metadata.labels.a: a text is wanted, this is true or false"),
+        ("metadata: {labels: {a: true}}", "metadata.labels.a: expected a text, got true or false"),
         ("spec: {$patch: remove}", "spec.$patch: there is no `$patch: remove`; write `delete`, `merge` or `replace`"),
         (
             "spec: {volumes: [{name: a, $retainKeys: [name], emptyDir: {}}]}",
             "$retainKeys: `emptyDir` is set but not retained",
         ),
         ("spec: {volumes: [{name: a, $retainKeys: name}]}", "`$retainKeys` is a list"),
-        ("spec: {$setElementOrder/tolerations: []}", "`tolerations` is no list that is merged"),
-        ("spec: {$setElementOrder/volumes: [a]}", "it is a list of items with `name`"),
+        ("spec: {$setElementOrder/tolerations: []}", "`tolerations` is not a merged list"),
+        ("spec: {$setElementOrder/volumes: [a]}", "expected a list of items with `name`"),
         (
             "spec: {$setElementOrder/volumes: [{name: a}], volumes: [{name: b, emptyDir: {}}]}",
             "`volumes` is not in this order",
         ),
-        ("spec: {$deleteFromPrimitiveList/containers: [a]}", "`containers` is no list of texts here"),
-        ("spec: {containers: [", "the pod template is no YAML: "),
+        ("spec: {$deleteFromPrimitiveList/containers: [a]}", "`containers` is not a list of texts"),
+        ("spec: {containers: [", "the pod template is not YAML: "),
         ("a: 1\na: 2", "duplicate"),
-        ("[]", "the pod template is no mapping"),
-        ("{}\n---\n{}", "no YAML"),
+        ("[]", "the pod template is not a mapping"),
+        ("{}\n---\n{}", "not YAML"),
     ] {
-        let said = said(overlay);
-        assert!(said.contains(wanted), "{overlay}\n  {said}");
+        let text = violations(overlay);
+        assert!(text.contains(wanted), "{overlay}\n  {text}");
     }
-    assert!(said(&format!("# {}", "x".repeat(300_000))).contains("more than"));
-    // All at once.
-    assert_eq!(said("a: 1\nspec: {b: 1, containers: [{c: 1}]}").lines().count(), 4);
+    assert!(violations(&format!("# {}", "x".repeat(300_000))).contains("more than"));
+    // All violations are reported together.
+    assert_eq!(violations("a: 1\nspec: {b: 1, containers: [{c: 1}]}").lines().count(), 4);
 }
 
 #[test]
@@ -140,28 +134,28 @@ fn what_is_ours_stays() {
     for (overlay, wanted) in [
         (
             "spec: {containers: [{name: main, image: other}]}",
-            "spec.containers[main].image: `image` is not the pod template's to change; the runner's `image` says it",
+            "spec.containers[main].image: `image` cannot be changed by a pod template; set the `image` of the runner",
         ),
         ("spec: {containers: [{name: main, command: [sh]}]}", "spec.containers[main].command: "),
         ("spec: {containers: [{name: main, args: [x]}]}", "spec.containers[main].args: "),
         ("spec: {containers: [{name: main, restartPolicy: Always}]}", "spec.containers[main].restartPolicy: "),
-        ("spec: {containers: [{name: main, $patch: delete}]}", "the container `main` has to stay"),
-        ("spec: {containers: [{$patch: replace}, {name: mine, image: img}]}", "the container `main` has to stay"),
-        ("spec: {containers: null}", "the container `main` has to stay"),
+        ("spec: {containers: [{name: main, $patch: delete}]}", "the container `main` must stay"),
+        ("spec: {containers: [{$patch: replace}, {name: mine, image: img}]}", "the container `main` must stay"),
+        ("spec: {containers: null}", "the container `main` must stay"),
         (
             "$patch: replace\nspec: {containers: [{name: main, image: img}]}",
-            "spec.initContainers: `ebb-entrypoint` has to stay",
+            "spec.initContainers: `ebb-entrypoint` must stay",
         ),
         ("spec: {$patch: delete}", "spec.restartPolicy: "),
-        ("spec: {restartPolicy: OnFailure}", "the unit's `retry` says how often"),
-        ("spec: {activeDeadlineSeconds: 5}", "the unit's `timeout` says it"),
+        ("spec: {restartPolicy: OnFailure}", "set the `retry` of the unit"),
+        ("spec: {activeDeadlineSeconds: 5}", "set the `timeout` of the unit"),
         (
             "spec: {initContainers: [{name: ebb-entrypoint, image: mine}]}",
             "spec.initContainers[ebb-entrypoint]: the name `ebb-entrypoint` is reserved; give it another name",
         ),
         (
             "spec: {initContainers: [{name: ebb-entrypoint, $patch: delete}]}",
-            "spec.initContainers: `ebb-entrypoint` has to stay",
+            "spec.initContainers: `ebb-entrypoint` must stay",
         ),
         ("spec: {initContainers: [{name: ebb-mine, image: a}]}", "`ebb-mine` is reserved"),
         (
@@ -170,17 +164,17 @@ fn what_is_ours_stays() {
         ),
         ("spec: {volumes: [{name: signadot-execunit-io, emptyDir: {}}]}", "spec.volumes[signadot-execunit-io]: "),
         ("spec: {volumes: [{name: ebb-io, emptyDir: {medium: Memory}}]}", "spec.volumes[ebb-io]: "),
-        ("spec: {volumes: [{name: ebb-io, $patch: delete}]}", "`ebb-io` has to stay"),
+        ("spec: {volumes: [{name: ebb-io, $patch: delete}]}", "`ebb-io` must stay"),
         ("spec: {volumes: []}\n", ""),
         (
             "spec: {containers: [{name: main, env: [{name: EBB_KEY, value: x}]}]}",
-            "spec.containers[main].env[EBB_KEY]: `EBB_KEY` is set by us; use another one",
+            "spec.containers[main].env[EBB_KEY]: `EBB_KEY` is reserved; use another one",
         ),
         ("spec: {containers: [{name: main, env: [{name: TOKEN, $patch: delete}]}]}", "env[TOKEN]: "),
         ("spec: {containers: [{name: main, volumeMounts: [{mountPath: /ebb, name: mine}]}]}", "volumeMounts[/ebb]: "),
         (
             "spec: {containers: [{name: main, volumeMounts: [{mountPath: /x, name: ebb-in}]}]}",
-            "spec.containers[main].volumeMounts[ebb-in]: the volume `ebb-in` is ours",
+            "spec.containers[main].volumeMounts[ebb-in]: the volume `ebb-in` is reserved",
         ),
         (
             "spec: {containers: [{name: spy, image: a, volumeMounts: [{mountPath: /x, name: ebb-io}]}]}",
@@ -190,14 +184,14 @@ fn what_is_ours_stays() {
             "spec: {initContainers: [{name: early, image: a, volumeMounts: [{mountPath: /ebb, name: ebb-io}]}]}",
             "spec.initContainers[early].volumeMounts[ebb-io]: ",
         ),
-        ("metadata: {labels: {ebb.dev/unit: other}}", "metadata.labels[ebb.dev/unit]: `ebb.dev/` is ours"),
+        ("metadata: {labels: {ebb.dev/unit: other}}", "metadata.labels[ebb.dev/unit]: `ebb.dev/` is reserved"),
         ("metadata: {labels: {ebb.dev/unit: null}}", "metadata.labels[ebb.dev/unit]: "),
         ("metadata: {annotations: {x.ebb.dev/run: r}}", "metadata.annotations[x.ebb.dev/run]: "),
         ("metadata: {annotations: {notebb.dev/run: r, ebb.dev: r}}", ""),
         ("spec: {restartPolicy: Never, containers: [{name: main, image: img}]}", ""),
     ] {
-        let said = said(overlay);
-        assert!(said.contains(wanted) && (wanted.is_empty() == said.is_empty()), "{overlay}\n  {said}");
+        let text = violations(overlay);
+        assert!(text.contains(wanted) && (wanted.is_empty() == text.is_empty()), "{overlay}\n  {text}");
     }
 }
 
@@ -206,7 +200,7 @@ fn texts_of_overlays() {
     for empty in ["", "  \n", "# nothing", "null", "apiVersion: v1\nkind: PodTemplate"] {
         assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
     }
-    // Quoted, plain and YAML 1.1's.
+    // Quoted, plain and YAML 1.1 booleans.
     let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}").expect("YAML");
     assert_eq!(
         read["spec"],
@@ -214,7 +208,7 @@ fn texts_of_overlays() {
     );
 }
 
-/// Patches of names that templates have, with directives.
+/// Generates patches of names that templates have, with directives.
 fn anything() -> impl Strategy<Value = Value> {
     let keys = [
         "metadata",
@@ -254,7 +248,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A patch that fits, of containers and volumes.
+/// Generates a valid patch of containers and volumes.
 fn fitting() -> impl Strategy<Value = Value> {
     let name = prop_oneof![Just("main"), Just("side"), Just("ebb-entrypoint"), Just("ebb-io"), Just("x")];
     let item = (name, prop_oneof![Just(None), Just(Some("delete")), Just(Some("replace"))], any::<bool>());

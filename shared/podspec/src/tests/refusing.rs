@@ -1,4 +1,4 @@
-//! What a cluster does not allow: attempts to get out, each with the place that is named, and what people really write.
+//! Tests violations of a policy: escape attempts with their expected path, and templates from practice.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn of_overlay(overlay: &str, level: PodSecurityLevel) -> Vec<PodspecViolation> {
     template_violations(&merged, &base(), "units", &allowed(level))
 }
 
-/// Exactly one refusal, at this path, with reason and advice.
+/// Asserts exactly one violation at this path, with a reason and help.
 fn refused(attempts: &[(&str, &str)], refuse: impl Fn(&str) -> Vec<PodspecViolation>) {
     let mut wrong = Vec::new();
     for (attempt, path) in attempts {
@@ -188,7 +188,6 @@ fn what_people_write() {
         "spec: {containers: [{name: main, env: [{name: TFSTATE_BUCKET, value: b}], volumeMounts: [{name: aws-auth, mountPath: /root/.aws}]}], volumes: [{name: aws-auth, secret: {secretName: aws-auth}}]}",
         "spec: {serviceAccountName: deployer}",
         "metadata: {annotations: {vault.hashicorp.com/agent-inject: 'true', vault.hashicorp.com/role: db}}",
-        // Others.
         "spec: {serviceAccountName: deployer, automountServiceAccountToken: true}",
         "spec: {serviceAccountName: default, runtimeClassName: gvisor, priorityClassName: low}",
         "metadata: {namespace: units, labels: {team: a, sidecar.istio.io/inject: 'false'}}",

@@ -3,74 +3,70 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The clusters that are connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterList {
-    /// By name.
+    /// Clusters ordered by name.
     pub clusters: Vec<ClusterInfo>,
 }
 
-/// A connected cluster, and the information that its relay reports.
+/// A connected cluster with information from its relay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
-    /// The name that documents have for it.
+    /// The name of the cluster in documents.
     pub name: String,
-    /// `push`: the control plane sends requests to the relay; `pull`: the relay polls for them.
     pub transport: TransportKind,
-    /// The uid of its namespace `kube-system`: the one that the relay reports, else the pinned one.
+    /// The UID of the namespace `kube-system`, as reported by the relay or, without a response, as pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Version of the relay. Absent if it did not answer, as the next two fields.
+    /// The version of the relay. Absent without a response, like the next two fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Seconds for which the relay is up.
+    /// The uptime of the relay in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
-    /// Number of tasks of the relay.
+    /// The number of tasks of the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
-    /// The reason why the relay did not answer.
+    /// The reason why the relay did not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The outage, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
 }
 
-/// An outage of a cluster: its relay does not answer, or does not reach the API server.
+/// An outage: the relay does not respond or does not reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayOutage {
-    /// The cluster.
     pub cluster: String,
-    /// When it was first observed.
+    /// The time of the first error.
     pub since: String,
     /// The first error, for people.
     pub reason: String,
-    /// The target's units that wait for the cluster.
+    /// Units of the target that wait for the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
 }
 
-/// The direction of the requests between control plane and relay.
+/// The direction of requests between control plane and relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TransportKind {
-    /// The control plane sends them to the relay.
+    /// The control plane sends requests to the relay.
     Push,
-    /// The relay polls the control plane for them.
+    /// The relay polls the control plane for requests.
     Pull,
 }
 
-/// Objects that remain in clusters of instances that have ended, or that are unknown.
+/// Objects in clusters whose instances have ended or are unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OrphanList {
-    /// By cluster.
+    /// Orphans ordered by cluster.
     pub orphans: Vec<Orphan>,
-    /// The clusters, or parts of them, that could not be listed.
+    /// Errors of clusters, or of parts of them, that could not be listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ClusterError>,
 }
@@ -79,53 +75,44 @@ pub struct OrphanList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Orphan {
-    /// The cluster.
     pub cluster: String,
-    /// Its kind.
     pub kind: String,
-    /// Absent: outside of namespaces.
+    /// Absent for a cluster-wide object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
-    /// The key of the instance that it was made for, by its label or record.
+    /// The key of the instance, from the label or the record.
     pub instance: String,
-    /// Seconds since it was made, or its task was requested.
+    /// Seconds since the object was created or its task was requested.
     pub age_seconds: u64,
-    /// The reason why it is an orphan.
+    /// The reason why the object is an orphan.
     pub reason: String,
-    /// True if the relay recorded this uid when it applied the object, and the labels still name the same task. Only owned
+    /// True if the relay recorded this UID when it applied the object, and the labels name the same task. Only owned
     /// objects are deleted.
     pub owned: bool,
 }
 
-/// An error of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterError {
-    /// The cluster.
     pub cluster: String,
-    /// The object or the request, and the error. For people.
+    /// The object or the request, with the error. For people.
     pub reason: String,
 }
 
-/// Asks for the deletion of orphans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeleteOrphans {
-    /// Uids of listed orphans; an object that is not an owned orphan by now stays.
+    /// UIDs of listed orphans. An object that is no longer an owned orphan is not deleted.
     pub uids: Vec<String>,
 }
 
-/// The result of the deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteOrphansResponse {
-    /// The deleted objects.
     pub deleted: Vec<Orphan>,
-    /// The objects that are not deleted, or not yet: a later scan, or the same request, continues.
+    /// Objects that are not deleted yet. A later scan or the same request continues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remaining: Vec<ClusterError>,
 }

@@ -1,4 +1,4 @@
-//! The attributes of an event, out of a JSON object.
+//! Parses the attributes of an event.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,9 @@ use serde_json::value::RawValue;
 use super::{EventError, MAX_ATTRIBUTE, is_json};
 use crate::unit::TRACEPARENT;
 
-/// Attributes of the specification, all of them text. Extensions may be numbers and booleans too.
+/// Attributes of the specification. All of them are strings, while extensions may be numbers and booleans.
 const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
-/// What is read of an event.
 pub(super) struct EventAttributes {
     pub(super) id: String,
     pub(super) source: String,
@@ -23,12 +22,11 @@ pub(super) struct EventAttributes {
     pub(super) data: Option<Box<RawValue>>,
 }
 
-/// Reads one JSON object.
 pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
     let EventMembers(mut members) = serde_json::from_slice(body).map_err(json)?;
     let data = members.remove("data").filter(|raw| raw.get() != "null");
     if members.remove("data_base64").is_some_and(|raw| raw.get() != "null") {
-        return Err(wrong("data_base64", "is not read here: data has to be JSON, under data"));
+        return Err(wrong("data_base64", "is not supported: send JSON in data"));
     }
     let mut texts = BTreeMap::new();
     for (name, raw) in members {
@@ -39,7 +37,7 @@ pub(super) fn structured(body: &[u8]) -> Result<EventAttributes, EventError> {
             serde_json::Value::Bool(_) | serde_json::Value::Number(_) if !TEXTS.contains(&name.as_str()) => {
                 continue;
             }
-            _ => return Err(wrong(&name, "is no text: write it in double quotes")),
+            _ => return Err(wrong(&name, "is not a string: write it in double quotes")),
         };
         texts.insert(name, text);
     }
@@ -51,7 +49,7 @@ impl EventAttributes {
         for (name, text) in &texts {
             let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
             if name.is_empty() || !plain {
-                return Err(wrong(name, "has a name that is none: names consist of a-z and 0-9"));
+                return Err(wrong(name, "has an invalid name: expected a-z and 0-9"));
             }
             if text.len() > MAX_ATTRIBUTE {
                 return Err(wrong(name, &format!("is longer than {MAX_ATTRIBUTE} bytes")));
@@ -91,7 +89,7 @@ fn json(error: serde_json::Error) -> EventError {
     EventError::Json(crate::limits::message(&error.to_string()))
 }
 
-/// The members of an object, none of them twice, each as it was written.
+/// The members of a JSON object with their raw values. Duplicates are rejected.
 struct EventMembers(BTreeMap<String, Box<RawValue>>);
 
 impl<'de> Deserialize<'de> for EventMembers {

@@ -29,7 +29,7 @@ fn data() -> LifecycleData {
     }
 }
 
-/// An event with members replaced, added or (by `null`) taken away.
+/// An event with members replaced, added, or removed by `null`.
 fn event_with(changes: serde_json::Value) -> String {
     let mut event = serde_json::json!({
         "specversion": "1.0",
@@ -56,10 +56,10 @@ fn data_with(changes: serde_json::Value) -> String {
 
 #[test]
 fn what_a_platform_builds_is_read() {
-    for asked in LifecycleType::ALL {
-        let (content_type, body) = lifecycle("e-1", "//platform.example.org", asked, TIME, &data());
+    for event_type in LifecycleType::ALL {
+        let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data());
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
-        assert_eq!((event.event_type, event.data), (asked, data()));
+        assert_eq!((event.event_type, event.data), (event_type, data()));
         assert_eq!((event.id.as_str(), event.source.as_str()), ("e-1", "//platform.example.org"));
         assert_eq!(event.time.unwrap().as_millisecond(), 1_790_000_000_123);
     }
@@ -75,7 +75,7 @@ fn extensions_are_not_looked_at_but_for_the_trace() {
     assert_eq!((event.data.generation, event.traceparent.as_deref()), (1, Some(trace)));
 }
 
-/// The type of such an event is a header, and headers are not signed.
+/// The binary mode has the type in a header, which is not signed.
 #[test]
 fn the_binary_mode_is_refused_with_the_reason() {
     let body = br#"{"kind": "sandbox", "name": "pr-1234", "uid": "8c1a", "document": "name: pr-1234"}"#;
@@ -135,10 +135,10 @@ fn only_one_content_type_is_read() {
 #[test]
 fn every_refusal_says_what_is_wrong_and_where() {
     use serde_json::json;
-    let mut said = String::new();
+    let mut report = String::new();
     let mut show = |given: &str, result: Result<LifecycleEvent, EventError>| {
         let error = result.unwrap_err();
-        said.push_str(&format!("{given:.110}\n  {} {error}\n", error.status()));
+        report.push_str(&format!("{given:.110}\n  {} {error}\n", error.status()));
     };
     for body in [
         String::new(),
@@ -202,7 +202,7 @@ fn every_refusal_says_what_is_wrong_and_where() {
     }
     let repeated = event_with(json!({"data": {}})).replace("{}", r#"{"kind": "a", "kind": "b"}"#);
     show("data with kind twice", read(&repeated));
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
 }
 
 const READY_TYPE: &str = crate::lifecycle::READY;
@@ -236,7 +236,7 @@ fn outcomes() {
     let event: CloudEvent<OutcomeData> = serde_json::from_slice(&body).unwrap();
     assert_eq!(event.data, data);
     insta::assert_json_snapshot!(event);
-    // The far end of time is no reason to fall.
+    // The end of time does not panic.
     let (_, body) = outcome("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
     assert!(String::from_utf8(body).unwrap().contains("9999-12-30"));
 }

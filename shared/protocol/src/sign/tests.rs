@@ -115,7 +115,7 @@ fn every_refusal_says_what_to_do() {
     let id = (WEBHOOK_ID, "msg_1");
     let time = (WEBHOOK_TIMESTAMP, "1614265330");
     let signed = (WEBHOOK_SIGNATURE, signature);
-    let mut said = String::new();
+    let mut report = String::new();
     for given in [
         vec![],
         vec![id],
@@ -140,9 +140,9 @@ fn every_refusal_says_what_to_do() {
     ] {
         let error = verify(&keys(SECRET), &headers(&given), b"x", NOW).unwrap_err();
         let given: Vec<String> = given.iter().map(|(name, value)| format!("{name}: {value:.40}")).collect();
-        said.push_str(&format!("{}\n  {error}\n", given.join("\n")));
+        report.push_str(&format!("{}\n  {error}\n", given.join("\n")));
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn header_values_that_are_no_text_are_refused() {
 
 #[test]
 fn secrets_that_are_none_are_explained_and_never_shown() {
-    let mut said = String::new();
+    let mut report = String::new();
     for text in [
         "",
         "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -168,11 +168,11 @@ fn secrets_that_are_none_are_explained_and_never_shown() {
     ] {
         let error = WebhookSecret::parse(text).unwrap_err();
         assert!(!error.to_string().contains("MfKQ9r8"));
-        said.push_str(&format!("{text:?}\n  {error}\n"));
+        report.push_str(&format!("{text:?}\n  {error}\n"));
     }
-    said.push_str(&format!("65 bytes\n  {}\n", WebhookSecret::from_bytes(&[1; 65]).unwrap_err()));
-    said.push_str(&format!("9 secrets\n  {}\n", WebhookKeys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
-    insta::assert_snapshot!(said);
+    report.push_str(&format!("65 bytes\n  {}\n", WebhookSecret::from_bytes(&[1; 65]).unwrap_err()));
+    report.push_str(&format!("9 secrets\n  {}\n", WebhookKeys::parse(&[SECRET; 9].join(" ")).unwrap_err()));
+    insta::assert_snapshot!(report);
     let shown = format!("{:?} {:?}", keys(SECRET), WebhookSecret::parse(SECRET).unwrap());
     assert_eq!(shown, "WebhookKeys { first: Secret(…), others: [] } Secret(…)");
 }
@@ -230,8 +230,8 @@ proptest! {
     }
 }
 
-/// Each plugin has a secret of its own: a receiver can forge requests to no other. Receivers keep these, so they never
-/// change.
+/// Each plugin has its own secret, so a receiver cannot forge requests to another. Receivers hold these secrets, so
+/// they must never change.
 #[test]
 fn each_plugin_has_a_secret_of_its_own() {
     let deployment = WebhookSecret::from_bytes(&[7; 32]).unwrap();
@@ -254,7 +254,7 @@ fn each_plugin_has_a_secret_of_its_own() {
     }
 }
 
-/// While one secret replaces the other, receivers may know either.
+/// During a rotation, receivers may hold either secret.
 #[test]
 fn a_rotation_signs_with_each_secret() {
     let [old, new] = [[1; 32], [2; 32]].map(|bytes| WebhookSecret::from_bytes(&bytes).unwrap());

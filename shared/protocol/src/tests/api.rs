@@ -1,4 +1,4 @@
-//! The api's bodies as they are written. A changed golden file is a changed contract.
+//! The serialized bodies of the API. A changed golden file is a changed contract.
 
 use std::collections::BTreeMap;
 

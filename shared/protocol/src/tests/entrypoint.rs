@@ -1,4 +1,4 @@
-//! The messages between relay and entrypoint, as they are written: the two are updated apart.
+//! The serialized messages between relay and entrypoint, which are updated separately.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use crate::entrypoint::{
 use crate::relay::{ScriptInput, ScriptOutput};
 use crate::value::UnitValue;
 
-/// What it says is read also with what a later version adds.
+/// A message with fields of a later version can be read.
 fn lasting<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: T) -> T {
     super::golden::ignores_unknown_fields(&message);
     message

@@ -1,4 +1,4 @@
-//! Messages as they are written, compared with golden files, and read back as what they were.
+//! Compares serialized messages with golden files, and reads them back.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Compares with the golden file of this name, and reads back what was written.
+/// Compares a message with the golden file of this name, and reads it back.
 macro_rules! golden {
     ($name:expr, $message:expr) => {{
         let message = $message;
@@ -20,7 +20,7 @@ pub(crate) fn read_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(mes
     assert_eq!(&serde_json::from_str::<T>(&text).expect("it can be read"), message, "{text}");
 }
 
-/// Our own later versions add fields; today's readers must live with them.
+/// Later versions of our own programs add fields, which must be ignored.
 pub(crate) fn ignores_unknown_fields<T: Serialize + DeserializeOwned + PartialEq + Debug>(message: &T) {
     let mut json = serde_json::to_value(message).expect("it can be written");
     json["addedLater"] = json!({"a": 1});

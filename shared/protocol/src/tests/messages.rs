@@ -1,5 +1,5 @@
-//! Every message as it is written: what programs of another version, and foreign ones, rely on. A changed golden file
-//! is a changed contract.
+//! The serialized form of every message. Programs of other versions rely on it, so a changed golden file is a changed
+//! contract.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -272,7 +272,7 @@ fn lifecycle_messages() {
     };
     refuses_unknown_fields(&asked);
     golden!("lifecycle", asked);
-    let answer = |result| LifecycleResponse {
+    let response = |result| LifecycleResponse {
         target: "sandbox/pr-1234".to_owned(),
         uid: "8c1a".to_owned(),
         generation: 3,
@@ -287,7 +287,7 @@ fn lifecycle_messages() {
             LifecycleResult::Unchanged,
             LifecycleResult::Retrying,
         ]
-        .map(answer)
+        .map(response)
     );
     let outcome = OutcomeData {
         kind: "sandbox".to_owned(),
@@ -385,14 +385,14 @@ fn values_of_units() {
 
 #[test]
 fn run_ids() {
-    let life = instance_key("sandbox", "pr-1234", "8c1a");
+    let instance = instance_key("sandbox", "pr-1234", "8c1a");
     let hooks = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop];
-    golden!("run-ids", hooks.map(|hook| RunId::new(&life, 3, hook)));
+    golden!("run-ids", hooks.map(|hook| RunId::new(&instance, 3, hook)));
 }
 
 #[test]
 fn unit_keys_are_names_anywhere() {
-    let mut said = String::new();
+    let mut report = String::new();
     for (resource, unit) in [
         ("users", "database"),
         ("my-postgres-db", "create-the-database-and-its-owner"),
@@ -402,20 +402,20 @@ fn unit_keys_are_names_anywhere() {
         ("-", "_"),
         ("", ""),
     ] {
-        said.push_str(&format!("{resource}/{unit}: {}\n", unit_key("k3j2h4q5w6e7r3t2", resource, unit)));
+        report.push_str(&format!("{resource}/{unit}: {}\n", unit_key("k3j2h4q5w6e7r3t2", resource, unit)));
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
     assert_ne!(unit_key("l", "ab", "c"), unit_key("l", "a", "bc"));
 }
 
 proptest! {
     #[test]
-    fn unit_keys_keep_their_form(life in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
-        let key = unit_key(&life, &resource, &unit);
+    fn unit_keys_keep_their_form(instance in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
+        let key = unit_key(&instance, &resource, &unit);
         prop_assert!(key.len() <= crate::id::MAX_UNIT_KEY && key.len() > 16);
         prop_assert!(key.starts_with(|c: char| c.is_ascii_lowercase()));
         prop_assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
-        prop_assert_eq!(&key, &unit_key(&life, &resource, &unit));
-        prop_assert_ne!(&key, &unit_key(&life, &resource, &format!("{unit}x")));
+        prop_assert_eq!(&key, &unit_key(&instance, &resource, &unit));
+        prop_assert_ne!(&key, &unit_key(&instance, &resource, &format!("{unit}x")));
     }
 }

@@ -127,7 +127,7 @@ fn authentic_text_that_says_nothing_is_malformed() {
 #[test]
 fn keys_that_are_none_are_explained_and_never_shown() {
     let nine: Vec<String> = (0..9).map(|n| KEYS.replace("k1", &format!("k{n}"))).collect();
-    let mut said = String::new();
+    let mut report = String::new();
     for text in [
         "",
         " , ",
@@ -143,9 +143,9 @@ fn keys_that_are_none_are_explained_and_never_shown() {
     ] {
         let error = TokenKeys::parse(text).unwrap_err();
         assert!(!error.to_string().contains("AAECAw"));
-        said.push_str(&format!("{:?}\n  {error}\n", &text[..text.len().min(60)]));
+        report.push_str(&format!("{:?}\n  {error}\n", &text[..text.len().min(60)]));
     }
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(report);
     assert_eq!(format!("{:?}", keys(&format!("{NEXT}\n{KEYS}"))), "TokenKeys(k2, k1)");
     assert_eq!(keys(&format!("{NEXT}\n{KEYS}")).reveal().as_str(), format!("{NEXT},{KEYS}"));
 }
@@ -167,14 +167,14 @@ fn the_stable_key_is_one_per_target_resource_and_unit() {
 proptest! {
     #[test]
     fn every_claim_comes_back(
-        life in "[a-z0-9]{1,32}",
+        instance in "[a-z0-9]{1,32}",
         generation in any::<u64>(),
         numbers in any::<(u32, u32, u32)>(),
         expiry in NOW.0 + 1..,
         relay in any::<bool>(),
     ) {
         let claims = TokenClaims {
-            run: RunId::new(&life, generation, ebb_engine::Hook::PostStop),
+            run: RunId::new(&instance, generation, ebb_engine::Hook::PostStop),
             unit: Unit(numbers.0),
             attempt: Attempt(numbers.1),
             epoch: Epoch(numbers.2),

@@ -7,7 +7,7 @@ use crate::table::{ContractRow, ContractRule, PhaseField};
 const GROUP: &str = "argoproj.io";
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    // WorkflowPhase: "" and Pending before it runs, Succeeded, Failed (a step did), Error (the controller could not).
+    // WorkflowPhase: empty or Pending before the start, then Succeeded, Failed (a step) or Error (the controller).
     ContractRow {
         name: "argo-workflow",
         group: GROUP,
@@ -25,7 +25,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         kinds: &["Application"],
         rule: ContractRule::Own(application),
     },
-    // RolloutPhase: Progressing, Paused, Healthy, and Degraded when it was aborted, is invalid or too slow.
+    // RolloutPhase: Progressing, Paused, Healthy; Degraded if aborted, invalid or too slow.
     ContractRow {
         name: "argo-rollout",
         group: GROUP,
@@ -45,9 +45,9 @@ pub(crate) const ROWS: &[ContractRow] = &[
     },
 ];
 
-/// Argo CD: synced **and** healthy, as `argocd app wait` has it. A sync that failed is tried again only if the policy
-/// says so, and a degraded application may heal: both stay pending with their words. The revision that was compared is
-/// the application's, not a generation.
+/// Argo CD: synced **and** healthy, as in `argocd app wait`. A failed sync may be repeated by its policy, and a
+/// degraded application may recover, so both are pending. The compared revision is the application's, not a
+/// generation.
 fn application(object: ObjectView<'_>) -> ObjectReadiness {
     let operation = object.text("status.operationState.phase");
     if ["Failed", "Error"].contains(&operation) && object.text("status.sync.status") != "Synced" {
@@ -55,7 +55,7 @@ fn application(object: ObjectView<'_>) -> ObjectReadiness {
         return ObjectReadiness::pending(format!("its last sync is `{operation}`: {message}"));
     }
     if operation == "Running" || object.at("operation").is_some() {
-        return ObjectReadiness::pending("a sync is under way");
+        return ObjectReadiness::pending("a sync is in progress");
     }
     for (field, wanted) in [("status.sync.status", "Synced"), ("status.health.status", "Healthy")] {
         if object.text(field) != wanted {

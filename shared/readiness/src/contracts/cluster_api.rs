@@ -1,10 +1,9 @@
 //! Cluster API, contracts v1beta1 and v1beta2.
 //!
-//! Source: *Provider contracts* of the Cluster API book. Which contract an object follows is told by what is in its
-//! status: `status.initialization` is v1beta2's, `status.ready` and `status.initialized` are v1beta1's, which go with
-//! April 2027. All of these are **latches**: they say that it came up, not that it is up. `failureReason` and
-//! `failureMessage` are terminal in v1beta1; v1beta2 keeps them below `status.deprecated.v1beta1` and has no terminal
-//! failures any more.
+//! Source: *Provider contracts* of the Cluster API book. The status shows the contract: `status.initialization` is
+//! v1beta2; `status.ready` and `status.initialized` are v1beta1, which ends in April 2027. All of these are
+//! **latches**: they tell that an object came up, not that it is up. `failureReason` and `failureMessage` are terminal
+//! in v1beta1. v1beta2 has no terminal failures and keeps them below `status.deprecated.v1beta1`.
 
 use crate::conditions;
 use crate::object::ObjectView;
@@ -12,7 +11,7 @@ use crate::object_readiness::ObjectReadiness;
 use crate::table::{ContractRow, ContractRule};
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    // Templates and classes are copied from; a class says when its variables are known.
+    // Templates and classes are only copied.
     applied("infrastructure.cluster.x-k8s.io"),
     applied("bootstrap.cluster.x-k8s.io"),
     applied("controlplane.cluster.x-k8s.io"),
@@ -55,7 +54,7 @@ const fn applied(group: &'static str) -> ContractRow {
     ContractRow { name: "applied", group, kinds: &["*Template"], rule: ContractRule::Applied }
 }
 
-/// Ready when `status.initialization.NEW` is true, or in v1beta1 the field `old`; then `also` has to be there.
+/// Ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and the field `also` exists.
 fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
@@ -68,12 +67,12 @@ fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> 
         return not_yet(object, &field);
     }
     match also.filter(|also| object.text(also).is_empty()) {
-        Some(also) => ObjectReadiness::pending(format!("`{also}` is not there yet")),
+        Some(also) => ObjectReadiness::pending(format!("`{also}` does not exist yet")),
         None => ObjectReadiness::Ready,
     }
 }
 
-/// With what the object's own `Ready` says, if it says something.
+/// Returns pending, with the message of the object's own `Ready` if it is not true.
 fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
     match object.condition("Ready").filter(|ready| !ready.is("True")) {
         Some(ready) => ObjectReadiness::pending(format!("`{field}` is not true yet; {}", ready.describe())),
@@ -81,7 +80,7 @@ fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
     }
 }
 
-/// IPAM: an address was given.
+/// An IPAM claim is ready when it has an address.
 fn address(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = paused(object) {
         return verdict;
@@ -92,8 +91,8 @@ fn address(object: ObjectView<'_>) -> ObjectReadiness {
     ObjectReadiness::Ready
 }
 
-/// The objects of Cluster API itself are live: `Available` of v1beta2 (in `status.v1beta2` where the API is still
-/// v1beta1), else `Ready` and, where there is one, a phase that fits.
+/// Objects of Cluster API itself are judged by their present state: `Available` of v1beta2 (in `status.v1beta2` while
+/// the API is v1beta1), otherwise `Ready` and the phase.
 fn core(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
@@ -120,7 +119,7 @@ fn core(object: ObjectView<'_>) -> ObjectReadiness {
     conditions::judge(object, &["Ready"], &[])
 }
 
-/// v1beta1's terminal failure.
+/// The terminal failure of v1beta1.
 fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let [reason, message] = ["status.failureReason", "status.failureMessage"].map(|field| object.text(field));
     if reason.is_empty() && message.is_empty() {
@@ -129,7 +128,7 @@ fn ended(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     Some(ObjectReadiness::failed(if reason.is_empty() { "Failed" } else { reason }, message))
 }
 
-/// A paused object is not reconciled: what its status says is of before. The annotation counts with any value.
+/// A paused object is not reconciled, so its status is stale. Any value of the annotation counts.
 fn paused(object: ObjectView<'_>) -> Option<ObjectReadiness> {
     let held = object.annotation("cluster.x-k8s.io/paused").is_some()
         || object.says("spec.paused")

@@ -7,7 +7,7 @@ use crate::object_readiness::ObjectReadiness;
 use crate::table::{ContractRow, ContractRule, PhaseField};
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    // core/v1 NamespacePhase. One that is ending has a deletionTimestamp and is failed before it comes here.
+    // core/v1 NamespacePhase. A terminating namespace has a deletionTimestamp and has failed before this rule.
     ContractRow {
         name: "namespace",
         group: "",
@@ -20,7 +20,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         }),
     },
     ContractRow { name: "claim", group: "", kinds: &["PersistentVolumeClaim"], rule: ContractRule::Own(claim) },
-    // core/v1 PersistentVolumePhase: Available waits for a claim, Bound has one, Failed could not be recycled.
+    // core/v1 PersistentVolumePhase: Available without a claim, Bound with one, Failed if it could not be recycled.
     ContractRow {
         name: "volume",
         group: "",
@@ -33,20 +33,20 @@ pub(crate) const ROWS: &[ContractRow] = &[
         }),
     },
     ContractRow { name: "service", group: "", kinds: &["Service"], rule: ContractRule::Own(service) },
-    // kube-rs `runtime::wait` `is_ingress_provisioned`. Where the ingress controller publishes no address, the document
-    // says so by `ready: ${true}`.
+    // kube-rs `runtime::wait` `is_ingress_provisioned`. For ingress controllers that publish no address, documents set
+    // `ready: ${true}`.
     ContractRow {
         name: "ingress",
         group: "networking.k8s.io",
         kinds: &["Ingress"],
         rule: ContractRule::Own(addressed),
     },
-    // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is what the disruptions allowed were computed from.
+    // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is the basis of the allowed disruptions.
     ContractRow { name: "budget", group: "policy", kinds: &["PodDisruptionBudget"], rule: ContractRule::Observed },
 ];
 
-/// core/v1 PersistentVolumeClaimPhase. A claim of a class that waits for its first consumer stays pending until a pod
-/// uses it; the claim does not say so, so neither can we: its document says `ready: ${true}` or comes after the pod.
+/// core/v1 PersistentVolumeClaimPhase. A claim with `WaitForFirstConsumer` stays pending until a pod uses it. The
+/// claim does not show this: its document sets `ready: ${true}` or comes after the pod.
 fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
         "Bound" => ObjectReadiness::Ready,
@@ -58,8 +58,7 @@ fn claim(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// Only a load balancer has something to wait for (core/v1 LoadBalancerStatus); kstatus calls it current before it has
-/// an address.
+/// Only a load balancer needs an address (core/v1 LoadBalancerStatus). kstatus calls it current without one.
 fn service(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("spec.type") == "LoadBalancer" { addressed(object) } else { ObjectReadiness::Ready }
 }

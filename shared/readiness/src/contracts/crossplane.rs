@@ -1,5 +1,5 @@
-//! Crossplane: packages and definitions. Managed resources and composites are of any group; they are known by their
-//! condition `Synced` (see `unknown`).
+//! Crossplane: packages and definitions. Managed resources and composites can have any group; they are recognized by
+//! the condition `Synced` (see `unknown`).
 //!
 //! Source: crossplane-runtime `apis/common/v1/condition.go`, crossplane `apis/pkg/v1`, `apis/apiextensions/v1`.
 
@@ -47,7 +47,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
     },
 ];
 
-/// Offered as well where claims are named.
+/// A definition with claim names must also be offered.
 fn definition(object: ObjectView<'_>) -> ObjectReadiness {
     let wanted: &[&str] = match object.at("spec.claimNames") {
         Some(_) => &["Established", "Offered"],
@@ -56,11 +56,12 @@ fn definition(object: ObjectView<'_>) -> ObjectReadiness {
     conditions::judge(object, wanted, &[])
 }
 
-/// `Synced` (the last reconcile went well) **and** `Ready` (it is available). Neither has a final value: `Synced` false
-/// is `ReconcileError`, tried again, or `ReconcilePaused`; `Ready` false is `Creating`, `Deleting` or `Unavailable`.
+/// `Synced` (the last reconcile succeeded) **and** `Ready` (available). Neither has a terminal value: `Synced` false
+/// is `ReconcileError`, which is retried, or `ReconcilePaused`; `Ready` false is `Creating`, `Deleting` or
+/// `Unavailable`.
 pub(crate) fn managed(object: ObjectView<'_>) -> ObjectReadiness {
     if object.annotation("crossplane.io/paused") == Some("true") {
-        return ObjectReadiness::pending("the annotation `crossplane.io/paused` holds it");
+        return ObjectReadiness::pending("paused by the annotation `crossplane.io/paused`");
     }
     conditions::judge(object, &["Synced", "Ready"], &[])
 }

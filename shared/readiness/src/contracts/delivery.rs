@@ -1,4 +1,4 @@
-//! Other controllers whose objects people wait for: Flux, Gateway API, Tekton, operators of clouds.
+//! Further controllers: Flux, Gateway API, Tekton, cloud operators.
 
 use crate::conditions::{self, TerminalCondition};
 use crate::generation::unobserved;
@@ -9,7 +9,7 @@ use crate::table::{ContractRow, ContractRule};
 const FLUX: &str = "*.toolkit.fluxcd.io";
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    // Flux made these two static in notification API v1beta3; a status that is there is of an older version.
+    // Flux made these two static in notification API v1beta3. A status is left from an older version.
     ContractRow { name: "flux", group: FLUX, kinds: &["Alert", "Provider"], rule: ContractRule::Own(flux_static) },
     ContractRow { name: "flux", group: FLUX, kinds: &["HelmRepository"], rule: ContractRule::Own(flux_repository) },
     ContractRow { name: "flux", group: FLUX, kinds: &["*"], rule: ContractRule::Own(flux) },
@@ -26,7 +26,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
         kinds: &["GatewayClass"],
         rule: ContractRule::Conditions(&["Accepted"], &[]),
     },
-    // Tekton: one condition that is Unknown while it runs.
+    // Tekton: one condition, Unknown while it runs.
     ContractRow {
         name: "tekton",
         group: "tekton.dev",
@@ -42,7 +42,8 @@ pub(crate) const ROWS: &[ContractRow] = &[
         kinds: &["Pipeline", "StepAction", "Task"],
         rule: ContractRule::Applied,
     },
-    // ORC `api/v1alpha1/conditions.go`: done when both are said of this generation; two reasons are terminal.
+    // ORC `api/v1alpha1/conditions.go`: complete when both conditions are of this generation. Two reasons are
+    // terminal.
     ContractRow {
         name: "orc",
         group: "openstack.k-orc.cloud",
@@ -66,11 +67,11 @@ pub(crate) const ROWS: &[ContractRow] = &[
             &[TerminalCondition { kind: "ACK.Terminal", status: "True", reasons: &[] }],
         ),
     },
-    // Azure Service Operator, *Conditions*: severity `Error` means that it has given up.
+    // Azure Service Operator, *Conditions*: the severity `Error` is terminal.
     ContractRow { name: "azure", group: "*.azure.com", kinds: &["*"], rule: ContractRule::Own(azure) },
 ];
 
-/// Flux API conventions: `Ready` of this generation, `Stalled` when it has given up, `Reconciling` while it works.
+/// Flux API conventions: `Ready` of this generation, `Stalled` after a terminal error, `Reconciling` during work.
 /// `flux` itself compares `status.observedGeneration`, which is -1 at first.
 fn flux(object: ObjectView<'_>) -> ObjectReadiness {
     let verdict = unobserved(object).unwrap_or_else(|| conditions::judge(object, &["Ready"], &[]));
@@ -86,7 +87,7 @@ fn flux_static(object: ObjectView<'_>) -> ObjectReadiness {
     if object.conditions().next().is_some() { flux(object) } else { ObjectReadiness::Ready }
 }
 
-/// A repository of the type `oci` is only read by others, and has no status.
+/// A repository of the type `oci` has no status.
 fn flux_repository(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("spec.type") == "oci" { flux_static(object) } else { flux(object) }
 }

@@ -1,4 +1,4 @@
-//! What extends the API.
+//! Extensions of the Kubernetes API.
 
 use crate::conditions::TerminalCondition;
 use crate::object::ObjectView;
@@ -6,8 +6,8 @@ use crate::object_readiness::ObjectReadiness;
 use crate::table::{ContractRow, ContractRule};
 
 pub(crate) const ROWS: &[ContractRow] = &[
-    // apiextensions.k8s.io/v1 CustomResourceDefinitionConditionType: served once its names are accepted and it is
-    // established; a conflict of names stays until another definition goes.
+    // apiextensions.k8s.io/v1 CustomResourceDefinitionConditionType: served when names are accepted and it is
+    // established. A conflict of names stays until the other definition is deleted.
     ContractRow {
         name: "definition",
         group: "apiextensions.k8s.io",
@@ -32,7 +32,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
     },
 ];
 
-/// certificates.k8s.io/v1: approved by somebody, then signed; `Denied` and `Failed` are final.
+/// certificates.k8s.io/v1: approved, then signed. `Denied` and `Failed` are terminal.
 fn signing(object: ObjectView<'_>) -> ObjectReadiness {
     for end in ["Denied", "Failed"] {
         if let Some(condition) = object.condition(end).filter(|condition| condition.is("True")) {
@@ -40,7 +40,7 @@ fn signing(object: ObjectView<'_>) -> ObjectReadiness {
         }
     }
     if object.text("status.certificate").is_empty() {
-        return ObjectReadiness::pending("`status.certificate` is not there yet");
+        return ObjectReadiness::pending("`status.certificate` does not exist yet");
     }
     ObjectReadiness::Ready
 }

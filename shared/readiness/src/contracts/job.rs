@@ -1,5 +1,3 @@
-//! Jobs.
-
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
@@ -8,9 +6,9 @@ use crate::table::{ContractRow, ContractRule};
 pub(crate) const ROWS: &[ContractRow] =
     &[ContractRow { name: "job", group: "batch", kinds: &["Job"], rule: ContractRule::Own(job) }];
 
-/// batch/v1 JobConditionType. Only `Complete` and `Failed` are ends: `SuccessCriteriaMet` and `FailureTarget` say which
-/// end it will be while pods are still running (*Job termination and cleanup*). A Job has no `observedGeneration`; what
-/// can be changed of one does not undo an end.
+/// batch/v1 JobConditionType. Only `Complete` and `Failed` are terminal: `SuccessCriteriaMet` and `FailureTarget`
+/// announce the end while pods still run (*Job termination and cleanup*). A Job has no `observedGeneration`, and its
+/// mutable fields cannot undo an end.
 fn job(object: ObjectView<'_>) -> ObjectReadiness {
     let holds = |kind| object.condition(kind).filter(|condition| condition.is("True"));
     if let Some(failed) = holds("Failed").filter(|failed| !failed.is_stale(object)) {
@@ -33,6 +31,6 @@ fn job(object: ObjectView<'_>) -> ObjectReadiness {
     let [active, succeeded, failed] =
         ["status.active", "status.succeeded", "status.failed"].map(|field| object.count(field));
     ObjectReadiness::pending(format!(
-        "the condition `Complete` is not there yet; pods: {active} active, {succeeded} succeeded, {failed} failed"
+        "the condition `Complete` does not exist yet; pods: {active} active, {succeeded} succeeded, {failed} failed"
     ))
 }

@@ -1,7 +1,7 @@
 //! kro: graphs and their instances.
 //!
-//! Source: kro `api/v1alpha1/{instance_state,resourcegraphdefinition_types}.go`. Instances are `kro.run` unless their
-//! graph names another group; then they are known by a condition of theirs (see `unknown`).
+//! Source: kro `api/v1alpha1/{instance_state,resourcegraphdefinition_types}.go`. Instances have the group `kro.run`
+//! unless their graph names another. Those are recognized by a condition (see `unknown`).
 
 use crate::conditions;
 use crate::object::ObjectView;
@@ -18,7 +18,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
     ContractRow { name: "kro-instance", group: "kro.run", kinds: &["*"], rule: ContractRule::Own(instance) },
 ];
 
-/// `ERROR` is tried again, `FAILED` (before 0.5) is not.
+/// `ERROR` is retried, `FAILED` (before 0.5) is terminal.
 pub(crate) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("status.state") == "FAILED" {
         let message = object.conditions().find(|condition| condition.is("False")).map(|it| it.message);
@@ -27,8 +27,8 @@ pub(crate) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
     stated(object, "ACTIVE")
 }
 
-/// The state has no generation, so it is believed only beside a `Ready` that is true for this one; versions before 0.3
-/// had the state alone.
+/// The state has no generation, so a `Ready` of this generation must be true too. Versions before 0.3 have only the
+/// state.
 fn stated(object: ObjectView<'_>, wanted: &str) -> ObjectReadiness {
     if object.conditions().next().is_some()
         && let Some(missing) = conditions::first_missing(object, object.conditions(), &["Ready"])

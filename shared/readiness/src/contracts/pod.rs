@@ -1,5 +1,3 @@
-//! Pods.
-
 use serde_json::Value;
 
 use crate::conditions;
@@ -7,9 +5,8 @@ use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 use crate::table::{ContractRow, ContractRule};
 
-/// Restarts after which a container that is waiting to be restarted is given up: with kubelet's back-off (10 s, doubled
-/// each time) two and a half minutes of trying. kstatus gives up at the first, which a pod that waits for its database
-/// does not survive.
+/// Restarts after which a crash-looping container has failed: 2.5 minutes with kubelet's back-off (10 s, doubled).
+/// kstatus fails at the first restart, which a pod that waits for its database does not survive.
 const CRASHES: i64 = 5;
 
 pub(crate) const ROWS: &[ContractRow] =
@@ -17,9 +14,8 @@ pub(crate) const ROWS: &[ContractRow] =
 
 /// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
 ///
-/// `restartPolicy` says what it is for. `Always`: it serves, and is ready when its condition `Ready` is true, which
-/// takes in probes and readiness gates. `OnFailure` and `Never`: it works, and is ready when all containers have ended
-/// well.
+/// With the `restartPolicy` `Always`, a pod is ready when its condition `Ready` is true, which includes probes and
+/// readiness gates. With `OnFailure` and `Never`, it is ready when all containers have succeeded.
 fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
         "Succeeded" => return ObjectReadiness::Ready,
@@ -42,7 +38,7 @@ fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// The pod's own reason (`Evicted`, `DeadlineExceeded`), else the first container that ended badly.
+/// The reason of the pod (`Evicted`, `DeadlineExceeded`), otherwise of the first container that failed.
 fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     let reason = object.text("status.reason");
     let ended = states(object).find_map(|container| {
@@ -58,7 +54,7 @@ fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// States from which no waiting leads: an image name that is none, and a container that always crashes.
+/// Terminal states of a container: an invalid image name, or repeated crashes.
 fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
     let waiting = container.at("state.waiting").map(ObjectView)?;
     let crashes = container.count("restartCount");
@@ -75,7 +71,7 @@ fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
     }
 }
 
-/// What a container waits for, in words. An image that cannot be pulled is not hopeless: registries come back.
+/// Describes a waiting container. A failed image pull is not terminal, because registries recover.
 fn waiting(container: ObjectView<'_>) -> Option<String> {
     let waiting = container.at("state.waiting").map(ObjectView)?;
     let reason = waiting.text("reason");
@@ -88,7 +84,7 @@ fn waiting(container: ObjectView<'_>) -> Option<String> {
     Some(format!("container `{}` waits: {reason}{crashes} {message}", container.text("name")))
 }
 
-/// kstatus fails it after 15 seconds; a node may still come.
+/// A node may still become available. kstatus fails after 15 seconds.
 fn unscheduled(object: ObjectView<'_>) -> Option<String> {
     let scheduled = object.condition("PodScheduled").filter(|condition| condition.is("False"))?;
     Some(format!("the condition {}", scheduled.describe()))

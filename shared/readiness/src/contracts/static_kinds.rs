@@ -1,8 +1,8 @@
-//! Kinds without a status to wait for: they do what they do as soon as they are stored.
+//! Kinds without a status to wait for. They are ready as soon as they are stored.
 //!
-//! Source: the Kubernetes API reference; none of these kinds has a status, or theirs is written for people and waits for
-//! nothing that the object itself is for (`CronJob`: it waits for its time; `HorizontalPodAutoscaler`: for metrics;
-//! `ResourceQuota`: it holds before it is counted).
+//! Source: the Kubernetes API reference. These kinds have no status, or their status does not concern their purpose:
+//! `CronJob` waits for its time, `HorizontalPodAutoscaler` for metrics, and `ResourceQuota` is enforced before it is
+//! counted.
 
 use crate::table::{ContractRow, ContractRule};
 

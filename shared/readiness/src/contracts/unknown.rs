@@ -1,13 +1,13 @@
-//! Kinds that the table does not name.
+//! Kinds without a contract.
 
 use super::{crossplane, kro};
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 
-/// By what its status looks like: `Synced` is Crossplane's, `InstanceManaged` is kro's, the rest is judged by `Ready`,
-/// `Stalled` and `Reconciling`. *Invariant: an object that says nothing is pending.* Of a kind without a status nobody
-/// can tell that it has none, so its document says `ready: ${true}`.
+/// Judges by the shape of the status: `Synced` is Crossplane, `InstanceManaged` is kro, others are judged by `Ready`,
+/// `Stalled` and `Reconciling`. *Invariant: an object without a status is pending.* A kind that never has a status
+/// cannot be recognized, so its document sets `ready: ${true}`.
 pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     if object.condition("Synced").is_some() {
         return crossplane::managed(object);
@@ -17,7 +17,7 @@ pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     }
     if object.at("status").is_none() {
         return ObjectReadiness::pending(
-            "it has no status yet; for a kind that never has one, the document says `ready: ${true}`",
+            "it has no status yet; for a kind without a status, set `ready: ${true}` in the document",
         );
     }
     conditions::judge(object, &["Ready"], &[])

@@ -1,8 +1,8 @@
-//! What keeps pods running.
+//! Workloads.
 //!
 //! Source: apps/v1 of the Kubernetes API reference, and the rules of `kubectl rollout status`
-//! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`), to which availability is added where it has none. All
-//! of these write `observedGeneration`, so its absence is pending: a new object has replica counts of nobody.
+//! (`k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go`) plus availability. All of these write
+//! `observedGeneration`, so a missing one is pending: its replica counts are not from a controller yet.
 
 use crate::conditions::{TerminalCondition, ended};
 use crate::generation::unobserved;
@@ -23,7 +23,7 @@ pub(crate) const ROWS: &[ContractRow] = &[
     },
 ];
 
-/// Not finished within `spec.progressDeadlineSeconds`.
+/// The rollout exceeded `spec.progressDeadlineSeconds`.
 const TOO_SLOW: TerminalCondition =
     TerminalCondition { kind: "Progressing", status: "False", reasons: &["ProgressDeadlineExceeded"] };
 
@@ -37,7 +37,7 @@ fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     let missing = if updated < wanted {
         at_least("updatedReplicas", updated, wanted)
     } else if all > updated {
-        Some(format!("{} replicas of an older template are still there", all.saturating_sub(updated)))
+        Some(format!("{} replicas of an older template still exist", all.saturating_sub(updated)))
     } else {
         at_least("readyReplicas", object.count("status.readyReplicas"), wanted)
             .or_else(|| at_least("availableReplicas", object.count("status.availableReplicas"), wanted))
@@ -46,8 +46,8 @@ fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     pending(object, missing)
 }
 
-/// With `OnDelete` nobody replaces pods of an older revision, and with a partition those below it stay: neither is
-/// waited for.
+/// With `OnDelete`, pods of an older revision are not replaced; with a partition, those below it stay. Neither is
+/// awaited.
 fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
@@ -61,7 +61,7 @@ fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
-/// `availableReplicas` is only written since Kubernetes 1.22; it tells more than readiness only with `minReadySeconds`.
+/// `availableReplicas` exists since Kubernetes 1.22. It differs from readiness only with `minReadySeconds`.
 fn available(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     if object.count("spec.minReadySeconds") <= 0 {
         return None;
@@ -79,13 +79,13 @@ fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     (current != update).then(|| format!("revision `{update}` is rolling out: {updated} of {wanted} replicas"))
 }
 
-/// The counts are always written, so one that is missing was not counted.
+/// The counts are always written, so a missing one was not counted yet.
 fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
     let Some(wanted) = object.number("status.desiredNumberScheduled") else {
-        return ObjectReadiness::pending("`status.desiredNumberScheduled` is not there yet");
+        return ObjectReadiness::pending("`status.desiredNumberScheduled` does not exist yet");
     };
     let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
     let updated = object.count("status.updatedNumberScheduled");
@@ -111,7 +111,7 @@ fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
     pending(object, missing)
 }
 
-/// With what holds it up: a quota that refuses pods, a pause.
+/// Adds the reason of a delay: a quota that rejects pods, or a pause.
 fn pending(object: ObjectView<'_>, missing: String) -> ObjectReadiness {
     if let Some(refused) = object.condition("ReplicaFailure").filter(|condition| condition.is("True")) {
         return ObjectReadiness::pending(format!("{missing}; the condition {}", refused.describe()));

@@ -1,4 +1,4 @@
-//! Requests beside an API server that answers some of them with an error.
+//! Tests requests with an API server that responds with errors.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -99,7 +99,7 @@ fn ensure(name: &TaskId, token: &str) -> RelayRequest {
     }))
 }
 
-/// A task whose object was never asked for cannot come to be, whichever callback it has: nothing has to be waited for.
+/// A task whose object was never requested from the API server ends at once, whatever its callback.
 #[tokio::test]
 async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
     let server = Arc::new(FakeApiServer::default());
@@ -115,7 +115,7 @@ async fn a_newer_callback_casts_no_doubt_on_what_was_applied() {
         relay.batch(batch, Duration::ZERO).await.unwrap().responses.remove(0)
     };
     let name = TaskId { unit: "unit".to_owned(), attempt: 1 };
-    // The record is made; then its object cannot be read.
+    // The record is created, and then its object cannot be read.
     let begun = {
         let RelayRequest::Ensure(mut request) = ensure(&name, "first") else { panic!("not a start") };
         relay.inner.validate(&mut request).await.unwrap_or_else(|_| panic!("refused"));

@@ -110,11 +110,11 @@ fn what_cannot_be_sent_says_why() {
     let large = "x".repeat(MAX_SECRET);
     for (overlay, text, expected) in [
         (None, large.as_str(), "bytes together, and the Secret that carries them holds at most 1048576"),
-        (Some("a: ["), "", "pod template: the pod template is no YAML"),
+        (Some("a: ["), "", "pod template: the pod template is not YAML"),
         (
             Some("spec: {containers: [{name: main, command: [sh]}]}"),
             "",
-            "pod template: spec.containers[main].command: `command` is not the pod template's to change",
+            "pod template: spec.containers[main].command: `command` cannot be changed by a pod template",
         ),
         (
             Some("spec: {restartPolicy: Always, volumes: [{name: ebb-in, emptyDir: {}}]}"),

@@ -1,8 +1,7 @@
-//! Tries that were accepted together: `r#RUN` / `c#SHARD#TIME`, the tries as the string set `u` of `UNIT#ATTEMPT`.
+//! Acceptances of several attempts: `r#RUN` / `c#SHARD#TIME`, with the string set `u` of `UNIT#ATTEMPT`.
 //!
-//! One invocation sends many units, and one write notes all acceptances of a head item. The time in the key is that of the
-//! note. Invocations that note at the same time share an item. The table removes it by its time to live, which is longer than
-//! any `timeout`.
+//! One write records all acceptances of a head item in one invocation. Invocations that write in the same millisecond
+//! share an item. The item expires later than any `timeout`.
 
 use std::collections::BTreeSet;
 
@@ -19,20 +18,21 @@ use crate::error::StoreError;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
-const TRIES: &str = "u";
+const ATTEMPTS: &str = "u";
 
-fn read_tries(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
     let reader = ItemReader::new("Query", item);
-    let at = key::accepted_at(reader.text("sk")?).ok_or_else(|| reader.broken("not accepted tries"))?;
+    let at =
+        key::accepted_at(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of acceptances"))?;
     let parsed = |text: &String| {
         let (unit, attempt) = text.split_once('#')?;
         Some((Unit(unit.parse().ok()?), Attempt(attempt.parse().ok()?), at))
     };
-    let tries = reader.texts(TRIES)?;
-    if tries.is_empty() {
-        return Err(reader.broken(format!("no attribute {TRIES}")));
+    let attempts = reader.texts(ATTEMPTS)?;
+    if attempts.is_empty() {
+        return Err(reader.broken(format!("attribute {ATTEMPTS} is missing")));
     }
-    tries.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {TRIES}")))).collect()
+    attempts.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {ATTEMPTS}")))).collect()
 }
 
 impl DynamoTable {
@@ -40,12 +40,12 @@ impl DynamoTable {
         &self,
         run: &RunId,
         shard: Shard,
-        tries: &[(Unit, Attempt)],
+        attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()> {
-        let texts = tries.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
+        let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
         let mut expression = UpdateExpression::default();
-        expression.add(TRIES, AttributeValue::Ss(texts.collect()));
+        expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
         expression.set(TableSpec::TTL, ttl_attribute(at));
         let request = self
             .client
@@ -57,7 +57,7 @@ impl DynamoTable {
             true => Ok(()),
             false => Err(StoreError::Broken {
                 operation: "UpdateItem",
-                reason: format!("accepted tries of {run}: refused without a condition"),
+                reason: format!("acceptances of {run}: refused without a condition"),
             }),
         }
     }
@@ -75,11 +75,11 @@ impl DynamoTable {
             let query = self.range_query(&partition, &least, &greatest);
             async move {
                 let items = self.pages(query, usize::MAX).await?;
-                items.iter().map(read_tries).collect::<StoreResult<Vec<_>>>()
+                items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()
             }
         });
         let found: Vec<_> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
-        let tries = found.into_iter().flatten().flatten();
-        Ok(tries.filter(|(unit, ..)| wanted.contains(unit)).collect())
+        let attempts = found.into_iter().flatten().flatten();
+        Ok(attempts.filter(|(unit, ..)| wanted.contains(unit)).collect())
     }
 }

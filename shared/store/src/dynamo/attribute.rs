@@ -1,4 +1,4 @@
-//! Attribute values: made, read back, counted.
+//! Encodes, decodes and sizes attribute values.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// A digest as 32 bytes where it is one of ours (`sha256:HEX`), as text otherwise.
+/// Encodes `sha256:HEX` as 32 bytes, and any other digest as text.
 pub(crate) fn digest(value: &str) -> AttributeValue {
     match hex_bytes(value) {
         Some(bytes) => AttributeValue::B(Blob::new(bytes)),
@@ -42,7 +42,7 @@ fn hex_bytes(value: &str) -> Option<Vec<u8>> {
     bytes.collect::<Option<Vec<u8>>>().filter(|bytes| bytes.len() == 32)
 }
 
-/// Reads the attributes of one item; what is missing or of another type is [`StoreError::Broken`].
+/// Reads attributes of an item. A missing or malformed attribute is [`StoreError::Broken`].
 #[derive(Clone, Copy)]
 pub(crate) struct ItemReader<'a> {
     operation: &'static str,
@@ -61,11 +61,11 @@ impl<'a> ItemReader<'a> {
     }
 
     fn required<T>(&self, name: &str, value: Option<T>) -> StoreResult<T> {
-        value.ok_or_else(|| self.broken(format!("no attribute {name}")))
+        value.ok_or_else(|| self.broken(format!("attribute {name} is missing")))
     }
 
     pub(crate) fn text_if_any(&self, name: &str) -> StoreResult<Option<&'a str>> {
-        let wrong = |_| self.broken(format!("attribute {name} is no string"));
+        let wrong = |_| self.broken(format!("attribute {name} is not a string"));
         self.item.get(name).map(|value| value.as_s().map(String::as_str).map_err(wrong)).transpose()
     }
 
@@ -76,7 +76,7 @@ impl<'a> ItemReader<'a> {
     pub(crate) fn number_if_any<T: FromStr>(&self, name: &str) -> StoreResult<Option<T>> {
         let Some(value) = self.item.get(name) else { return Ok(None) };
         let number = value.as_n().ok().and_then(|number| number.parse().ok());
-        number.map(Some).ok_or_else(|| self.broken(format!("attribute {name} is no number in range")))
+        number.map(Some).ok_or_else(|| self.broken(format!("attribute {name} is not a number in range")))
     }
 
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> StoreResult<T> {
@@ -99,7 +99,7 @@ impl<'a> ItemReader<'a> {
                 let hex: String = bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
                 Ok(Some(format!("sha256:{hex}")))
             }
-            Some(_) => Err(self.broken(format!("attribute {name} is no digest"))),
+            Some(_) => Err(self.broken(format!("attribute {name} is not a digest"))),
         }
     }
 
@@ -108,11 +108,11 @@ impl<'a> ItemReader<'a> {
     }
 
     pub(crate) fn bytes_if_any(&self, name: &str) -> StoreResult<Option<&'a [u8]>> {
-        let wrong = |_| self.broken(format!("attribute {name} is no binary"));
+        let wrong = |_| self.broken(format!("attribute {name} is not binary"));
         self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
     }
 
-    /// Returns the texts of a list; empty if the attribute does not exist.
+    /// Returns the texts of a list, or none if the attribute does not exist.
     pub(crate) fn text_list(&self, name: &str) -> StoreResult<Vec<String>> {
         let wrong = || self.broken(format!("attribute {name} is not a list of strings"));
         let Some(value) = self.item.get(name) else { return Ok(vec![]) };
@@ -120,17 +120,17 @@ impl<'a> ItemReader<'a> {
         texts.iter().map(|text| text.as_s().cloned().map_err(|_| wrong())).collect()
     }
 
-    /// The members of a number set; none if there is no such attribute.
+    /// Returns the members of a number set, or none if the attribute does not exist.
     pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> StoreResult<Vec<T>> {
-        let wrong = || self.broken(format!("attribute {name} is no set of numbers in range"));
+        let wrong = || self.broken(format!("attribute {name} is not a set of numbers in range"));
         let Some(value) = self.item.get(name) else { return Ok(vec![]) };
         let members = value.as_ns().map_err(|_| wrong())?;
         members.iter().map(|member| member.parse().map_err(|_| wrong())).collect()
     }
 
-    /// The members of a string set; none if there is no such attribute.
+    /// Returns the members of a string set, or none if the attribute does not exist.
     pub(crate) fn texts(&self, name: &str) -> StoreResult<&'a [String]> {
-        let wrong = |_| self.broken(format!("attribute {name} is no set of strings"));
+        let wrong = |_| self.broken(format!("attribute {name} is not a set of strings"));
         self.item.get(name).map_or(Ok(&[] as &[String]), |value| value.as_ss().map(Vec::as_slice).map_err(wrong))
     }
 
@@ -140,14 +140,14 @@ impl<'a> ItemReader<'a> {
     }
 }
 
-/// JSON text of `value`.
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> StoreResult<AttributeValue> {
     serde_json::to_string(value)
         .map(AttributeValue::S)
         .map_err(|error| StoreError::Broken { operation: "encode", reason: error.to_string() })
 }
 
-/// Bytes of an item by the table's rules: names and values as UTF-8, a number by its significant digits.
+/// Returns the size of an item by DynamoDB's rules: UTF-8 bytes of names and values, and significant digits of
+/// numbers.
 pub fn item_size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }

@@ -1,7 +1,7 @@
 //! Queued batches: `batch#CLUSTER` / `ID`.
 //!
-//! `at` is the time at which a batch was queued, `end` that at which it expires. Its body is in `b` or, by its key in the
-//! bucket, in `o`; the response in `rb` or `ro`. The table removes batches that were not taken back.
+//! `at` is the time of queuing, `end` the expiry. The body is in `b`, or its bucket key in `o`; the response is in
+//! `rb` or `ro`. The table expires batches that were not deleted.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
@@ -14,10 +14,9 @@ use crate::meter::CapacityKind;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
-/// How long the table keeps a batch that was not taken back: longer than any request is in transit.
+/// The retention of a batch that was not deleted. It exceeds the longest transit time.
 const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
 
-/// A queued batch as the table has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BatchItem {
     pub(crate) id: String,
@@ -66,7 +65,7 @@ impl DynamoTable {
         .await
     }
 
-    /// Lists the batches of a cluster, the oldest first: at most `limit`, and where the next page begins.
+    /// Lists at most `limit` batches of a cluster, the oldest first, and returns the start of the next page.
     pub(crate) async fn list_batch_items(
         &self,
         cluster: &str,
@@ -103,7 +102,7 @@ impl DynamoTable {
         self.update_if((&key::batch_queue(cluster), id), request).await
     }
 
-    /// Returns the batch as it was.
+    /// Deletes a batch and returns it.
     pub(crate) async fn delete_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
         let request = self
             .client
@@ -114,7 +113,7 @@ impl DynamoTable {
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
         let output = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", CapacityKind::Write, output.consumed_capacity.as_slice());
+        self.count_response("DeleteItem", CapacityKind::Write, output.consumed_capacity.as_slice());
         let item = output.attributes.filter(|item| !item.is_empty());
         self.written(item.as_ref().map_or(0, item_size), 0);
         item.map(|item| read("DeleteItem", &item)).transpose()

@@ -1,5 +1,5 @@
-//! The state of clusters: `clusters` / `h`, with an attribute `scan#CLUSTER` for the time of the next orphan scan, and
-//! `since#CLUSTER` and `reason#CLUSTER` for the start and the reason of an outage.
+//! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan, and
+//! `since#CLUSTER` and `reason#CLUSTER` of an outage.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,6 @@ use super::attribute::{ItemReader, number, text};
 use super::{DynamoTable, key};
 use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
 
-/// The key of the one item.
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
 #[async_trait]
@@ -34,7 +33,7 @@ impl OrphanScans for DynamoTable {
         if let Some(seen) = seen {
             request = request.expression_attribute_values(":s", number(seen.0));
         }
-        // A repeated write whose first response was lost is refused: that scan is left out.
+        // A repeated write whose first response was lost is refused. That scan is skipped.
         self.update_if(ITEM, request).await
     }
 }

@@ -1,7 +1,7 @@
-//! Published plugins: `v#NAME` / `VERSION`. A withdrawn one has `wd` and is in no list.
+//! Published plugins: `v#NAME` / `VERSION`. A withdrawn version has `wd` and is not listed.
 //!
-//! Small texts stand in the item, in `b`; large ones are in the bucket and the item holds their key, in `o`. The
-//! bucket is written first, so a key in the table always leads to something. Plans may be compressed in the item, in `z`.
+//! Small documents are in the attribute `b`. Large ones are in the bucket, with their key in `o`. The object is
+//! written before the item. Plans may be compressed, in `z`.
 
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
@@ -17,14 +17,13 @@ use crate::meter::CapacityKind;
 use crate::ops::{PluginItem, StoreResult};
 use crate::table::TableSpec;
 
-/// The attribute of a compressed text.
 pub(super) const PACKED: &str = "z";
 
-/// Where the bytes of a document are.
+/// The place of a stored body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BodyStorage {
     Inline(Vec<u8>),
-    /// In the bucket, under this key.
+    /// The key of an object in the bucket.
     Object(String),
 }
 
@@ -53,7 +52,6 @@ impl BodyStorage {
     }
 }
 
-/// The time at which a version was withdrawn.
 const WITHDRAWN: &str = "wd";
 /// Attributes of a plugin version without its document.
 const FACTS: &[&str] = &["pk", "sk", "dia", "dg", "cr", WITHDRAWN];
@@ -62,7 +60,7 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
     let reader = ItemReader::new(operation, item);
     let name = key::plugin_of(reader.text("pk")?);
     Ok(PluginItem {
-        name: name.ok_or_else(|| reader.broken("no plugin"))?,
+        name: name.ok_or_else(|| reader.broken("the partition key is not that of a plugin"))?,
         version: reader.text("sk")?.to_owned(),
         dialect: reader.text("dia")?.to_owned(),
         digest: reader.digest("dg")?,
@@ -73,7 +71,7 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
 }
 
 impl DynamoTable {
-    /// The plugin version without its document, and where that is.
+    /// Returns a plugin version without its document, and the place of the document.
     pub(crate) async fn get_plugin_item(
         &self,
         name: &str,
@@ -107,7 +105,7 @@ impl DynamoTable {
         let items = self.batch_get(&keys, Some(FACTS)).await?;
         let mut plugins =
             items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
-        // The index may be in the past.
+        // The index may be stale.
         plugins.retain(|plugin| plugin.withdrawn.is_none());
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
@@ -135,19 +133,19 @@ impl DynamoTable {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
-            Ok(answer) => {
-                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+            Ok(response) => {
+                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
                 self.written(bytes, 1);
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", CapacityKind::Write, &[]);
+                self.count_response("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
                 };
-                // A write whose answer was lost and that was sent again.
+                // A repeated write whose first response was lost.
                 Ok(image.as_ref() == Some(&item))
             }
             Err(error) => Err(failure("PutItem", &error)),

@@ -1,4 +1,4 @@
-//! The two indexes: what is due, and lists.
+//! The two indexes: due items and lists.
 
 use std::collections::HashMap;
 
@@ -18,18 +18,18 @@ use crate::meter::CapacityKind;
 use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult, TargetList};
 use crate::table::TableSpec;
 
-/// Keys that one `BatchGetItem` may name.
+/// The `BatchGetItem` limit of keys.
 const BATCH: usize = 100;
-/// Keys that one query of an index asks for at most; they take less than the 1 MB of an answer.
+/// The largest page of keys in an index query. It stays below the limit of 1 MB.
 const LARGEST_PAGE: usize = 1_000;
 
-/// Entries of a list that one page looks at, also if it finds fewer targets than it may hold.
-const LOOKED_AT: usize = 5_000;
+/// Index entries that one page of a list reads at most.
+const MAX_ENTRIES: usize = 5_000;
 
-/// What an entry of the index says.
 fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
     let reader = ItemReader::new("Query", entry);
-    let due = key::due_of(reader.text("pk")?).ok_or_else(|| reader.broken("neither run nor target"))?;
+    let due = key::due_of(reader.text("pk")?)
+        .ok_or_else(|| reader.broken("the partition key is neither that of a run nor of a target"))?;
     Ok((reader.time("due")?, due))
 }
 
@@ -73,9 +73,9 @@ impl ListTargets for DynamoTable {
             TargetList::Active => TableSpec::LIST_TARGETS,
             TargetList::Gone => TableSpec::LIST_GONE,
         };
-        // The index is a hint: an entry may name an item that has left the list or the table since.
+        // The index may be stale: an entry can name an item that has left the list or the table.
         let mut page = limit.min(LARGEST_PAGE);
-        let mut looked_at = 0;
+        let mut read = 0;
         while found.targets.len() < limit {
             let query = self
                 .list_query(name)
@@ -100,15 +100,15 @@ impl ListTargets for DynamoTable {
                     Err(error) => found.damaged.push(format!("{key}: {error}")),
                 }
             }
-            looked_at += keys.len();
+            read += keys.len();
             if next.is_none() {
                 break;
             }
-            if looked_at >= LOOKED_AT {
+            if read >= MAX_ENTRIES {
                 found.next = target_of(last);
                 break;
             }
-            // A page for the few that are missing would ask once for each stale entry.
+            // A page for only the missing targets would need one query per stale entry.
             page = (2 * page).clamp(BATCH, LARGEST_PAGE);
         }
         if found.targets.len() >= limit {
@@ -119,7 +119,7 @@ impl ListTargets for DynamoTable {
     }
 }
 
-/// Returns the kind and the name of a target by its partition key.
+/// Returns kind and name of a target by its partition key.
 fn target_of(partition: &str) -> Option<(String, String)> {
     match key::due_of(partition)? {
         DueItem::Target(kind, name) => Some((kind, name)),
@@ -128,8 +128,8 @@ fn target_of(partition: &str) -> Option<(String, String)> {
 }
 
 impl DynamoTable {
-    /// What `query` of one index shard finds, until it is `enough`. An entry that cannot be read is passed over, as the
-    /// others must not wait for it; it is counted, and logged each time that it is met.
+    /// Returns due items of an index shard, in pages until there are `enough`. An unreadable entry is counted, logged
+    /// and skipped.
     async fn due_pages(&self, query: QueryFluentBuilder, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let mut found = Vec::new();
         let mut from = None;
@@ -139,7 +139,7 @@ impl DynamoTable {
                 match read_due(item) {
                     Ok(due) => found.push(due),
                     Err(error) => {
-                        tracing::warn!(%error, "an entry of what is due is passed over");
+                        tracing::warn!(%error, "an unreadable entry of the due index is skipped");
                         if let Some(meter) = &self.meter {
                             meter.unreadable();
                         }
@@ -153,7 +153,7 @@ impl DynamoTable {
         }
     }
 
-    /// A query of the list index for `list`; its key condition is still to be set and may use `#l` and `:l`.
+    /// Returns a query of the list index. The caller sets a key condition with `#l` and `:l`.
     pub(super) fn list_query(&self, list: &str) -> QueryFluentBuilder {
         self.client
             .query()
@@ -162,7 +162,7 @@ impl DynamoTable {
             .expression_attribute_values(":l", text(list))
     }
 
-    /// The items of `keys`, in no order, strongly consistent; `projection` names attributes, or gives all.
+    /// Reads items in no order, strongly consistent. `projection` selects attributes.
     pub(super) async fn batch_get(&self, keys: &[Item], projection: Option<&[&str]>) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         for keys in keys.chunks(BATCH) {
@@ -186,10 +186,10 @@ impl DynamoTable {
 
     async fn batch_get_one(&self, wanted: KeysAndAttributes) -> StoreResult<Vec<Item>> {
         let mut items: Vec<HashMap<String, AttributeValue>> = Vec::new();
-        let mut asked = Some(HashMap::from([(self.table.clone(), wanted)]));
+        let mut unprocessed = Some(HashMap::from([(self.table.clone(), wanted)]));
         let mut pauses = pauses().build();
-        while let Some(request) = asked.filter(|request| !request.is_empty()) {
-            let answer = self
+        while let Some(request) = unprocessed.filter(|request| !request.is_empty()) {
+            let response = self
                 .client
                 .batch_get_item()
                 .set_request_items(Some(request))
@@ -197,10 +197,10 @@ impl DynamoTable {
                 .send()
                 .await
                 .map_err(|error| failure("BatchGetItem", &error))?;
-            self.answered("BatchGetItem", CapacityKind::Read, answer.consumed_capacity());
-            let found = answer.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
-            // An answer holds at most 16 MB; only one that gives nothing means that the table is busy.
-            let idle = found.is_empty() && answer.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+            self.count_response("BatchGetItem", CapacityKind::Read, response.consumed_capacity());
+            let found = response.responses.and_then(|mut tables| tables.remove(&self.table)).unwrap_or_default();
+            // A response holds at most 16 MB. Only an empty one means that the table is throttled.
+            let idle = found.is_empty() && response.unprocessed_keys.as_ref().is_some_and(|keys| !keys.is_empty());
             if idle {
                 let Some(pause) = pauses.next() else {
                     let reason = "keys stay unprocessed".to_owned();
@@ -209,7 +209,7 @@ impl DynamoTable {
                 tokio::time::sleep(pause).await;
             }
             items.extend(found);
-            asked = answer.unprocessed_keys;
+            unprocessed = response.unprocessed_keys;
         }
         Ok(items)
     }

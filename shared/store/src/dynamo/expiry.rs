@@ -1,8 +1,7 @@
-//! The removal times of the stored data of ended instances: `retention#` / `TIME#INSTANCE`.
+//! Removal times of the data of ended instances: `retention#` / `TIME#INSTANCE`.
 //!
-//! The item is written before an instance begins to end, so every instance that is gone has one. The partition is in the order of
-//! the times, so that it needs no index. [`QueryDue`](crate::QueryDue) does not ask it: removals do not compete with what
-//! is urgent.
+//! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
+//! time and needs no index. [`QueryDue`](crate::QueryDue) does not read it, so removals do not compete with due items.
 
 use std::collections::HashMap;
 
@@ -20,14 +19,13 @@ use crate::error::StoreError;
 use crate::meter::CapacityKind;
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, PutExpiry, StoreResult};
 
-/// Items that one `BatchWriteItem` may delete.
+/// The `BatchWriteItem` limit of items.
 const BATCH: usize = 25;
-/// Batches that are under way at once.
+/// `BatchWriteItem` requests in progress at the same time.
 const BATCHES: usize = 8;
-/// Items of a run whose keys are read at once.
 const PAGE: i32 = 2_000;
 const WRITE: &str = "BatchWriteItem";
-/// Counts the looks in a row that failed.
+/// The number of consecutive failed removals.
 const FAILURES: &str = "fl";
 
 fn instance(expiry: &InstanceExpiry) -> String {
@@ -63,7 +61,7 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         due,
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     };
-    // It is deleted by the key that it should have.
+    // Deletion uses the key that these attributes produce, so it must be the actual key.
     if instance(&expiry) == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
 }
 
@@ -77,10 +75,9 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     }
 }
 
-/// The first items of a run.
 pub(crate) struct RunPage {
     pub(crate) keys: Vec<Item>,
-    /// True if one of them says that the bucket may have objects of the run.
+    /// True if the bucket may contain objects of the run.
     pub(crate) has_objects: bool,
     /// True if the run has no further items.
     pub(crate) is_last: bool,
@@ -128,7 +125,7 @@ impl DynamoTable {
         let next = key::expiry(due, &damaged.instance);
         let Some(mut item) = self.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
         item.insert("sk".to_owned(), text(&next));
-        // Set, not added: the count may be the damaged attribute.
+        // Overwrites the count, because it may be the damaged attribute.
         item.insert(FAILURES.to_owned(), number(damaged.failures));
         self.put(item).await?;
         if next == damaged.key { Ok(()) } else { self.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
@@ -138,7 +135,7 @@ impl DynamoTable {
         self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &instance(expiry))).await
     }
 
-    /// Returns the first items of a run, its heads before its records.
+    /// Returns the first items of a run, heads before records.
     pub(crate) async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
         let query = self
             .client
@@ -157,7 +154,6 @@ impl DynamoTable {
         Ok(RunPage { keys, has_objects, is_last: next.is_none() })
     }
 
-    /// Deletes the items of `keys`.
     pub(crate) async fn delete_items(&self, keys: Vec<Item>) -> StoreResult<()> {
         let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
         let writes = futures::stream::iter(batches).map(|batch| self.delete_batch(batch));
@@ -174,15 +170,15 @@ impl DynamoTable {
             let delete = DeleteRequest::builder().set_key(Some(key)).build().map_err(invalid)?;
             writes.push(WriteRequest::builder().delete_request(delete).build());
         }
-        let mut asked = Some(HashMap::from([(self.table.clone(), writes)]));
+        let mut unprocessed = Some(HashMap::from([(self.table.clone(), writes)]));
         let mut pauses = pauses().build();
-        while let Some(request) = asked.filter(|request| !request.is_empty()) {
+        while let Some(request) = unprocessed.filter(|request| !request.is_empty()) {
             let sent = self.client.batch_write_item().set_request_items(Some(request));
-            let answer = sent.set_return_consumed_capacity(self.report()).send().await;
-            let answer = answer.map_err(|error| failure(WRITE, &error))?;
-            self.answered(WRITE, CapacityKind::Write, answer.consumed_capacity());
-            asked = answer.unprocessed_items;
-            if asked.as_ref().is_some_and(|left| !left.is_empty()) {
+            let response = sent.set_return_consumed_capacity(self.report()).send().await;
+            let response = response.map_err(|error| failure(WRITE, &error))?;
+            self.count_response(WRITE, CapacityKind::Write, response.consumed_capacity());
+            unprocessed = response.unprocessed_items;
+            if unprocessed.as_ref().is_some_and(|left| !left.is_empty()) {
                 let Some(pause) = pauses.next() else {
                     let reason = "items stay unprocessed".to_owned();
                     return Err(StoreError::Retryable { operation: WRITE, reason });

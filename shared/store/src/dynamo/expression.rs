@@ -1,5 +1,5 @@
-//! Builds the expressions of conditional writes. Every attribute gets a placeholder: the table reserves hundreds of
-//! words and adds to them.
+//! Builds the expressions of conditional writes. Every attribute gets a placeholder, because DynamoDB reserves
+//! hundreds of words and adds to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,13 +7,12 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::attribute::Item;
 
-/// Conditions and changes of one write.
 #[derive(Default)]
 pub(crate) struct UpdateExpression {
     names: HashMap<String, String>,
     values: Item,
     conditions: Vec<String>,
-    /// Attribute and what is assigned to it; the last assignment counts.
+    /// Assignments by attribute. The last one counts.
     set: BTreeMap<String, String>,
     remove: BTreeSet<String>,
     add: BTreeMap<String, String>,
@@ -21,32 +20,32 @@ pub(crate) struct UpdateExpression {
 }
 
 impl UpdateExpression {
-    /// The placeholder of an attribute.
+    /// Returns the placeholder of an attribute.
     pub(crate) fn name(&mut self, attribute: &str) -> String {
         let placeholder = format!("#{attribute}");
         self.names.entry(placeholder.clone()).or_insert_with(|| attribute.to_owned());
         placeholder
     }
 
-    /// A placeholder for a value.
+    /// Returns the placeholder of a value.
     pub(crate) fn value(&mut self, value: AttributeValue) -> String {
         let placeholder = format!(":{}", self.values.len());
         self.values.insert(placeholder.clone(), value);
         placeholder
     }
 
-    /// Adds a condition; all must hold.
+    /// Adds a condition. All conditions must hold.
     pub(crate) fn require(&mut self, condition: impl Into<String>) {
         self.conditions.push(condition.into());
     }
 
-    /// `attribute = value` must hold.
+    /// Requires `attribute = value`.
     pub(crate) fn require_equal(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.require(format!("{name} = {value}"));
     }
 
-    /// The attribute must not be there.
+    /// Requires that the attribute does not exist.
     pub(crate) fn require_absent(&mut self, attribute: &str) {
         let name = self.name(attribute);
         self.require(format!("attribute_not_exists({name})"));
@@ -79,12 +78,10 @@ impl UpdateExpression {
         self.delete.insert(name, value);
     }
 
-    /// Everything in one condition.
     pub(crate) fn condition(&self) -> Option<String> {
         (!self.conditions.is_empty()).then(|| self.conditions.join(" AND "))
     }
 
-    /// All changes.
     pub(crate) fn update(&self) -> Option<String> {
         let list = |word: &str, parts: Vec<String>| match parts.is_empty() {
             true => None,
@@ -103,13 +100,13 @@ impl UpdateExpression {
         (!sections.is_empty()).then(|| sections.join(" "))
     }
 
-    /// Names that occur; an unused one is refused by the table. `None` if there are none.
+    /// Returns the placeholders of attributes, or `None` if there are none. DynamoDB rejects unused ones.
     pub(crate) fn names(&self) -> Option<HashMap<String, String>> {
         let names = self.names.clone();
         (!names.is_empty()).then_some(names)
     }
 
-    /// Values that occur, without those of overwritten assignments.
+    /// Returns the placeholders of values, without those of overwritten assignments.
     pub(crate) fn values(&self) -> Option<Item> {
         let text = [self.condition(), self.update()].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let used: BTreeSet<&str> = text

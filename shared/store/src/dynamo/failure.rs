@@ -1,4 +1,4 @@
-//! From the SDK's errors to ours, and the few retries that the SDK leaves to its callers.
+//! Maps errors of the SDK, and repeats requests that the SDK does not repeat.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use backon::{ExponentialBuilder, Retryable as _};
 
 use crate::error::StoreError;
 
-/// Codes of services that say "again later".
+/// Error codes of requests that may succeed later.
 const PASSING: &[&str] = &[
     "InternalFailure",
     "InternalServerError",
@@ -26,7 +26,6 @@ const PASSING: &[&str] = &[
     "TransactionInProgressException",
 ];
 
-/// What the SDK's error means to a caller.
 pub(crate) fn failure<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -55,21 +54,19 @@ where
     }
 }
 
-/// Whether a write met a transaction on the same item, which the SDK does not try again as it does what is throttled
-/// and a transaction that is in progress.
+/// Returns true if a write conflicted with a transaction. The SDK does not repeat such writes.
 fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     code == Some("TransactionConflictException")
 }
 
-/// The pauses between the tries of a request that meets others: five, each up to twice as long as the one before, with
-/// jitter; without it they are 775 ms in sum.
+/// Returns five growing pauses with jitter. Without jitter their sum is 775 ms.
 pub(crate) fn pauses() -> ExponentialBuilder {
     let first = Duration::from_millis(25);
     ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
 }
 
-/// Sends a write until it does not meet a transaction on the same item, or the pauses are used up.
+/// Sends a write until it meets no transaction, or until the pauses are used up.
 pub(crate) async fn past_conflicts<T, E, Sent>(send: impl FnMut() -> Sent) -> Result<T, SdkError<E, HttpResponse>>
 where
     E: ProvideErrorMetadata,

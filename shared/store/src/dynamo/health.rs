@@ -1,4 +1,4 @@
-//! Marks of what works: `check` / what it is of, with the time `at`.
+//! Heartbeats of the health check: `check` / mark, with the time `at`.
 
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;

@@ -1,5 +1,4 @@
-//! Keys of items. Free text is percent-encoded where it could be mistaken for a separator, so that keys can be read
-//! back and sort by kind and name.
+//! Keys of items. Free text is percent-encoded, so that keys can be parsed and sort by kind and name.
 
 use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::{RunId, short_digest};
@@ -7,21 +6,20 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use crate::ops::DueItem;
 
-/// Everything that sorts at or before the separator `#`, and the escape itself.
+/// Characters that sort at or before the separator `#`, and the escape character.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').add(b'%');
 
-/// Sort key of the one item, or the first item, of a partition.
+/// The sort key of the first item of a partition.
 pub(crate) const HEAD: &str = "h";
-/// Sort key of the item of a run that says that the bucket may have outputs of it.
+/// The sort key of the mark of a run that the bucket may contain its outputs.
 pub(crate) const OUTPUTS: &str = "b";
-/// Index shards of what is due.
 pub(crate) const DUE_SHARDS: u8 = 16;
 
-/// Bytes of the longest partition key and of the longest sort key that DynamoDB has.
+/// DynamoDB limits of a partition key and a sort key.
 const PARTITION_BYTES: usize = 2048;
 const SORT_BYTES: usize = 1024;
 
-/// Returns whether an item may have this key. DynamoDB refuses to look for another one.
+/// Returns true if DynamoDB accepts the key. It rejects even a read with another key.
 pub(crate) fn can_be(partition: &str, sort: &str) -> bool {
     partition.len() <= PARTITION_BYTES && sort.len() <= SORT_BYTES
 }
@@ -42,10 +40,10 @@ pub(crate) fn target(kind: &str, name: &str) -> String {
     format!("t#{}#{}", encode(kind), encode(name))
 }
 
-/// Least and greatest partition key of the targets of `kind`, or of all, that come after `after`.
+/// Returns the range of partition keys of targets of a kind, or of all kinds, after the target `after`.
 pub(crate) fn targets(kind: Option<&str>, after: Option<(&str, &str)>) -> (String, String) {
     let prefix = kind.map_or_else(|| "t#".to_owned(), |kind| format!("t#{}#", encode(kind)));
-    // `$` is the character after `#`, and `!` sorts before everything that a longer name can go on with.
+    // `$` is the character after `#`, and `!` sorts before every continuation of a longer name.
     let greatest = format!("{}$", &prefix[..prefix.len() - 1]);
     let least = after.map_or_else(|| prefix.clone(), |(kind, name)| format!("{}!", target(kind, name)));
     (least.max(prefix), greatest)
@@ -55,23 +53,23 @@ pub(crate) fn tombstone(uid: &str) -> String {
     format!("x#{}", encode(uid))
 }
 
-pub(crate) fn plan(life: &str) -> String {
-    format!("p#{life}")
+pub(crate) fn plan(instance: &str) -> String {
+    format!("p#{instance}")
 }
 
 pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
-/// The partition of the removal times of the stored data of instances.
+/// The partition of removal times.
 pub(crate) const EXPIRIES: &str = "retention#";
 
-/// Returns the sort key of the removal time of an instance. Sort keys are in the order of their times.
+/// Returns the sort key of a removal time. Sort keys are ordered by time.
 pub(crate) fn expiry(due: Timestamp, instance: &str) -> String {
     format!("{}#{instance}", expires(due))
 }
 
-/// Returns what the sort keys of the removal times at `due` begin with.
+/// Returns the prefix of sort keys of removal times at `due`.
 pub(crate) fn expires(due: Timestamp) -> String {
     format!("{:020}", due.0)
 }
@@ -80,13 +78,12 @@ pub(crate) fn batch_queue(cluster: &str) -> String {
     format!("batch#{}", encode(cluster))
 }
 
-/// The partition of the item with the next orphan scan and the outage of each cluster.
+/// The partition of the item with orphan scans and outages.
 pub(crate) const CLUSTERS: &str = "clusters";
 
-/// What is written to see whether that can be done.
+/// The partition of the health check.
 pub(crate) const CHECK: &str = "check";
 
-/// Returns the attribute of the item [`CLUSTERS`] with the time of a cluster's next orphan scan.
 pub(crate) fn scan_attribute(cluster: &str) -> String {
     format!("scan#{cluster}")
 }
@@ -95,7 +92,6 @@ pub(crate) fn scan_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("scan#")
 }
 
-/// Returns the attributes of the item [`CLUSTERS`] with the start and the reason of a cluster's outage.
 pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
     (format!("since#{cluster}"), format!("reason#{cluster}"))
 }
@@ -119,12 +115,12 @@ pub(crate) fn record(unit: Unit, attempt: Attempt) -> String {
     format!("u#{:05}#{:03}", unit.0, attempt.0)
 }
 
-/// Sort key of the tries of a head item whose acceptance was noted together at a time.
+/// Returns the sort key of acceptances that were recorded together.
 pub(crate) fn accepted(shard: Shard, at: Timestamp) -> String {
     format!("c#{:04}#{}", shard.0, at.0)
 }
 
-/// Least and greatest sort key of the accepted tries of a head item.
+/// Returns the range of sort keys of acceptances of a head item.
 pub(crate) fn all_accepted(shard: Shard) -> (String, String) {
     (format!("c#{:04}#", shard.0), format!("c#{:04}$", shard.0))
 }
@@ -137,17 +133,17 @@ pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> Strin
     format!("{}#late#{}", record(unit, attempt), second_digest(digest))
 }
 
-/// Returns the name of a second result among those of its try.
+/// Returns the short digest of a further result.
 pub(crate) fn second_digest(digest: &str) -> String {
     short_digest(&[digest], 32)
 }
 
-/// Least and greatest sort key of the records of the units from `first` to `last`.
+/// Returns the range of sort keys of records of the units from `first` to `last`.
 pub(crate) fn records(first: Unit, last: Unit) -> (String, String) {
     (format!("u#{:05}#", first.0), format!("u#{:05}$", last.0))
 }
 
-/// Which kind of record item a sort key names.
+/// The two kinds of items of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordPart {
     Main,
@@ -169,7 +165,7 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
     Some(DueItem::Target(decode(kind)?, decode(name)?))
 }
 
-/// Returns the time and the instance of the sort key of a removal time.
+/// Parses the sort key of a removal time.
 pub(crate) fn expiry_of(sort_key: &str) -> Option<(Timestamp, &str)> {
     let (due, instance) = sort_key.split_once('#')?;
     Some((Timestamp(due.parse().ok()?), instance))
@@ -179,7 +175,7 @@ pub(crate) fn plugin_of(partition: &str) -> Option<String> {
     decode(partition.strip_prefix("v#")?)
 }
 
-/// Which index shard an item lies in, by its partition key.
+/// Returns the index shard of an item.
 pub(crate) fn due_shard(partition: &str) -> u8 {
     short_digest(&[partition], 1).bytes().next().map_or(0, |byte| match byte {
         b'a'..=b'z' => (byte - b'a') % DUE_SHARDS,
@@ -222,10 +218,10 @@ mod tests {
     fn every_index_shard_is_used() {
         let used: std::collections::BTreeSet<u8> = (0..400).map(|n| due_shard(&format!("r#{n}"))).collect();
         assert_eq!(used, (0..DUE_SHARDS).collect());
-        // By the place of a digest's first letter in its alphabet.
+        // The position of the first letter of a digest in the alphabet.
         for partition in (0..400).map(|n| format!("r#{n}")) {
-            let place = "abcdefghijklmnopqrstuvwxyz234567".find(&short_digest(&[&partition], 1)).unwrap();
-            assert_eq!(usize::from(due_shard(&partition)), place % usize::from(DUE_SHARDS), "{partition}");
+            let position = "abcdefghijklmnopqrstuvwxyz234567".find(&short_digest(&[&partition], 1)).unwrap();
+            assert_eq!(usize::from(due_shard(&partition)), position % usize::from(DUE_SHARDS), "{partition}");
         }
     }
 }

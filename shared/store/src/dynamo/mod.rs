@@ -1,11 +1,12 @@
-//! The operations over DynamoDB.
+//! The store's operations on DynamoDB.
 //!
-//! One table holds everything. Its items are described where they are made: heads of runs in `run`, records in
-//! `record` and `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, the removal times of the data of instances in `expiry`, queued batches in `batch_queue`, the state of clusters in `clusters`,
-//! and marks of what works in `marks`. Reads of the table itself are strongly consistent.
+//! One table holds everything. The modules describe their items: heads of runs in `run`, records in `record` and
+//! `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, removal times in `expiry`,
+//! queued batches in `batch_queue`, clusters in `clusters`, and marks of the health check in `health`. Reads of the
+//! table are strongly consistent.
 //!
-//! Invariant: a write that is sent twice, because its answer was lost, changes the item once or is refused with an
-//! image that shows the first one.
+//! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
+//! with an image that shows the first write.
 
 mod accepted;
 mod attribute;
@@ -44,12 +45,11 @@ pub(crate) use document::BodyStorage;
 pub(crate) use failure::failure;
 pub(crate) use packed::pack;
 
-/// Queries that one operation has under way at most.
+/// Queries in progress at the same time in one operation.
 const PARALLEL: usize = 16;
-/// How long a tombstone, and a target that is gone, is kept: longer than any platform repeats a webhook.
+/// The retention of tombstones and of gone targets. Platforms repeat webhooks for a shorter time.
 const TOMBSTONE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// The table.
 #[derive(Clone, Debug)]
 pub struct DynamoTable {
     client: Client,
@@ -58,24 +58,22 @@ pub struct DynamoTable {
 }
 
 impl DynamoTable {
-    /// The table `table`, by `client`. Asks for nothing yet.
+    /// Returns the table without a request.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self { client, table: table.into(), meter: None }
     }
 
-    /// The same, counted by `meter`; the table is then asked to report consumed capacity.
+    /// Counts requests with `meter`. The table then reports consumed capacity.
     #[must_use]
     pub fn metered(mut self, meter: Arc<Meter>) -> Self {
         self.meter = Some(meter);
         self
     }
 
-    /// The table's name.
     pub fn table(&self) -> &str {
         &self.table
     }
 
-    /// The client that it is asked by.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -84,14 +82,14 @@ impl DynamoTable {
         self.meter.as_ref().map(|_| ReturnConsumedCapacity::Indexes)
     }
 
-    fn answered(&self, operation: &'static str, direction: CapacityKind, consumed: &[ConsumedCapacity]) {
+    fn count_response(&self, operation: &'static str, direction: CapacityKind, consumed: &[ConsumedCapacity]) {
         if let Some(meter) = &self.meter {
             meter.request(operation);
             meter.capacity(direction, consumed);
         }
     }
 
-    /// Counts a write that was refused because of its condition. The item has `bytes`; there may be none.
+    /// Counts a write with a failed condition. `bytes` is the size of the item, or 0.
     fn refused(&self, bytes: usize) {
         if let Some(meter) = &self.meter {
             meter.refused(bytes);
@@ -104,7 +102,7 @@ impl DynamoTable {
         }
     }
 
-    /// One item, strongly consistent.
+    /// Reads an item, strongly consistent.
     async fn get(&self, partition: &str, sort: &str) -> StoreResult<Option<Item>> {
         if !key::can_be(partition, sort) {
             return Ok(None);
@@ -117,12 +115,12 @@ impl DynamoTable {
             .key(TableSpec::SORT, AttributeValue::S(sort.to_owned()))
             .consistent_read(true)
             .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("GetItem", &error))?;
-        self.answered("GetItem", CapacityKind::Read, answer.consumed_capacity.as_slice());
-        Ok(answer.item)
+        let response = request.send().await.map_err(|error| failure("GetItem", &error))?;
+        self.count_response("GetItem", CapacityKind::Read, response.consumed_capacity.as_slice());
+        Ok(response.item)
     }
 
-    /// Writes an item whole, whatever was there.
+    /// Replaces an item.
     async fn put(&self, item: Item) -> StoreResult<()> {
         let bytes = item_size(&item);
         let request = self
@@ -131,8 +129,8 @@ impl DynamoTable {
             .table_name(&self.table)
             .set_item(Some(item))
             .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+        let response = request.send().await.map_err(|error| failure("PutItem", &error))?;
+        self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
         self.written(bytes, 0);
         Ok(())
     }
@@ -142,7 +140,7 @@ impl DynamoTable {
         self.take(partition, sort).await.map(drop)
     }
 
-    /// Deletes an item, and returns it.
+    /// Deletes an item and returns it.
     async fn take(&self, partition: String, sort: &str) -> StoreResult<Option<Item>> {
         let request = self
             .client
@@ -152,26 +150,26 @@ impl DynamoTable {
             .key(TableSpec::SORT, text(sort))
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
-        let answer = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.answered("DeleteItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
-        let item = answer.attributes.filter(|item| !item.is_empty());
+        let response = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
+        self.count_response("DeleteItem", CapacityKind::Write, response.consumed_capacity.as_slice());
+        let item = response.attributes.filter(|item| !item.is_empty());
         let entries = item.as_ref().is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
         self.written(item.as_ref().map_or(0, item_size), u64::from(entries));
         Ok(item)
     }
 
-    /// Changes the item of a key on a condition; false: it does not hold.
+    /// Updates an item. Returns false if the condition does not hold.
     async fn update_if(&self, (pk, sk): (&str, &str), request: UpdateItemFluentBuilder) -> StoreResult<bool> {
         let request = request.table_name(&self.table).return_values(ReturnValue::AllNew);
         let request = request.key(TableSpec::PARTITION, text(pk)).key(TableSpec::SORT, text(sk));
         match request.set_return_consumed_capacity(self.report()).send().await {
-            Ok(answer) => {
-                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
-                self.written(answer.attributes.as_ref().map_or(0, item_size), 0);
+            Ok(response) => {
+                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
+                self.written(response.attributes.as_ref().map_or(0, item_size), 0);
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", CapacityKind::Write, &[]);
+                self.count_response("UpdateItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 Ok(false)
             }
@@ -179,12 +177,12 @@ impl DynamoTable {
         }
     }
 
-    /// Items of one partition from `least` to `greatest`, all pages, strongly consistent.
+    /// Reads all items of a range, strongly consistent.
     async fn range(&self, partition: &str, least: &str, greatest: &str) -> StoreResult<Vec<Item>> {
         self.pages(self.range_query(partition, least, greatest), usize::MAX).await
     }
 
-    /// Asks for the items of one partition from `least` to `greatest`, strongly consistent.
+    /// Returns a query of a range of one partition, strongly consistent.
     fn range_query(&self, partition: &str, least: &str, greatest: &str) -> QueryFluentBuilder {
         self.client
             .query()
@@ -195,7 +193,7 @@ impl DynamoTable {
             .consistent_read(true)
     }
 
-    /// What `query` finds, following its pages until there are `enough`.
+    /// Reads pages of a query until there are `enough` items.
     async fn pages(&self, query: QueryFluentBuilder, enough: usize) -> StoreResult<Vec<Item>> {
         let mut items = Vec::new();
         let mut from = None;
@@ -209,11 +207,11 @@ impl DynamoTable {
         }
     }
 
-    /// One page of what `query` finds, and where the next one begins.
+    /// Reads a page of a query and returns the start of the next one.
     async fn page(&self, query: QueryFluentBuilder) -> StoreResult<(Vec<Item>, Option<Item>)> {
         let query = query.table_name(&self.table).set_return_consumed_capacity(self.report());
         let page = query.send().await.map_err(|error| failure("Query", &error))?;
-        self.answered("Query", CapacityKind::Read, page.consumed_capacity.as_slice());
+        self.count_response("Query", CapacityKind::Read, page.consumed_capacity.as_slice());
         Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 }

@@ -1,7 +1,6 @@
-//! Plans: `p#LIFE` / `h`, their text in `b`, compressed in `z`, or in an object whose key is in `o`.
+//! Plans: `p#INSTANCE` / `h`. The text is in `b`, compressed in `z`, or in an object with its key in `o`.
 //!
-//! The item is written in the transaction by which a target names the plan, and removed with what else is stored of the
-//! life.
+//! The item is written together with the target and removed with the data of the instance.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -13,30 +12,30 @@ use super::{DynamoTable, key};
 use crate::ops::StoreResult;
 use crate::store::PLAN_INLINE;
 
-/// Returns the item of the plan of a life. A text is compressed where the item would need more than one write unit.
-pub(super) fn plan_item(life: &str, body: &BodyStorage) -> Item {
+/// Returns the item of a plan. A text is compressed if it would cost more than one write unit.
+pub(super) fn plan_item(instance: &str, body: &BodyStorage) -> Item {
     let body = match body {
         BodyStorage::Inline(text) if text.len() > PLAN_INLINE => {
             (PACKED.to_owned(), AttributeValue::B(Blob::new(pack(text))))
         }
         BodyStorage::Inline(_) | BodyStorage::Object(_) => body.attribute(),
     };
-    Item::from([("pk".to_owned(), text(key::plan(life))), ("sk".to_owned(), text(key::HEAD)), body])
+    Item::from([("pk".to_owned(), text(key::plan(instance))), ("sk".to_owned(), text(key::HEAD)), body])
 }
 
 impl DynamoTable {
-    pub(crate) async fn put_plan_item(&self, life: &str, body: &BodyStorage) -> StoreResult<()> {
-        self.put(plan_item(life, body)).await
+    pub(crate) async fn put_plan_item(&self, instance: &str, body: &BodyStorage) -> StoreResult<()> {
+        self.put(plan_item(instance, body)).await
     }
 
-    pub(crate) async fn get_plan_item(&self, life: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.get(&key::plan(life), key::HEAD).await?;
+    pub(crate) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
+        let item = self.get(&key::plan(instance), key::HEAD).await?;
         item.map(|item| BodyStorage::read(&ItemReader::new("GetItem", &item))).transpose()
     }
 
-    /// Removes the plan of a life, and returns where it was.
-    pub(crate) async fn delete_plan_item(&self, life: &str) -> StoreResult<Option<BodyStorage>> {
-        let item = self.take(key::plan(life), key::HEAD).await?;
+    /// Deletes a plan and returns the place of its text.
+    pub(crate) async fn delete_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
+        let item = self.take(key::plan(instance), key::HEAD).await?;
         item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()
     }
 }

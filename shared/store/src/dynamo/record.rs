@@ -1,14 +1,16 @@
-//! Records: `r#RUN` / `u#IIIII#AAA`, and `…#late#DIGEST` for a second result of the same try.
+//! Attempt records: `r#RUN` / `u#UNIT#ATTEMPT`, and `…#late#DIGEST` for a further result of the same attempt.
 //!
-//! Attributes have names of one or two letters, since a record is written for every unit that has outputs: `s`
-//! started, `c` accepted, `n` asked again or put off until, `q` posted, `le` leased until, `b` last beat, `p` its line; of the result `v` verdict, `t` time, `k`
-//! milliseconds, `o` outputs as JSON or `ob` their key in the bucket, `e` reason as JSON, `x` next try, `lg` whether
-//! there is a log, `un` whether no backend answered, `dg` digest. `dg` is there exactly when there is a result. `ds` names
-//! the further successes that are kept, `dx` counts those that are not. `ev` is the evidence of a failure as JSON; `rc`
-//! counts callbacks that were refused, `rr` is the reason of the last one.
+//! Names of attributes are short, because every unit with outputs has a record:
 //!
-//! `r#RUN` / `b` is written before outputs of the run go to the bucket, so that a removal lists objects only where some may
-//! exist.
+//! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
+//!   progress;
+//! - result: `v` outcome, `t` time, `k` duration in ms, `o` outputs as JSON or `ob` their bucket key, `e` reason as
+//!   JSON, `ev` evidence as JSON, `x` next attempt, `lg` log exists, `un` unanswered, `dg` digest;
+//! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
+//!   reason of the last one.
+//!
+//! A record has a result exactly if it has `dg`. The mark `r#RUN` / `b` is written before the first output in the
+//! bucket, so that a removal lists objects only where some may exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,7 +34,7 @@ use super::{DynamoTable, PARALLEL, key};
 use crate::meter::CapacityKind;
 use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
 
-/// Units without interest that a query may pass over rather than becoming two.
+/// Units between two wanted ones that a query may read rather than being split.
 const GAP: u32 = 16;
 
 const OUTCOMES: [(AttemptOutcome, u8); 4] = [
@@ -43,8 +45,8 @@ const OUTCOMES: [(AttemptOutcome, u8); 4] = [
 ];
 
 fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, AttributeValue)>> {
-    let verdict = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
-    let mut attributes = vec![("v", number(verdict)), ("t", number(result.at)), ("dg", digest(&result.digest))];
+    let outcome = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
+    let mut attributes = vec![("v", number(outcome)), ("t", number(result.at)), ("dg", digest(&result.digest))];
     match &result.outputs {
         OutputStorage::Nothing => {}
         OutputStorage::Inline(outputs) => attributes.push(("o", json(outputs)?)),
@@ -74,21 +76,21 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, A
 fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
     let code: u8 = reader.number("v")?;
-    let verdict = OUTCOMES.iter().find(|row| row.1 == code);
+    let outcome = OUTCOMES.iter().find(|row| row.1 == code);
     let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
         (Some(outputs), _) => OutputStorage::Inline(outputs),
         (None, Some(key)) => OutputStorage::Bucket(key.to_owned()),
         (None, None) => OutputStorage::Nothing,
     };
     Ok(Some(AttemptResult {
-        outcome: verdict.ok_or_else(|| reader.broken(format!("unknown verdict {code}")))?.0,
+        outcome: outcome.ok_or_else(|| reader.broken(format!("unknown outcome {code}")))?.0,
         at: reader.number("t")?,
         duration_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
-        // Evidence decides nothing: the rest of the record is of use without it.
+        // Evidence is only for people, so a damaged one does not make the record unreadable.
         evidence: reader.json_if_any("ev").unwrap_or_else(|error| {
-            tracing::warn!(%error, "the evidence of a failure cannot be read");
+            tracing::warn!(%error, "cannot read the evidence of a failure");
             Some(Box::new(Evidence::damaged(&error.to_string())))
         }),
         next: reader.number_if_any("x")?,
@@ -118,31 +120,30 @@ fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecor
     })
 }
 
-/// Records and second results put together.
+/// Merges records with their further results.
 #[derive(Default)]
 struct RecordAssembly(BTreeMap<(Unit, Attempt), AttemptRecord>);
 
 impl RecordAssembly {
-    /// Adds an item of a query's page.
     fn add(&mut self, item: &Item) -> StoreResult<()> {
         let reader = ItemReader::new("Query", item);
-        let place = key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("no record"))?;
-        let record = self.0.entry((place.0, place.1)).or_default();
-        match place.2 {
-            // Its key is the beginning of the others' keys, so it comes first.
+        let key_parts =
+            key::record_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a record"))?;
+        let record = self.0.entry((key_parts.0, key_parts.1)).or_default();
+        match key_parts.2 {
+            // The main item sorts before the items of further results.
             RecordPart::Main => *record = read_record("Query", item)?,
             RecordPart::Second => record.further_results.extend(read_result(&reader, item)?),
         }
         Ok(())
     }
 
-    /// The records in the order of units and tries.
     fn into_records(self) -> impl Iterator<Item = (Unit, Attempt, AttemptRecord)> {
         self.0.into_iter().map(|((unit, attempt), record)| (unit, attempt, record))
     }
 }
 
-/// Ranges of units that one query each reads: neighbours share one.
+/// Groups units into ranges with one query each.
 fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
     let mut sorted = units.to_vec();
     sorted.sort_unstable();
@@ -156,7 +157,7 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
     ranges
 }
 
-/// Attributes of a record without its outputs and its evidence.
+/// Attributes of a record without outputs and evidence.
 const OUTLINE: [&str; 20] =
     ["pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc", "rr"];
 
@@ -194,14 +195,13 @@ impl ReadRecords for DynamoTable {
     }
 }
 
-/// The outcome of a conditional write to a record.
 enum RecordWrite {
     Updated(Item),
     ConditionFailed(Item),
 }
 
 impl DynamoTable {
-    /// The records that `query` finds. Each page becomes records before the next one is read.
+    /// Reads records page by page.
     async fn assembled(&self, query: QueryFluentBuilder) -> StoreResult<RecordAssembly> {
         let mut records = RecordAssembly::default();
         let mut from = None;
@@ -236,14 +236,14 @@ impl DynamoTable {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
-            Ok(answer) => {
-                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
-                let item = answer.attributes.unwrap_or_default();
+            Ok(response) => {
+                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
+                let item = response.attributes.unwrap_or_default();
                 self.written(item_size(&item), 0);
                 Ok(RecordWrite::Updated(item))
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", CapacityKind::Write, &[]);
+                self.count_response("UpdateItem", CapacityKind::Write, &[]);
                 let item = match error.into_err() {
                     UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
@@ -256,20 +256,19 @@ impl DynamoTable {
         }
     }
 
-    /// Reserves a place for a further success, before it is kept; false: `room` distinct ones have a place already, and
-    /// this one is counted.
+    /// Reserves one of `room` places for a further success. Returns false and counts the success if all are in use.
     async fn reserve(
         &self,
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
         digest: &str,
-        room: usize,
+        capacity: usize,
     ) -> StoreResult<bool> {
         let mut expression = UpdateExpression::default();
-        let (places, own) = (expression.name("ds"), expression.value(text(digest)));
-        let room = expression.value(number(room));
+        let (digests, own) = (expression.name("ds"), expression.value(text(digest)));
+        let capacity = expression.value(number(capacity));
         expression.require(format!(
-            "(attribute_not_exists({places}) OR contains({places}, {own}) OR size({places}) < {room})"
+            "(attribute_not_exists({digests}) OR contains({digests}, {own}) OR size({digests}) < {capacity})"
         ));
         expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
         if let RecordWrite::Updated(_) =
@@ -283,8 +282,8 @@ impl DynamoTable {
         Ok(false)
     }
 
-    /// Keeps a second result as it first came: a repetition must not make it younger, for undos take what tries made in
-    /// the order in which it came to light.
+    /// Stores a further result once. A repetition does not change its time, because an undo removes results in order
+    /// of arrival.
     async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &AttemptResult) -> StoreResult<()> {
         let mut item: Item =
             result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -299,13 +298,13 @@ impl DynamoTable {
             .condition_expression("attribute_not_exists(pk)")
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
-            Ok(answer) => {
-                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+            Ok(response) => {
+                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
                 self.written(bytes, 0);
                 Ok(())
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", CapacityKind::Write, &[]);
+                self.count_response("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 Ok(())
             }
@@ -321,13 +320,13 @@ impl UpdateAttemptRecord for DynamoTable {
         run: &RunId,
         unit: Unit,
         attempt: Attempt,
-        note: &AttemptUpdate,
+        update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
         let mut expression = UpdateExpression::default();
         expression.require_absent("dg");
-        match note {
+        match update {
             AttemptUpdate::Started(at) => expression.set_if_absent("s", number(at.0)),
-            // Whoever will call back is not asked again.
+            // An accepted request is not sent again.
             AttemptUpdate::Accepted(at) => {
                 expression.set_if_absent("c", number(at.0));
                 expression.remove("n");
@@ -364,10 +363,10 @@ impl UpdateAttemptRecord for DynamoTable {
         &self,
         run: &RunId,
         shard: Shard,
-        tries: &[(Unit, Attempt)],
+        attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()> {
-        self.record_accepted_attempts(run, shard, tries, at).await
+        self.record_accepted_attempts(run, shard, attempts, at).await
     }
 }
 
@@ -394,12 +393,12 @@ impl PutAttemptResult for DynamoTable {
         if first.digest == result.digest {
             return Ok(PutOutcome::Duplicate(first));
         }
-        // Other verdicts have one digest each, so there are few of them.
+        // Each other outcome has a single digest, so there are few of them.
         if result.outcome == AttemptOutcome::Succeeded {
-            let room = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
+            let capacity = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
             let name = key::second_digest(&result.digest);
-            let kept = reader.texts("ds")?.contains(&name);
-            if !kept && !self.reserve(run, (unit, attempt), &name, room).await? {
+            let is_stored = reader.texts("ds")?.contains(&name);
+            if !is_stored && !self.reserve(run, (unit, attempt), &name, capacity).await? {
                 return Ok(PutOutcome::Excess(first));
             }
         }

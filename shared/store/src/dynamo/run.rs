@@ -1,8 +1,8 @@
-//! Heads of runs: `r#RUN` / `h`, and `h#0001`, … for the units beyond the first [`SHARD`](ebb_protocol::engine::SHARD).
+//! Run heads: `r#RUN` / `h`, and `h#0001`, … for units beyond the first [`SHARD`](ebb_protocol::engine::SHARD).
 //!
-//! `ep`, `ph`, `tv`; number sets `done`, `failed`, `sealed` and a string set `late`, all relative to the shard;
-//! later tries `a17 = 2`; `due` and `g` while there is something to do. The root has the run's facts beside them.
-//! The other items come to be with their first write, so nothing in them can be a map to write into.
+//! Attributes: `ep` epoch, `ph` phase, `tv` version, the number sets `done`, `failed` and `sealed` and the string set
+//! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index. The root also has the facts
+//! of the run. Other items are created by their first write, so they cannot contain maps.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn phase_word(phase: RunPhase) -> &'static str {
     PHASES.iter().find(|row| row.0 == phase).map_or("", |row| row.1)
 }
 
-/// The root item of a run that begins.
+/// Returns the root item of a new run.
 pub(crate) fn new_run(run: &NewRun) -> Item {
     let partition = key::run(&run.id);
     let facts = &run.facts;
@@ -55,7 +55,8 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
 
 fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
     let reader = ItemReader::new(operation, item);
-    let shard = key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("no head of a run"))?;
+    let shard =
+        key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a run head"))?;
     let epoch = Epoch(reader.number_if_any("ep")?.unwrap_or(Epoch::FIRST.0));
     let phase = match reader.text_if_any("ph")? {
         None => RunPhase::Running,
@@ -143,7 +144,6 @@ fn require_without(expression: &mut UpdateExpression, set: &str, slot: u32) {
     expression.require(format!("NOT contains({name}, {value})"));
 }
 
-/// What is added to and taken from one number set.
 #[derive(Default)]
 struct SetChange {
     add: BTreeSet<u32>,
@@ -168,7 +168,7 @@ impl SetChange {
             (false, true) => expression.add(name, numbers(self.add)),
             (true, false) => expression.delete(name, numbers(self.delete)),
             (false, false) => {
-                let reason = format!("one patch cannot both add to {name} and take from it");
+                let reason = format!("a patch cannot both add to {name} and delete from it");
                 return Err(StoreError::Broken { operation: "UpdateItem", reason });
             }
         }
@@ -230,14 +230,14 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<UpdateExpression> {
     if versions > 0 {
         expression.add("tv", number(versions));
     }
-    // An item that a write without an epoch makes is in the first one: a cancel goes to every item and sets its own.
+    // A write without an epoch can only create an item of the first epoch, because a cancel writes all items.
     if let (true, Some(epoch)) = (patch.shard != Shard::ROOT, epoch) {
         expression.set_if_absent("ep", number(epoch.0));
     }
     Ok(expression)
 }
 
-/// Entries of the index of due items that a patch makes or removes at most.
+/// Returns the upper bound of index entries that a patch creates or removes.
 fn index_entries(patch: &Patch) -> u64 {
     let entries = patch.changes.iter().map(|change| match change {
         PatchChange::SetDue(_) => 2,
@@ -277,11 +277,11 @@ impl PatchRun for DynamoTable {
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
-        let answer = past_conflicts(|| request.clone().send()).await;
-        match answer {
-            Ok(answer) => {
-                self.answered("UpdateItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
-                let item = answer.attributes.unwrap_or_default();
+        let response = past_conflicts(|| request.clone().send()).await;
+        match response {
+            Ok(response) => {
+                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
+                let item = response.attributes.unwrap_or_default();
                 let bytes = item_size(&item);
                 self.written(bytes, index_entries(patch));
                 if let Some(meter) = &self.meter {
@@ -290,7 +290,7 @@ impl PatchRun for DynamoTable {
                 Ok(PatchResult::Written(read_head("UpdateItem", &item)?))
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("UpdateItem", CapacityKind::Write, &[]);
+                self.count_response("UpdateItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(

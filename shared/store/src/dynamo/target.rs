@@ -1,9 +1,8 @@
-//! Targets: `t#KIND#NAME` / `h`, and tombstones of uids that have ended: `x#UID` / `h`.
+//! Targets: `t#KIND#NAME` / `h`, and tombstones: `x#UID` / `h`.
 //!
-//! A target is small and written a handful of times in its life, so every write is the whole item under the
-//! condition that its version `tv` is the one that was seen. Two invocations may want to make the very same item, in the
-//! same millisecond, and one of them has to lose: each write leaves a mark `by` of its own, by which alone its writer
-//! knows it when an answer was lost.
+//! Every write replaces the whole target on condition of its version `tv`. Two invocations may write equal items in
+//! the same millisecond. The mark `by` is unique per write, so that a writer recognizes its own write after a lost
+//! response.
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
@@ -38,21 +37,17 @@ const PHASES: [(TargetPhase, &str); 6] = [
     (TargetPhase::Gone, "gone"),
 ];
 const TRANSACT: &str = "TransactWriteItems";
-/// The time at which a life ended.
 const ENDED: &str = "end";
-/// The mark of the write that an item is of.
 const BY: &str = "by";
 
-/// The stored cause of the stop of a target whose time to live ended.
+/// The stop cause of a target whose TTL ended.
 const EXPIRED: &str = "expired";
 
-/// A mark that no other write has; in a transaction it is the token as well, by which the table answers a second sending
-/// with the first one's result. A token belongs to the account, for ten minutes.
+/// Returns a unique mark. A transaction also uses it as its idempotency token, which DynamoDB keeps for ten minutes.
 fn mark() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// The item of a target, as written by `mark`.
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(&target.kind, &target.name);
     let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
@@ -144,7 +139,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
     })
 }
 
-/// Returns when the table may remove what ended at `at`, in seconds.
+/// Returns the TTL, in seconds, of an item that ended at `at`.
 pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
     number(at.0.saturating_add(TOMBSTONE_RETENTION_MS).div_ceil(1000))
 }
@@ -158,7 +153,7 @@ fn tombstone_item(tombstone: &Tombstone) -> Item {
     ])
 }
 
-/// The condition that a target is as it was seen.
+/// The condition that a target has the expected version.
 struct VersionCondition {
     condition: &'static str,
     values: Option<Item>,
@@ -175,10 +170,10 @@ impl VersionCondition {
     }
 }
 
-/// Entries of both indexes that writing `target` makes or removes at most.
+/// Returns the upper bound of entries of both indexes that a write creates or removes.
 fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
-    // A target changes lists when it is gone, when the notification of that turns out to be refused, and when another
-    // instance begins under its name.
+    // A target changes lists when it is gone, when its final notification is rejected, and when the next instance
+    // begins.
     let listed = match (seen, target.phase, target.hook) {
         (None, _, _) => 1,
         (Some(_), TargetPhase::Gone, _) => 2,
@@ -208,7 +203,7 @@ impl ReadTarget for DynamoTable {
 }
 
 impl DynamoTable {
-    /// Moves a target, and keeps the plan of a life with it.
+    /// Writes a transition of a target, with the plan of an instance.
     pub(crate) async fn move_target(
         &self,
         transition: &TargetTransition,
@@ -217,7 +212,7 @@ impl DynamoTable {
         match (&transition.run, &transition.tombstone, plan) {
             (None, None, None) => self.put_target(transition).await,
             _ => {
-                let plan = plan.map(|(life, body)| plan_item(life, body));
+                let plan = plan.map(|(instance, body)| plan_item(instance, body));
                 Box::pin(self.transact(transition, plan)).await
             }
         }
@@ -232,9 +227,9 @@ impl DynamoTable {
             .table_name(&self.table)
             .set_item(Some(item))
             .set_return_consumed_capacity(self.report());
-        let answer = past_conflicts(|| request.clone().send()).await;
-        let answer = answer.map_err(|error| failure("PutItem", &error))?;
-        self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+        let response = past_conflicts(|| request.clone().send()).await;
+        let response = response.map_err(|error| failure("PutItem", &error))?;
+        self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
         self.written(bytes, 0);
         Ok(())
     }
@@ -254,19 +249,19 @@ impl DynamoTable {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
         match past_conflicts(|| request.clone().send()).await {
-            Ok(answer) => {
-                self.answered("PutItem", CapacityKind::Write, answer.consumed_capacity.as_slice());
+            Ok(response) => {
+                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
                 self.written(bytes, index_entries(&transition.target, transition.expected_version));
                 Ok(true)
             }
             Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.answered("PutItem", CapacityKind::Write, &[]);
+                self.count_response("PutItem", CapacityKind::Write, &[]);
                 self.refused(0);
                 let image = match error.into_err() {
                     PutItemError::ConditionalCheckFailedException(refused) => refused.item,
                     _ => None,
                 };
-                // A write whose answer was lost and that was sent again.
+                // A repeated write whose first response was lost.
                 Ok(is_by(image.as_ref(), &mark))
             }
             Err(error) => Err(failure("PutItem", &error)),
@@ -286,9 +281,9 @@ impl DynamoTable {
         let mut pauses = pauses().build();
         loop {
             let error = match request.clone().send().await {
-                Ok(answer) => {
-                    let consumed = answer.consumed_capacity.unwrap_or_default();
-                    self.answered(TRANSACT, CapacityKind::Write, &consumed);
+                Ok(response) => {
+                    let consumed = response.consumed_capacity.unwrap_or_default();
+                    self.count_response(TRANSACT, CapacityKind::Write, &consumed);
                     self.transacted(transition, &item, plan.as_ref());
                     return Ok(true);
                 }
@@ -296,13 +291,13 @@ impl DynamoTable {
             };
             let reasons = match error.as_service_error() {
                 Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                    self.answered(TRANSACT, CapacityKind::Write, &[]);
+                    self.count_response(TRANSACT, CapacityKind::Write, &[]);
                     cancelled.cancellation_reasons()
                 }
                 _ => return Err(failure(TRANSACT, &error)),
             };
-            if let Some(answer) = transaction_outcome(transition, &mark, reasons) {
-                return answer;
+            if let Some(response) = transaction_outcome(transition, &mark, reasons) {
+                return response;
             }
             let Some(pause) = pauses.next() else {
                 let codes: Vec<&str> = reasons.iter().filter_map(CancellationReason::code).collect();
@@ -368,14 +363,14 @@ impl DynamoTable {
     }
 }
 
-/// Returns true if the write with this mark made the item.
+/// Returns true if the write with this mark created the item.
 fn is_by(image: Option<&Item>, mark: &str) -> bool {
     let by = image.and_then(|item| item.get(BY));
     by.and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
 }
 
-/// What the reasons of a cancelled transaction say; `None`: try again. The first reason is the target's, the last one
-/// that of a run.
+/// Evaluates a cancelled transaction. `None` means repeat. The first reason belongs to the target, the last one to the
+/// run.
 fn transaction_outcome(
     transition: &TargetTransition,
     mark: &str,
@@ -384,7 +379,7 @@ fn transaction_outcome(
     let failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
     let target = reasons.first()?;
     if failed(target) {
-        // A write whose answer was lost and that was sent again, too late for its token.
+        // A repeated write whose first response was lost and whose token has expired.
         return Some(Ok(is_by(target.item(), mark)));
     }
     let run = transition.run.as_ref().zip(reasons.last()).filter(|(_, reason)| failed(reason));

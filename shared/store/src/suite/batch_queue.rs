@@ -48,14 +48,14 @@ pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(world:
     assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
     assert!(store.put_reply("eu", "a", b"first").await.unwrap());
     assert!(!store.put_reply("eu", "a", b"second").await.unwrap());
-    // Nobody's, another cluster's.
+    // Unknown batches, and those of another cluster.
     assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
     assert!(!store.put_reply("us", "b", b"x").await.unwrap());
     assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
     assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
-    // What was taken back is nobody's, and cannot be answered.
+    // A deleted batch is not delivered and accepts no response.
     assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
     assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
     assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["c"]);
@@ -79,18 +79,18 @@ pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are
             assert_eq!(store.get_object(key).await.unwrap(), None, "{key}");
         }
     }
-    // Nothing is kept for what nobody waits for.
+    // A response to an unknown batch is not stored.
     assert!(!store.put_reply("eu", "x", &vec![8; 2 * BATCH_INLINE]).await.unwrap());
     assert_eq!(store.get_object("batches/eu/x.response").await.unwrap(), None);
 }
 
-/// What stands in the documentation of costs.
+/// The numbers in the documentation of costs.
 pub(super) async fn a_queued_batch_is_three_writes(world: StoreFixture) {
     let store = &world.store;
     world.meter.take();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
     let idle = world.meter.take();
-    // DynamoDB Local reports none for what finds nothing.
+    // DynamoDB Local reports no capacity for an empty result.
     assert!(idle.read_units <= 1.0, "{idle:?}");
     assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
     store.enqueue_batch("eu", &batch("a", 10, 300)).await.unwrap();
@@ -98,12 +98,12 @@ pub(super) async fn a_queued_batch_is_three_writes(world: StoreFixture) {
     store.put_reply("eu", "a", &[8; 300]).await.unwrap();
     store.read_reply("eu", "a").await.unwrap();
     store.take_batch("eu", "a").await.unwrap();
-    let asked = world.meter.take();
+    let usage = world.meter.take();
     let requests = [("DeleteItem", 1), ("GetItem", 1), ("PutItem", 1), ("Query", 1), ("UpdateItem", 1)];
-    assert_eq!((asked.requests, asked.read_units, asked.write_units), (requests.into(), 2.0, 3.0));
+    assert_eq!((usage.requests, usage.read_units, usage.write_units), (requests.into(), 2.0, 3.0));
 }
 
-/// Relays look twice a second, however many batches wait.
+/// A poll reads twice a second, however many batches are queued.
 pub(super) async fn a_poll_reads_no_more_than_it_needs(world: StoreFixture) {
     let store = &world.store;
     for number in 0..230 {
@@ -117,7 +117,7 @@ pub(super) async fn a_poll_reads_no_more_than_it_needs(world: StoreFixture) {
     assert!(look.read_units <= 32.0, "{look:?}");
     assert_eq!(world.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
     assert_eq!(world.meter.take().requests, [].into());
-    // A poll finds the batches behind those that are answered or in progress.
+    // A poll finds batches behind those with a response and those in progress.
     for id in of(0..120) {
         store.put_reply("eu", &id, b"done").await.unwrap();
     }
@@ -159,7 +159,7 @@ pub(super) async fn an_outage_is_recorded_until_it_ends(world: StoreFixture) {
     }
     let both = [("eu".to_owned(), outage(10, "a")), ("a.b#c".to_owned(), outage(5, ""))];
     assert_eq!(recorded().await, both.into());
-    // A scan does not end it.
+    // An orphan scan does not end an outage.
     assert!(store.claim_scan("eu", None, NOW).await.unwrap());
     assert_eq!(store.read_scans().await.unwrap(), [("eu".to_owned(), NOW)].into());
     assert!(store.end_outage("eu").await.unwrap());

@@ -21,8 +21,8 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(world: StoreF
     assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 1.0, 1));
 
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
-    let kept = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
-    world.store.put_result(&run, Unit(1), A1, &kept).await.unwrap();
+    let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
+    world.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
     world.store.patch_run(&run, &success(1)).await.unwrap();
     let figures = world.meter.take();
     assert_eq!(figures.requests, [("UpdateItem", 2)].into());
@@ -56,7 +56,7 @@ pub(super) async fn a_start_is_a_transaction_of_two_items(world: StoreFixture) {
     world.run("a").await;
     let figures = world.meter.take();
     assert_eq!(figures.requests, [("TransactWriteItems", 1)].into());
-    // Twice two items, and an index entry each for: target due, target listed, run due.
+    // Two items, counted twice, and one index entry each: target due, target listed, run due.
     assert_eq!(figures.sized_write_units, 7);
     assert_eq!(figures.write_units, world.differences.start);
 }

@@ -19,7 +19,7 @@ impl StoreFixture {
         heads.into_iter().find(|head| head.shard == shard).map(|head| head.head)
     }
 
-    /// That a write under this condition is made, or not.
+    /// Asserts that a write under this condition is accepted, or refused.
     async fn check(&self, run: &RunId, shard: Shard, condition: PatchCondition, holds: bool) {
         let patch =
             Patch { shard, conditions: vec![condition], changes: vec![PatchChange::SetPhase(RunPhase::Running)] };
@@ -33,7 +33,7 @@ impl StoreFixture {
     }
 }
 
-/// Every condition as it holds, and as it does not hold, of a head that [`prepared`] gives.
+/// Every condition, true and false, of the head from [`prepared`].
 fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
     use PatchCondition as C;
     let at = |step: i64| Timestamp(due.0.saturating_add_signed(step));
@@ -51,7 +51,7 @@ fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
     ]
 }
 
-/// A head of which there is something of each kind.
+/// Returns a head with one entry of each kind.
 async fn prepared(world: &StoreFixture, run: &RunId, shard: Shard, due: Timestamp) {
     use PatchChange as C;
     let late = LateMark { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
@@ -78,7 +78,7 @@ pub(super) async fn each_condition_holds_and_does_not_hold(world: StoreFixture) 
             world.check(&run, shard, not, false).await;
         }
     }
-    // Without a wake-up time nothing is known of it.
+    // Conditions on a missing wake-up are false.
     world.change(&run, Shard::ROOT, &[PatchChange::ClearDue]).await;
     for condition in [PatchCondition::DueIs(due), PatchCondition::DueAfter(Timestamp(0))] {
         world.check(&run, Shard::ROOT, condition, false).await;
@@ -100,7 +100,7 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture)
     for condition in [C::AttemptIs(0, Attempt(2)), C::DueIs(due), C::DueAfter(due), C::VersionIs(0), C::VersionIs(1)] {
         world.check(&run, Shard(40), condition, false).await;
     }
-    // A root that is not there is made by nothing but the start of its run.
+    // Only the start of a run creates its root.
     let missing = new_run("b").id;
     for condition in [C::EpochIs(Epoch(1)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)] {
         let patch = Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![PatchChange::AddDone(0)] };
@@ -132,7 +132,7 @@ pub(super) async fn sets_take_numbers_and_give_them_back(world: StoreFixture) {
     let all: Vec<PatchChange> = (0..SHARD).map(PatchChange::AddDone).collect();
     let head = world.change(&run, Shard::ROOT, &all).await;
     assert_eq!(head.done, (0..SHARD).collect());
-    // What is there already, and what is not there, changes nothing.
+    // Adding an existing member and removing a missing one change nothing.
     let head = world.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
     assert_eq!(head.done, (0..SHARD).collect());
     let head = world
@@ -142,7 +142,7 @@ pub(super) async fn sets_take_numbers_and_give_them_back(world: StoreFixture) {
     assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));
     let again = world.change(&run, Shard::ROOT, &[PatchChange::Reopen(3)]).await;
     assert_eq!(again, head);
-    // 1 is no part of 10: members are compared, not digits.
+    // 1 does not match 10: members are compared, not digits.
     let run = world.run("b").await;
     world.change(&run, Shard::ROOT, &[PatchChange::AddDone(10), PatchChange::AddDone(100)]).await;
     for (slot, holds) in [(1, true), (0, true), (10, false), (100, false)] {
@@ -165,7 +165,7 @@ pub(super) async fn an_empty_set_is_no_attribute(world: StoreFixture) {
         world.check(&run, Shard::ROOT, condition, true).await;
     }
     assert_eq!(world.change(&run, Shard::ROOT, &[PatchChange::AddDone(5)]).await.done, [5].into());
-    // Nor has an item a version that nobody bumped.
+    // A version that was never bumped does not exist.
     world.change(&run, Shard(1), &[PatchChange::AddDone(5)]).await;
     let item = world.item(&partition, "h#0001").await.unwrap();
     let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();

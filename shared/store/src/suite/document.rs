@@ -8,16 +8,15 @@ use ebb_protocol::id::digest;
 use super::fixture::{StoreFixture, new_run, target};
 use super::proxy::ProxyFault;
 
-/// Bytes that cannot be compressed.
 fn random(size: usize) -> Vec<u8> {
     std::iter::repeat_with(rand::random::<u8>).take(size).collect()
 }
 
-/// Begins a life that has the name of its target.
-pub(super) async fn begin(store: &Store, life: &str, plan: &[u8]) -> bool {
-    let (target, run) = (target("sandbox", life), Some(new_run(life)));
+/// Begins an instance with the name of its target.
+pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
+    let (target, run) = (target("sandbox", instance), Some(new_run(instance)));
     let transition = TargetTransition { target, expected_version: None, run, tombstone: None };
-    store.begin_instance(&transition, life, plan).await.unwrap()
+    store.begin_instance(&transition, instance, plan).await.unwrap()
 }
 
 pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixture) {
@@ -27,40 +26,40 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixtur
             .into_iter()
             .enumerate()
     {
-        let life = format!("life{number}");
-        assert_eq!(store.get_plan(&life).await.unwrap(), None);
-        assert!(begin(store, &life, &plan).await);
-        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan.clone()));
+        let instance = format!("life{number}");
+        assert_eq!(store.get_plan(&instance).await.unwrap(), None);
+        assert!(begin(store, &instance, &plan).await);
+        assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
         assert_eq!(world.objects_of_plans().len(), objects, "{number}");
         // A lost object is restored.
         for object in world.objects_of_plans() {
-            store.bucket.remove(&format!("plans/{life}/{object}")).await.unwrap();
-            assert!(store.get_plan(&life).await.is_err());
+            store.bucket.remove(&format!("plans/{instance}/{object}")).await.unwrap();
+            assert!(store.get_plan(&instance).await.is_err());
         }
-        store.restore_plan(&life, &plan).await.unwrap();
-        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan));
+        store.restore_plan(&instance, &plan).await.unwrap();
+        assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan));
         for _ in 0..2 {
-            store.delete_plan(&life).await.unwrap();
-            assert_eq!(store.get_plan(&life).await.unwrap(), None);
+            store.delete_plan(&instance).await.unwrap();
+            assert_eq!(store.get_plan(&instance).await.unwrap(), None);
             assert_eq!(world.objects_of_plans(), Vec::<String>::new(), "{number}");
         }
     }
 }
 
-/// A plan is kept with its target or not at all, also if the target alone is written.
+/// A plan is stored with its target or not at all.
 pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
     let store = &world.store;
     for (number, plan) in [random(10), random(2_000)].into_iter().enumerate() {
-        let life = format!("life{number}");
-        assert!(begin(store, &life, &plan).await);
+        let instance = format!("life{number}");
+        assert!(begin(store, &instance, &plan).await);
         let objects = world.objects_of_plans();
-        assert!(!begin(store, &life, b"{}").await);
-        let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &life) };
+        assert!(!begin(store, &instance, b"{}").await);
+        let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &instance) };
         let mut other = TargetTransition { target: other, expected_version: None, run: None, tombstone: None };
         assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(world.objects_of_plans(), objects);
-        assert_eq!(store.get_plan(&life).await.unwrap(), Some(plan.clone()));
+        assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
         other.expected_version = Some(1);
         assert!(store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
@@ -69,7 +68,8 @@ pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
     }
 }
 
-/// The item is deleted and the reply lost, or the writer dies before it removes the object: the object goes too.
+/// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer dies before
+/// it removes the object.
 pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     assert!(begin(&store, "a", &random(2_000)).await);
@@ -130,8 +130,8 @@ pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: 
         assert!(store.put_plugin(plugin).await.unwrap());
         assert!(store.withdraw_plugin("db", &plugin.version, Timestamp(8)).await.unwrap());
         assert!(store.withdraw_plugin("db", &plugin.version, Timestamp(9)).await.unwrap());
-        let kept = PluginItem { withdrawn: Some(Timestamp(8)), ..plugin.clone() };
-        assert_eq!(store.get_plugin("db", &plugin.version).await.unwrap(), Some(kept));
+        let stored = PluginItem { withdrawn: Some(Timestamp(8)), ..plugin.clone() };
+        assert_eq!(store.get_plugin("db", &plugin.version).await.unwrap(), Some(stored));
     }
     assert!(!store.withdraw_plugin("db", "2.0.0", Timestamp(8)).await.unwrap());
     assert!(!store.withdraw_plugin(&"x".repeat(2048), "1.0.0", Timestamp(8)).await.unwrap());
@@ -139,7 +139,7 @@ pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: 
     assert_eq!(store.list_plugins().await.unwrap(), []);
     let listed = store.list_versions("db").await.unwrap();
     assert_eq!(listed.iter().filter(|plugin| plugin.withdrawn == Some(Timestamp(8))).count(), 2);
-    // The same content may be published again, another one may not.
+    // The same document may be published again, another one may not.
     let changed = PluginItem { digest: digest(b"other"), document: "other".into(), ..one.clone() };
     assert!(!store.put_plugin(&changed).await.unwrap());
     assert_eq!(store.list_plugins().await.unwrap(), []);

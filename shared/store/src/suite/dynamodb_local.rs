@@ -1,4 +1,4 @@
-//! Amazon's DynamoDB Local, as a server of one test program.
+//! Amazon's DynamoDB Local, one server per test program.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 /// The folder into which `cargo xtask verify dynamodb-local` installs it.
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
-/// It takes about a second; a machine under load a good part of this.
+/// It takes about a second, and longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
-/// Ports that are tried: one that was free may be taken before the server has it.
-const TRIES: usize = 5;
+/// Attempts with different ports, because a free port may be taken before the server opens it.
+const ATTEMPTS: usize = 5;
 
-/// A running server with its tables in memory; killed when this is dropped.
+/// A running server with tables in memory. It is killed when dropped.
 #[derive(Debug)]
 pub struct DynamoDbLocal {
     child: Child,
@@ -24,10 +24,11 @@ pub struct DynamoDbLocal {
 }
 
 impl DynamoDbLocal {
-    /// Starts one on a free port and waits until it answers.
+    /// Starts a server on a free port and waits until it responds.
     ///
     /// # Errors
-    /// It was not fetched, there is no Java, or it does not start; says what to do, or what it has printed.
+    /// The server is not installed, Java is missing, or the server does not start. The text has its output or what to
+    /// do.
     pub fn start() -> io::Result<Self> {
         let jars = Path::new(JARS);
         if !jars.join("..").join("complete").exists() {
@@ -35,7 +36,7 @@ impl DynamoDbLocal {
             return Err(io::Error::other(advice));
         }
         let mut printed = String::new();
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             let folder = tempfile::tempdir()?;
             let log = folder.path().join("log");
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
@@ -49,12 +50,12 @@ impl DynamoDbLocal {
         Err(io::Error::other(format!("DynamoDB Local does not start: {printed}")))
     }
 
-    /// Its address, without a slash at the end.
+    /// Returns its URL without a slash at the end.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Whether it has begun to listen; false when it has ended.
+    /// Returns true when it listens, and false if it has ended.
     fn answers(&mut self) -> io::Result<bool> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -81,7 +82,7 @@ fn spawn(jars: &Path, folder: &Path, port: u16, log: &File) -> io::Result<Child>
     let jars = fs::canonicalize(jars)?;
     let mut classes = PathBuf::from(&jars);
     classes.push("*");
-    // A server for minutes: a quick start counts for more than the last bit of speed.
+    // The server runs for minutes, so a quick start matters more than peak speed.
     Command::new("java")
         .args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g"])
         .arg(format!("-Djava.library.path={}", jars.display()))

@@ -34,16 +34,16 @@ pub(super) async fn lives_expire_when_they_are_due(world: StoreFixture) {
     };
     assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
     assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
-    // The query of urgent items does not see them.
+    // The query of due items does not return them.
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    // At the same time it is written again, and at another one it moves.
+    // Writing it with the same time replaces it. Another time moves it.
     store.postpone_expiry(&expiry("b", 10), Timestamp(10), 0).await.unwrap();
     store.postpone_expiry(&expiry("b", 10), Timestamp(40), 0).await.unwrap();
     assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
     store.delete_expiry(&expiry("c", 20)).await.unwrap();
     store.delete_expiry(&expiry("c", 20)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("a", 30), expiry("b", 40)]);
-    // An instance may have two: each is removed by itself.
+    // An instance may have two removal times, which are removed separately.
     store.put_expiry(&expiry("a", 50)).await.unwrap();
     store.delete_expiry(&expiry("a", 30)).await.unwrap();
     assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
@@ -70,10 +70,10 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Stor
     assert_eq!(listed(29).await.damaged, []);
     let [postponed] = listed(30).await.damaged.try_into().unwrap();
     assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{instance}", 30), 1));
-    // One that was removed meanwhile stays removed.
+    // A missing one is not created.
     store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
     assert_eq!(world.item("retention#", &format!("{:020}#{instance}", 31)).await, None);
-    // One whose key is that of another instance is damaged, too.
+    // An item with the key of another instance is damaged too.
     let mut other = world
         .item("retention#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
         .await
@@ -112,7 +112,8 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFix
     assert!(world.store.get_object(&outputs[1]).await.unwrap().is_some());
 }
 
-/// Objects go with a run if a record names them, also a second result's, and otherwise when they are asked for.
+/// The objects of a run are removed with it if a record names them, even in a further result. Otherwise they are
+/// removed explicitly.
 pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: StoreFixture) {
     let attempt = ebb_protocol::engine::Attempt(1);
     let run = world.run("a").await;
@@ -142,7 +143,7 @@ pub(super) async fn objects_are_removed_before_the_records_that_name_them(world:
     world.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
     world.store.delete_run(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
-    // Nothing names them: no list is asked for.
+    // No record names objects, so the bucket is not listed.
     keep(&run).await;
     world.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
     world.store.delete_run(&run).await.unwrap();

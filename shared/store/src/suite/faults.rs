@@ -12,7 +12,7 @@ use crate::{
     TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
 };
 
-/// What a busy or ailing table says: status and code.
+/// Status and code of a busy or broken table.
 const PASSING: [(u16, &str); 6] = [
     (400, "ProvisionedThroughputExceededException"),
     (400, "ThrottlingException"),
@@ -36,8 +36,8 @@ fn begin(name: &str) -> TargetTransition {
     }
 }
 
-fn retryable<T: std::fmt::Debug>(answer: StoreResult<T>) {
-    assert!(matches!(answer, Err(StoreError::Retryable { .. })), "{answer:?}");
+fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
+    assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
 }
 
 pub(super) async fn what_passes_by_itself_is_not_seen(world: StoreFixture) {
@@ -84,7 +84,7 @@ pub(super) async fn what_does_not_pass_is_retryable(world: StoreFixture) {
         retryable(store.update_attempt(&run, Unit(0), first, &started).await);
         retryable(store.put_result(&run, Unit(0), first, &one).await);
         assert!(proxy.hits() >= 2 * 11, "{code}");
-        // The record answers, and what is to be kept beside it does not pass.
+        // The record is written, and the further result is not.
         let (proxy, store) = world.proxy().await;
         proxy.plan("PutItem", vec![ProxyFault::error(status, code); FOREVER]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
@@ -106,7 +106,7 @@ pub(super) async fn what_is_wrong_is_broken(world: StoreFixture) {
         proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); FOREVER]);
         let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
         assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains(code)), "{error:?}");
-        // Nobody repeats it.
+        // This error is not retried.
         assert_eq!(proxy.hits(), 1, "{code}");
     }
     proxy.plan("TransactWriteItems", [ProxyFault::cancelled(&["None", "ValidationError"])]);
@@ -147,7 +147,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixtu
         assert_eq!(proxy.hits(), 6, "{name}");
         assert_eq!(world.store.read_target("sandbox", name).await.unwrap(), None);
     }
-    // The first sending of the very same one is not over: that the SDK repeats by itself.
+    // The first request with this token is still in progress. The SDK repeats it.
     let busy = ProxyFault::error(400, "TransactionInProgressException");
     proxy.plan("TransactWriteItems", [busy.clone()]);
     assert!(store.move_target(&begin("e")).await.unwrap());
@@ -155,7 +155,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixtu
     proxy.plan("TransactWriteItems", vec![busy; FOREVER]);
     retryable(store.move_target(&begin("g")).await);
     assert_eq!(proxy.hits(), 3);
-    // A conflict on one item and a refusal on the other is a refusal.
+    // A conflict on one item and a refusal of the other is a refusal.
     proxy.plan("TransactWriteItems", [ProxyFault::cancelled(&["ConditionalCheckFailed", "TransactionConflict"])]);
     assert!(!store.move_target(&begin("f")).await.unwrap());
     assert_eq!(proxy.hits(), 1);
@@ -170,13 +170,13 @@ pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: StoreFixt
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
     let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
     let gives = |found: &[serde_json::Value]| {
-        let answer = json!({"Responses": {table: found}, "UnprocessedKeys": left});
-        ProxyFault::Answer(StatusCode::OK, answer)
+        let response = json!({"Responses": {table: found}, "UnprocessedKeys": left});
+        ProxyFault::Answer(StatusCode::OK, response)
     };
     let idle = gives(&[]);
-    // Only a table that gives nothing is busy: whoever gets something asks on for as long as it takes.
-    for (answer, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
-        proxy.plan("BatchGetItem", vec![answer; times]);
+    // Only an empty response means that the table is busy. Otherwise the caller continues as long as necessary.
+    for (response, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
+        proxy.plan("BatchGetItem", vec![response; times]);
         let targets = store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
@@ -199,6 +199,6 @@ pub(super) async fn a_lost_request_is_sent_again(world: StoreFixture) {
     proxy.plan("UpdateItem", vec![ProxyFault::LoseRequest; FOREVER]);
     retryable(store.patch_run(&run, &accept(success(1))).await);
     assert!(proxy.hits() >= 2);
-    // Whoever is not answered asks again, and it is as if nothing had been.
+    // After a missing response, the repetition has the result of a first request.
     assert!(matches!(store.patch_run(&run, &accept(success(1))).await.unwrap(), PatchResult::Written(_)));
 }

@@ -1,4 +1,4 @@
-//! A table and a bucket for one test, and values to fill them with.
+//! A table and a bucket for one test, and values for them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,16 +22,15 @@ use super::{TableDifferences, TableUnderTest};
 use crate::{DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket};
 use crate::{Store, TargetHead, TargetTransition, Tombstone, table};
 
-/// Tells the tables of a test program apart.
+/// Distinguishes the tables of one test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 static CLIENTS: AtomicU32 = AtomicU32::new(0);
 
-/// A runtime for one test.
 pub(super) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Returns the tombstone of a life that has ended.
+/// Returns the tombstone of an ended instance.
 pub(super) fn tombstone(uid: &str) -> Tombstone {
     let ended = Timestamp(1_800_000_000_000);
     Tombstone { uid: uid.to_owned(), ended, needed: ended }
@@ -46,7 +45,7 @@ pub(super) struct StoreFixture {
 }
 
 impl StoreFixture {
-    /// Makes the table and the bucket.
+    /// Creates the table and the bucket.
     pub(super) async fn new(place: &TableUnderTest) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
@@ -60,7 +59,7 @@ impl StoreFixture {
         Self { store, meter, differences: place.differences, endpoint: place.endpoint.clone(), folder }
     }
 
-    /// A proxy before the table, and the same store through it.
+    /// Returns a proxy for the table, and a store that uses it.
     pub(super) async fn proxy(&self) -> (FaultProxy, Store) {
         let proxy = FaultProxy::start(&self.endpoint).await;
         let dynamo = DynamoTable::new(client(&proxy.endpoint), self.store.dynamo.table());
@@ -68,7 +67,7 @@ impl StoreFixture {
         (proxy, store.metered(Arc::clone(&self.meter)))
     }
 
-    /// A run that has begun.
+    /// Writes a new run.
     pub(super) async fn run(&self, name: &str) -> RunId {
         let run = new_run(name);
         let transition = TargetTransition {
@@ -81,26 +80,26 @@ impl StoreFixture {
         run.id
     }
 
-    /// What becomes of an event.
+    /// Applies an event and returns the result.
     pub(super) async fn accept(&self, run: &RunId, event: RunEvent) -> PatchResult {
         self.store.patch_run(run, &accept(event)).await.unwrap()
     }
 
-    /// Keeps a target that nothing is known of yet.
+    /// Writes a new target.
     pub(super) async fn put(&self, target: TargetHead) {
         let transition = TargetTransition { target, expected_version: None, run: None, tombstone: None };
         assert!(self.store.move_target(&transition).await.unwrap());
     }
 
-    /// Returns the names of all objects of plans, without those of their lives.
+    /// Returns the names of all objects of plans, without their instances.
     pub(super) fn objects_of_plans(&self) -> Vec<String> {
-        let Ok(lives) = std::fs::read_dir(self.folder.path().join("ebb/plans")) else { return Vec::new() };
-        let folders = lives.map(|life| std::fs::read_dir(life.unwrap().path()).unwrap());
+        let Ok(instances) = std::fs::read_dir(self.folder.path().join("ebb/plans")) else { return Vec::new() };
+        let folders = instances.map(|instance| std::fs::read_dir(instance.unwrap().path()).unwrap());
         let names = folders.flatten().map(|object| object.unwrap().file_name().into_string().unwrap());
         names.collect()
     }
 
-    /// An item as it is in the table.
+    /// Returns an item of the table.
     pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
         let dynamo = &self.store.dynamo;
         let request = dynamo.client().get_item().table_name(dynamo.table()).consistent_read(true);
@@ -108,7 +107,7 @@ impl StoreFixture {
     }
 }
 
-/// Opens the bucket `ebb` of an S3 in this process, which keeps it in `folder`. Makes it if it is missing.
+/// Opens the bucket `ebb` of an S3 server in this process, which stores it in `folder`. Creates it if it is missing.
 pub async fn s3_bucket(folder: &Path) -> S3Bucket {
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("test", "test"));
@@ -127,7 +126,7 @@ pub async fn s3_bucket(folder: &Path) -> S3Bucket {
     S3Bucket::new(client, "ebb")
 }
 
-/// A client that repeats what it has to as often as any, but does not pause for long.
+/// Returns a client with all retries and short pauses.
 fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     let name = format!("suite-{}", CLIENTS.fetch_add(1, Ordering::Relaxed));
     let config = aws_sdk_dynamodb::Config::builder()
@@ -135,7 +134,7 @@ fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
         .retry_config(RetryConfig::standard().with_initial_backoff(Duration::from_millis(2)))
-        // The SDK bounds the retries of all clients of a partition together.
+        // The SDK limits the retries of all clients of a partition together.
         .retry_partition(RetryPartition::new(name))
         .endpoint_url(endpoint)
         .build();

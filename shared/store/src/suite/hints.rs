@@ -9,7 +9,7 @@ use crate::{
     TargetTransition,
 };
 
-/// Things that one batch may write.
+/// The limit of items of one batch.
 const BATCH: usize = 25;
 const EVER: Timestamp = Timestamp(u64::MAX / 4);
 
@@ -17,7 +17,7 @@ fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// An item that the index of due things shows, whatever it is.
+/// Writes any item that appears in the due index.
 fn entry(partition: &str, shard: u8, due: u64) -> HashMap<String, AttributeValue> {
     let parts = [("pk", text(partition)), ("sk", text("h")), ("g", number(shard)), ("due", number(due))];
     parts.map(|(name, value)| (name.to_owned(), value)).into()
@@ -32,8 +32,8 @@ impl StoreFixture {
                 WriteRequest::builder().put_request(put).build()
             });
             let request = dynamo.client().batch_write_item();
-            let answer = request.request_items(dynamo.table(), writes.collect()).send().await.unwrap();
-            assert!(answer.unprocessed_items.is_none_or(|left| left.is_empty()));
+            let response = request.request_items(dynamo.table(), writes.collect()).send().await.unwrap();
+            assert!(response.unprocessed_items.is_none_or(|left| left.is_empty()));
         }
     }
 
@@ -54,7 +54,7 @@ pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: StoreFixtur
     proxy.freeze();
     written(world.accept(&run, RunEvent::Closed { version: 0 }).await);
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
-    // The head knows better, and whoever acts on the hint writes under a condition on what the head says.
+    // The head is the truth: a writer that follows the hint has a condition on the head.
     let head = store.read_root(&run).await.unwrap().unwrap().head;
     assert_eq!(head.due, None);
     let rearmed = RunEvent::Rescheduled { seen: due, version: 0, next: EVER };
@@ -90,7 +90,7 @@ pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreF
     assert_eq!(proxy.thaw(), 16);
     assert_eq!(store.read_run(&run).await.unwrap(), []);
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), None);
-    // Nothing that follows a hint makes the item anew.
+    // A writer that follows a hint does not create the item again.
     for event in [
         RunEvent::WakeupAdvanced { due: Timestamp(1) },
         RunEvent::VersionBumped,
@@ -105,14 +105,14 @@ pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreF
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
 }
 
-/// The most urgent of all, and as many as were asked for: they hide nothing.
+/// As many of the most urgent entries as were requested: they do not hide others.
 pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: StoreFixture) {
     let run = world.run("a").await;
     let good = world.store.query_due(EVER, 10).await.unwrap();
     assert_eq!(world.meter.take().unreadable, 0);
     let strange = ["other", "r#no run", "t#sandbox", "t#a#%FF", "p#sha256:x"];
     world.write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect()).await;
-    // `t#sandbox0` has no name, and so on: but for `t#a#%FF0` with its broken text none has anything to read.
+    // `t#sandbox0` has no name, and so on. Except for `t#a#%FF0` with its broken text, none can be parsed.
     assert_eq!(world.store.query_due(EVER, 2).await.unwrap(), good);
     assert_eq!(world.meter.take().unreadable, 80);
     assert_eq!(world.store.query_due(EVER, 1).await.unwrap(), good[..1]);
@@ -121,7 +121,7 @@ pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: StoreFixt
 
 pub(super) async fn due_things_of_many_pages_are_all_found(world: StoreFixture) {
     let name = |n: u64| format!("t#sandbox#{n:04}");
-    // More in one shard than one page may hold.
+    // One shard has more entries than one page.
     world.write((0..2_100).map(|n| entry(&name(n), 3, 1_000 + n)).collect()).await;
     world.meter.take();
     let found = world.store.query_due(EVER, 10_000).await.unwrap();
@@ -146,7 +146,7 @@ pub(super) async fn a_list_passes_over_what_is_gone(world: StoreFixture) {
     for n in [0, 2] {
         world.delete(&format!("t#sandbox#{n}")).await;
     }
-    // A page with gaps is filled up from the next one.
+    // A page with gaps is filled from the next one.
     assert_eq!(names(3).await, ["1", "3", "4"]);
     assert_eq!(proxy.thaw(), 1);
     assert_eq!(names(10).await, ["1", "3", "4", "5"]);

@@ -86,12 +86,12 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
-    // One that waits for something is among the living.
-    let told = |held_by| {
+    // A gone target that waits is in the active list.
+    let notified = |held_by| {
         Some(NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: held_by, reason: None })
     };
-    move_to(TargetHead { notification: told(None), ..gone("b", 2) }, 1).await;
-    move_to(TargetHead { notification: told(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
+    move_to(TargetHead { notification: notified(None), ..gone("b", 2) }, 1).await;
+    move_to(TargetHead { notification: notified(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
     let waiting = PendingCreation {
@@ -118,7 +118,7 @@ pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: Store
     assert_eq!(world.names(None, None, 120).await, names[..120]);
 }
 
-/// Entries of targets that have left the list are passed over by the page, not one by one.
+/// Stale entries are skipped by page, not one by one.
 pub(super) async fn stale_entries_cost_no_request_each(world: StoreFixture) {
     const STALE: usize = 1_000;
     let name = |n: usize| match n {
@@ -145,7 +145,7 @@ pub(super) async fn stale_entries_cost_no_request_each(world: StoreFixture) {
     assert_eq!((requests["Query"], requests["BatchGetItem"]), (4, 11));
 }
 
-/// A page ends after many stale entries, and the next one goes on behind them.
+/// A page ends after many stale entries, and the next page continues behind them.
 pub(super) async fn a_page_of_stale_entries_ends(world: StoreFixture) {
     const STALE: usize = 6_000;
     world.put(target("sandbox", "0000")).await;
@@ -168,7 +168,7 @@ pub(super) async fn a_page_of_stale_entries_ends(world: StoreFixture) {
     assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));
 }
 
-/// A target that cannot be read is named, and does not hide the others.
+/// An unreadable target is reported and does not hide others.
 pub(super) async fn a_damaged_target_is_named_in_the_list(world: StoreFixture) {
     for name in ["a", "b", "c"] {
         world.put(target("sandbox", name)).await;
@@ -198,7 +198,7 @@ pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: StoreFi
     assert_eq!(world.meter.take().requests, [("Query", 16)].into());
 }
 
-/// One answer of the table holds at most 16 MB.
+/// A response of the table holds at most 16 MB.
 pub(super) async fn targets_beyond_one_answer_are_listed(world: StoreFixture) {
     for n in 0..48 {
         let large = vec!["x".repeat(380 << 10)];

@@ -1,4 +1,4 @@
-//! The write is made and its reply lost, so the SDK sends it again: the end is as if it had been sent once.
+//! A write is applied, its response is lost, and the SDK sends it again. The result is as if it was sent once.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +22,15 @@ use crate::{
 const A1: Attempt = Attempt(1);
 const E1: Epoch = Epoch(1);
 
-/// Whether a second sending is refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResendEffect {
     Refused,
     Same,
-    /// It only raises the version once more.
+    /// It only increments the version again.
     Version,
 }
 
-/// What is accepted of a run that has just begun, and what a second sending of it is.
+/// Every event on a new run, with the outcome of its repetition.
 fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
     use ResendEffect::{Refused, Same, Version};
     let (earlier, later) = (Timestamp(due.0 - 1), Timestamp(due.0 + 1));
@@ -87,7 +86,7 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreF
         heads[0].version += raised;
         assert_eq!(world.heads(&lost).await, heads, "{patch:?}");
     }
-    // And the image of a refused completion says that it was this one.
+    // The image of a refused completion shows that this completion was written.
     let run = world.run("a").await;
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     let success = accept(RunEvent::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
@@ -111,7 +110,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
         AttemptUpdate::Heartbeat(Timestamp(4), Some("5 %".into())),
     ] {
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
-        // Sent again by the SDK, the note finds itself.
+        // The repetition by the SDK sees its own write.
         let record = store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
         assert_eq!(proxy.hits(), 1);
         assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
@@ -119,7 +118,8 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), PutOutcome::Duplicate(first.clone()));
     assert_eq!(proxy.hits(), 1);
-    // A second result: the writes that find the first one and that keep this one lose their replies.
+    // A further result: both the write that finds the first result and the write that stores this one lose their
+    // responses.
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     let second = result(AttemptOutcome::Succeeded, "2");
@@ -150,7 +150,7 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture)
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(store.move_target(&on).await.unwrap());
     assert_eq!(proxy.hits(), 1);
-    // Another writer that has seen the same is refused all the same.
+    // Another writer with the same expected version is refused.
     let other = TargetHead { generation: 9, ..on.target.clone() };
     let other = TargetTransition { target: other, ..on.clone() };
     proxy.plan("PutItem", [ProxyFault::LoseReply]);

@@ -1,8 +1,8 @@
-//! The tests that every table has to pass, whoever made it: Amazon's, the embedded one, another one.
+//! Tests that every table must pass: DynamoDB Local, the embedded table, or another one.
 //!
-//! A test program gives the address of a table that speaks DynamoDB's protocol and gets [`trials`] to run, each with a
-//! table and a bucket of its own. What lies between the SDK and the table is part of it: a proxy refuses requests and
-//! loses replies, and every test with a fault asserts that the fault was reached.
+//! A test program passes the address of a table with DynamoDB's protocol and runs [`trials`]. Each test has its own
+//! table and bucket. A proxy between SDK and table refuses requests and drops responses. Every test with a fault
+//! asserts that the fault occurred.
 
 use std::fmt;
 
@@ -33,18 +33,17 @@ pub use fixture::s3_bucket;
 
 use fixture::StoreFixture;
 
-/// A table that is tested.
+/// A table under test.
 #[derive(Clone, Debug)]
 pub struct TableUnderTest {
-    /// Begins the name of each of its tests.
+    /// The prefix of its test names.
     pub name: &'static str,
-    /// Its address, without a slash at the end. Requests are signed with a key pair that nobody knows.
+    /// Its URL without a slash at the end. Requests are signed with arbitrary keys.
     pub endpoint: String,
-    /// What it does differently from others.
     pub differences: TableDifferences,
 }
 
-/// In what tables differ, as far as the tests see it. Nothing of it is relied on.
+/// Differences between tables that tests observe. The store does not rely on them.
 ///
 /// | | DynamoDB Local | dynoxide |
 /// |---|---|---|
@@ -52,9 +51,9 @@ pub struct TableUnderTest {
 /// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry |
 #[derive(Clone, Copy, Debug)]
 pub struct TableDifferences {
-    /// Pages of eight items of 300 kB.
+    /// The number of pages of a query for eight items of 300 kB.
     pub pages: u64,
-    /// Write units that are reported for a transaction of two small items with three index entries.
+    /// Reported write units of a transaction of two small items with three index entries.
     pub start: f64,
 }
 
@@ -82,7 +81,7 @@ macro_rules! trials {
     };
 }
 
-/// All tests, for `table`.
+/// Returns all tests for a table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         conditions:

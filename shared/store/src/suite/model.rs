@@ -1,4 +1,4 @@
-//! The table does what `Patch::apply` says.
+//! The table behaves like `Patch::apply`.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn change() -> impl Strategy<Value = PatchChange> {
     ]
 }
 
-/// Returns true if one write can express the changes: a set is either added to or taken from.
+/// Returns true if one write can express the changes: a set has either additions or deletions.
 fn expressible(changes: &[PatchChange]) -> bool {
     let reopens = changes.iter().any(|change| matches!(change, PatchChange::Reopen(_)));
     let adds = changes.iter().any(|change| matches!(change, PatchChange::AddDone(_) | PatchChange::AddFailed(_)));
@@ -73,7 +73,7 @@ fn patch() -> impl Strategy<Value = Patch> {
     })
 }
 
-/// The epoch that a write gives to an item that it makes.
+/// The epoch of an item that a write creates.
 fn epoch_of(patch: &Patch) -> Epoch {
     let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
         PatchCondition::EpochIs(epoch) => Some(*epoch),
@@ -108,7 +108,7 @@ async fn check(world: &StoreFixture, name: &str, patches: &[Patch]) {
 pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(world: StoreFixture) {
     let runtime = tokio::runtime::Handle::current();
     let names = std::sync::atomic::AtomicU32::new(0);
-    // The cases are run by something that cannot wait.
+    // The runner of the cases is not async.
     tokio::task::block_in_place(|| {
         proptest!(ProptestConfig::with_cases(96), |(patches in prop::collection::vec(patch(), 1..12))| {
             let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,5 +1,4 @@
-//! What lies between the SDK and the table: passes requests on, and does to some of them what a network or a busy
-//! table does.
+//! A proxy between the SDK and the table. It passes requests on and injects faults of a network or a busy table.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,19 +10,18 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What happens to a request.
+/// A fault of a request.
 #[derive(Clone, Debug)]
 pub(super) enum ProxyFault {
-    /// It is answered so, and does not reach the table.
+    /// The proxy responds, and the request does not reach the table.
     Answer(StatusCode, Value),
-    /// It does not reach the table; the connection is closed.
+    /// The connection is closed, and the request does not reach the table.
     LoseRequest,
-    /// It reaches the table; the connection is closed without the answer.
+    /// The request reaches the table, and the connection is closed without a response.
     LoseReply,
 }
 
 impl ProxyFault {
-    /// An error of the service.
     pub(super) fn error(status: u16, code: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
         Self::Answer(StatusCode::from_u16(status).unwrap(), json!({"__type": kind, "message": "by plan"}))
@@ -44,22 +42,22 @@ impl ProxyFault {
 struct ProxyState {
     plan: BTreeMap<String, VecDeque<ProxyFault>>,
     hits: usize,
-    /// Operation and body of all requests, in the order in which they came.
+    /// Operation and body of all requests in order of arrival.
     requests: Vec<(String, Value)>,
-    /// What questions to an index were answered.
+    /// Responses to index queries.
     indexed: Vec<(Value, Bytes)>,
     frozen: bool,
     stale: usize,
 }
 
-/// A running proxy; it ends with the test's runtime.
+/// A running proxy. It ends with the runtime of the test.
 pub(super) struct FaultProxy {
     pub(super) endpoint: String,
     state: Arc<Mutex<ProxyState>>,
 }
 
 impl FaultProxy {
-    /// Starts one before the table at `table`.
+    /// Starts a proxy for a table.
     pub(super) async fn start(table: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -85,30 +83,29 @@ impl FaultProxy {
         self.state.lock().unwrap()
     }
 
-    /// The next requests of `operation` suffer these, one each.
+    /// Injects these faults into the next requests of `operation`, one each.
     pub(super) fn plan(&self, operation: &str, faults: impl IntoIterator<Item = ProxyFault>) {
         self.state().plan.entry(operation.to_owned()).or_default().extend(faults);
     }
 
-    /// How many requests have suffered something since the last question; what was planned and not reached is
-    /// forgotten.
+    /// Returns the number of faults since the last call, and removes those that were not reached.
     pub(super) fn hits(&self) -> usize {
         let mut state = self.state();
         state.plan.clear();
         std::mem::take(&mut state.hits)
     }
 
-    /// Operation and body of the requests since the last question.
+    /// Returns operation and body of the requests since the last call.
     pub(super) fn requests(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.state().requests)
     }
 
-    /// From now on a question to an index that was asked before gets the answer of that time.
+    /// From now on, repeated index queries get their earlier response.
     pub(super) fn freeze(&self) {
         self.state().frozen = true;
     }
 
-    /// The indexes show what is; gives how many questions got an answer of the past.
+    /// Ends stale responses, and returns how many were sent.
     pub(super) fn thaw(&self) -> usize {
         let mut state = self.state();
         state.frozen = false;
@@ -116,7 +113,6 @@ impl FaultProxy {
     }
 }
 
-/// Why a connection is closed.
 #[derive(Debug)]
 struct ConnectionClosed;
 
@@ -141,37 +137,37 @@ impl ProxyHandler {
         let body = body.collect().await.map_err(|_| ConnectionClosed)?.to_bytes();
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
-        let asked: Value = serde_json::from_slice(&body).unwrap();
-        let indexed = asked.get("IndexName").is_some();
+        let input: Value = serde_json::from_slice(&body).unwrap();
+        let indexed = input.get("IndexName").is_some();
         let fault = {
             let mut state = self.state.lock().unwrap();
-            state.requests.push((operation.clone(), asked.clone()));
-            let old = state.indexed.iter().find(|(other, _)| state.frozen && *other == asked);
-            if let Some((_, answer)) = old {
-                let answer = answer.clone();
+            state.requests.push((operation.clone(), input.clone()));
+            let old = state.indexed.iter().find(|(other, _)| state.frozen && *other == input);
+            if let Some((_, response)) = old {
+                let response = response.clone();
                 state.stale += 1;
-                return Ok(respond(StatusCode::OK, answer));
+                return Ok(respond(StatusCode::OK, response));
             }
             let fault = state.plan.get_mut(&operation).and_then(VecDeque::pop_front);
             state.hits += usize::from(fault.is_some());
             fault
         };
         match fault {
-            Some(ProxyFault::Answer(status, answer)) => {
-                return Ok(respond(status, answer.to_string().into()));
+            Some(ProxyFault::Answer(status, response)) => {
+                return Ok(respond(status, response.to_string().into()));
             }
             Some(ProxyFault::LoseRequest) => return Err(ConnectionClosed),
             Some(ProxyFault::LoseReply) | None => {}
         }
         let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
-        let answer = forwarded.map_err(|_| ConnectionClosed)?;
-        let (status, answer) = (answer.status(), answer.bytes().await.map_err(|_| ConnectionClosed)?);
+        let response = forwarded.map_err(|_| ConnectionClosed)?;
+        let (status, response) = (response.status(), response.bytes().await.map_err(|_| ConnectionClosed)?);
         if indexed {
-            self.state.lock().unwrap().indexed.push((asked, answer.clone()));
+            self.state.lock().unwrap().indexed.push((input, response.clone()));
         }
         match fault {
             Some(_) => Err(ConnectionClosed),
-            None => Ok(respond(status, answer)),
+            None => Ok(respond(status, response)),
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn results_are_read_back_as_they_were(world: StoreFixture) {
     assert_eq!(read, results);
 }
 
-/// Evidence of another form leaves the rest of its record readable, for one unit and for all.
+/// Malformed evidence does not make the rest of its record unreadable, for one unit and for all.
 pub(super) async fn damaged_evidence_leaves_its_record_readable(world: StoreFixture) {
     let run = new_run("a").id;
     let whole = AttemptResult { evidence: None, ..full() };
@@ -90,7 +90,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
     let again = AttemptResult { at: 1, ..first.clone() };
     assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), PutOutcome::Duplicate(first.clone()));
-    // A repetition is no younger than what it repeats.
+    // A repetition does not change the time.
     for later in [0, 5] {
         let second = AttemptResult { at: second.at + later, ..second.clone() };
         let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
@@ -102,36 +102,36 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
     assert_eq!(records[0].2.further_results, vec![second]);
 }
 
-/// Results of one sender are kept up to a bound and counted from there on.
+/// Further results are stored up to a limit and then counted.
 pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: StoreFixture) {
     let run = new_run("a").id;
     let put = async |unit: Unit, result: &AttemptResult| world.store.put_result(&run, unit, A1, result).await.unwrap();
     let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
     for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
         assert_eq!(put(unit, &first).await, PutOutcome::Created);
-        let kept = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
-        for number in 1..=kept {
+        let stored = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
+        for number in 1..=stored {
             assert_eq!(put(unit, &success(number)).await, PutOutcome::Conflict(first.clone()), "{number}");
         }
-        for number in kept + 1..=kept + 3 {
+        for number in stored + 1..=stored + 3 {
             assert_eq!(put(unit, &success(number)).await, PutOutcome::Excess(first.clone()), "{number}");
         }
-        // Those that are kept are known again, and a failure or a cancellation always has its place.
-        assert_eq!(put(unit, &success(kept)).await, PutOutcome::Conflict(first.clone()));
+        // Stored results are recognized, and a failure or a cancel always has a place.
+        assert_eq!(put(unit, &success(stored)).await, PutOutcome::Conflict(first.clone()));
         let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
         assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
         let record = world.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
-        assert_eq!((record.further_results.len(), record.excess), (kept + 1, 3));
+        assert_eq!((record.further_results.len(), record.excess), (stored + 1, 3));
         let mut numbers: Vec<_> = record.further_results.iter().map(|other| other.digest.clone()).collect();
         numbers.sort();
-        let mut wanted: Vec<_> = (1..=kept).map(|number| success(number).digest).collect();
+        let mut wanted: Vec<_> = (1..=stored).map(|number| success(number).digest).collect();
         wanted.push(cancelled.digest);
         wanted.sort();
         assert_eq!((record.result, numbers), (Some(first), wanted));
     }
 }
 
-/// Senders that report at the same time share the places.
+/// Concurrent results share the limit.
 pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
     let run = new_run("a").id;
     let first = result(AttemptOutcome::Succeeded, "first");
@@ -145,23 +145,23 @@ pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
     assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
 }
 
-/// One write notes the acceptance of many tries, and a write that is repeated changes nothing.
+/// One write records the acceptances of many attempts, and its repetition changes nothing.
 pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
     let run = new_run("a").id;
     let other = new_run("b").id;
     let (first, second) = (Unit(0), Unit(SHARD + 3));
     let store = &world.store;
     world.meter.take();
-    let tries: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
+    let attempts: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
     for _ in 0..2 {
-        store.record_accepted(&run, Shard::ROOT, &tries, Timestamp(7)).await.unwrap();
+        store.record_accepted(&run, Shard::ROOT, &attempts, Timestamp(7)).await.unwrap();
     }
     let figures = world.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
     store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
     store.record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
     store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
-    // The table removes the note 30 days later.
+    // The table expires the item after 30 days.
     let note = world.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
     assert_eq!(note["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
     let read = async |units: &[Unit]| {
@@ -180,7 +180,7 @@ pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
 
 pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: StoreFixture) {
     let run = new_run("a").id;
-    // What each note finds; the last of each kind, or the first, is what stays.
+    // The record after each update. Of each kind, the first or the last update counts.
     let note = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
     assert_eq!(note(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
     assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
@@ -199,7 +199,7 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
     let third = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
-    // Of two that take a lease at once, the second one finds the first.
+    // Of two concurrent leases, the second one sees the first.
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
     for (at, over) in [
         (7, AttemptUpdate::DispatchAgain(Timestamp(1))),

@@ -71,7 +71,7 @@ pub(super) async fn a_cancel_ends_the_epoch(world: StoreFixture) {
     assert_eq!((head.epoch, head.phase, head.due, head.version), (Epoch(2), RunPhase::Cancelling, Some(now), 1));
     assert!(refused(world.accept(&run, cancel).await).is_some());
     assert!(refused(world.accept(&run, success(1, A1, E1)).await).is_some());
-    // What is noted stays beside what was noted before.
+    // Earlier entries stay.
     let mut marks = BTreeSet::new();
     for (attempt, mark) in [(A1, 7), (A1, 8), (Attempt(2), 7), (A1, 7)] {
         let late = written(world.accept(&run, RunEvent::SucceededLate { unit: Unit(1), attempt, mark }).await).head;

@@ -20,9 +20,9 @@ use crate::{
 const LIMIT: usize = 400 << 10;
 const A1: Attempt = Attempt(1);
 
-/// That the table has refused it for its size, and says so.
-fn too_large<T: std::fmt::Debug>(answer: Result<T, StoreError>) {
-    let error = answer.unwrap_err();
+/// Asserts that the table has refused an item because of its size.
+fn too_large<T: std::fmt::Debug>(response: Result<T, StoreError>) {
+    let error = response.unwrap_err();
     let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };
     assert!(reason.to_lowercase().contains("item size"), "{error}");
 }
@@ -66,7 +66,7 @@ pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(wor
 
 pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
     let run = world.run("a").await;
-    // A head of which everything is full: all units tried for the thousandth time, all late and all sealed.
+    // A full head: all units have their thousandth attempt, late results and seals.
     for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
         let changes = slots.flat_map(|slot| {
             let late = |mark| PatchChange::AddLate(LateMark { slot, attempt: Attempt(999), mark: u32::MAX - mark });
@@ -83,7 +83,7 @@ pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
 
     let inline = outputs(OUTPUTS_INLINE - 8, "a");
     assert_eq!(world.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);
-    // The try's record and the head before it are all that is written: four units for the one.
+    // Only the attempt record and the root item are written: four write units.
     world.meter.take();
     assert_eq!(world.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
     assert_eq!(world.meter.take().sized_write_units, 4);
@@ -118,7 +118,7 @@ pub(super) async fn keys_that_no_item_can_have_are_not_there(world: StoreFixture
     assert_eq!(world.store.get_plugin("a", &"1".repeat(1025)).await.unwrap(), None);
 }
 
-/// The table keeps characters that are not ASCII in more bytes than they have.
+/// The table stores a character that is not ASCII in more bytes than UTF-8.
 pub(super) async fn the_longest_names_of_targets_are_keys(world: StoreFixture) {
     let kind = "k".repeat(LifecycleData::MAX_KIND);
     let longest = |character: char| {

@@ -7,7 +7,7 @@ use crate::{
     ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
 };
 
-/// Every read of a table says so; the indexes have no strong reads, and are asked for nothing but keys.
+/// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
 pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
     let run = world.run("a").await;
     world.store.restore_plan("k1", b"{}").await.unwrap();
@@ -33,20 +33,20 @@ pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
     store.list_versions("p").await.unwrap();
     let of_the_table = proxy.requests();
     assert_eq!(of_the_table.len(), 10);
-    for (operation, asked) in of_the_table {
-        assert_eq!(asked["ConsistentRead"], true, "{operation} {asked}");
+    for (operation, request) in of_the_table {
+        assert_eq!(request["ConsistentRead"], true, "{operation} {request}");
     }
     store.list_plugins().await.unwrap();
     store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
     store.query_due(Timestamp(u64::MAX / 4), 10).await.unwrap();
     let (mut indexed, mut batches) = (0, 0);
-    for (operation, asked) in proxy.requests() {
+    for (operation, request) in proxy.requests() {
         if operation == "BatchGetItem" {
             batches += 1;
-            assert_eq!(asked["RequestItems"][store.dynamo.table()]["ConsistentRead"], true, "{asked}");
+            assert_eq!(request["RequestItems"][store.dynamo.table()]["ConsistentRead"], true, "{request}");
         } else {
             indexed += 1;
-            assert!(operation == "Query" && asked["IndexName"].is_string(), "{operation} {asked}");
+            assert!(operation == "Query" && request["IndexName"].is_string(), "{operation} {request}");
         }
     }
     assert_eq!((indexed, batches), (18, 2));

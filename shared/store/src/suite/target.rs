@@ -52,7 +52,7 @@ pub(super) async fn a_move_needs_the_version_that_was_seen(world: StoreFixture) 
     assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
     assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
-    // Somebody else, who wants the very same.
+    // Another writer with the same change.
     assert!(!world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
     let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
     assert!(!world.store.move_target(&plain(failed, Some(1))).await.unwrap());
@@ -79,7 +79,7 @@ pub(super) async fn target_and_run_begin_together_or_not_at_all(world: StoreFixt
     }
 }
 
-/// Invocations that settle one run within a millisecond make the same of it: one of them goes on.
+/// Concurrent invocations that end one run write equal items. Exactly one of them continues.
 pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let plain_move = plain(target("sandbox", "a"), None);
@@ -89,7 +89,7 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
         let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
             Ok(moved) => *moved,
-            // Met others until its pauses were used up: nothing was written.
+            // The writes conflicted until the pauses were used up. Nothing was written.
             Err(StoreError::Retryable { .. }) => false,
             Err(error) => panic!("{error}"),
         });
@@ -112,7 +112,7 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
         removed.push(item["ttl"].as_n().unwrap().clone());
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
-    // Nothing else is ever removed: not what has still to be told, and not what lives and rests.
+    // Other targets never expire: those with a pending notification, and active ones.
     for (n, (phase, due)) in
         (0..).zip([(TargetPhase::Gone, Some(Timestamp(5))), (TargetPhase::Ready, None), (TargetPhase::Stuck, None)])
     {
@@ -139,7 +139,7 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixt
     let client = world.store.dynamo.client().clone();
     let error = crate::DynamoTable::new(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
-    // Nobody there, and somebody who never answers.
+    // An unreachable server, and one that never responds.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
     let patience = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();

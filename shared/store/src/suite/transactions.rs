@@ -18,24 +18,25 @@ pub(super) async fn all_or_nothing(world: StoreFixture) {
     let store = &world.store;
     let first = begin("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
-    // The target refuses: neither the run nor the tombstone is written.
+    // The target is refused: neither the run nor the tombstone is written.
     let second = TargetTransition { tombstone: Some(tombstone("u0")), ..begin("a", "u2") };
     assert!(!store.move_target(&second).await.unwrap());
     assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
-    // The run refuses: neither the target nor the tombstone is written.
+    // The run is refused: neither the target nor the tombstone is written.
     let third = TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
     let error = store.move_target(&third).await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains("exists")), "{error}");
     assert_eq!(store.read_target("sandbox", "b").await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
-    // Both refuse: the target's word counts.
+    // Both are refused: the refusal of the target counts.
     let both = TargetTransition { run: first.run.clone(), ..begin("a", "u4") };
     assert!(!store.move_target(&both).await.unwrap());
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
 }
 
-/// What was made, whose answer is lost and that is sent again, is made once; the same by another invocation is not.
+/// A transaction whose response is lost and that is sent again is written once. The same transaction of another
+/// invocation is refused.
 pub(super) async fn a_repetition_by_its_token_writes_nothing(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
     let first = begin("a", "u1");
@@ -45,7 +46,7 @@ pub(super) async fn a_repetition_by_its_token_writes_nothing(world: StoreFixture
     let run = first.run.as_ref().unwrap();
     let success = RunEvent::Succeeded { unit: Unit(1), attempt: Attempt(1), epoch: Epoch(1) };
     let head = written(world.accept(&run.id, success).await);
-    // The same once more is somebody else's.
+    // The same transition of another invocation is refused.
     assert!(!store.move_target(&first).await.unwrap());
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
     assert_eq!(store.read_root(&run.id).await.unwrap(), Some(head));
@@ -69,7 +70,7 @@ pub(super) async fn many_transactions_on_one_target_and_one_wins(world: StoreFix
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap().as_ref(), Some(won[0]));
 }
 
-/// A run that begins again and again while its target is written: nobody is turned away for the other's sake.
+/// A transaction that starts an existing run is refused each time. Concurrent completions of that run succeed.
 pub(super) async fn a_transaction_and_completions_of_one_item(world: StoreFixture) {
     let store = &world.store;
     let run = world.run("a").await;

@@ -1,5 +1,5 @@
-//! Every operation of the table through the AWS SDK: over the embedded table, or over Amazon's DynamoDB Local where
-//! `EBB_TEST_TABLE` says `dynamodb-local`.
+//! Tests every operation of the table with the AWS SDK, on the embedded table or, with
+//! `EBB_TEST_TABLE=dynamodb-local`, on DynamoDB Local.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,6 @@ use libtest_mimic::Arguments;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// The value of `EBB_TEST_TABLE` that chooses Amazon's table.
 const AMAZONS: &str = "dynamodb-local";
 
 fn main() -> ExitCode {
