@@ -114,7 +114,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("lifecycle.rs", 4),
     ("logs.rs", 5),
     ("orphans.rs", 4),
-    ("outputs.rs", 6),
+    ("outputs.rs", 4),
     ("record.rs", 5),
     ("relay.rs", 7),
     ("run.rs", 8),

@@ -61,7 +61,7 @@ pub(crate) fn kill_all(script: Pid) -> bool {
 
 /// Reaps children that have ended, but not the script: as long as it is a zombie, its pid and its process group are not
 /// given to other processes. Returns how the script has ended.
-pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
+pub fn reap(script: Pid) -> Option<WaitStatus> {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::All, look) {

@@ -13,14 +13,12 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{ProcessExit, StopCause};
-use crate::processes;
+use crate::{FAR_AWAY, processes};
 
 /// The longest time that the last of the output may take after all processes of the script are dead.
 const DRAIN: Duration = Duration::from_secs(60);
 /// The same when a process could not be killed, which may hold the stream open.
 const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
-/// A time that is as good as none, and that clocks can still add.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Something that a supervisor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +90,7 @@ impl ScriptWatch {
 
     /// Returns the next event; `None`: it is later than `until`, even if events are waiting. This watch holds a sender, so
     /// the channel stays open.
-    fn next(&mut self, until: Instant) -> Option<WatchEvent> {
+    pub fn next(&mut self, until: Instant) -> Option<WatchEvent> {
         let left = until.checked_duration_since(Instant::now())?;
         let event = self.events.recv_timeout(left).ok()?;
         let request = match event {
@@ -116,20 +114,27 @@ impl ScriptWatch {
     }
 
     /// Attends the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
-    /// is asked to end at `deadline` (`None`: there is none), when this process receives a signal, or when it is
-    /// cancelled; it is killed after the grace period. A process that is stuck in the kernel is left behind.
-    pub fn supervise(&mut self, script: &Child, deadline: Option<Instant>, streams: usize) -> ProcessExit {
+    /// is asked to end at `deadline`, when this process receives a signal, or when it is cancelled; it is killed after the
+    /// grace period. A process that is stuck in the kernel is left behind.
+    pub(crate) fn supervise(&mut self, script: &Child, deadline: Instant, streams: usize) -> ProcessExit {
         let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
         let end = self.wait(script, deadline);
-        let is_empty = processes::kill_all(script);
-        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
-        while self.drained < streams && self.next(until).is_some() {}
+        self.finish(script, streams);
         end
     }
 
-    fn wait(&mut self, script: Pid, deadline: Option<Instant>) -> ProcessExit {
+    /// Kills and reaps all processes that are left, and `child` itself, which must not be reaped yet. Then waits for the
+    /// end of its `streams` output streams.
+    pub fn finish(&mut self, child: Pid, streams: usize) {
+        let is_empty = processes::kill_all(child);
+        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
+        while self.drained < streams && self.next(until).is_some() {}
+        self.drained = 0;
+    }
+
+    fn wait(&mut self, script: Pid, deadline: Instant) -> ProcessExit {
         let mut cause = StopCause::Finished;
-        let mut until = deadline.unwrap_or_else(|| later(FAR_AWAY));
+        let mut until = deadline;
         let mut killed = false;
         loop {
             // A request may have come before there was a script.

@@ -19,7 +19,7 @@ use super::task_folder::TaskFolder;
 pub(super) const FOLDER: &str = "/ebb";
 /// The entrypoint's spec, below [`FOLDER`].
 const SPEC: &str = "spec.json";
-/// Labels: whose container it is, and of which work.
+/// Labels: whose container it is, and of which task.
 const STATE_LABEL: &str = "dev.ebb.state";
 const TASK_LABEL: &str = "dev.ebb.task";
 /// How long the engine may take for what it does at once.
@@ -85,19 +85,19 @@ impl ContainerEngine {
         self.ask(&["ps", "--quiet"]).await.map(drop)
     }
 
-    /// Makes the container of a work, with the entrypoint and its spec in it; it does not run yet.
+    /// Makes the container of a task, with the entrypoint and its spec in it; it does not run yet.
     pub(super) async fn create(
         &self,
-        work: &TaskFolder,
+        task: &TaskFolder,
         image: &str,
         entrypoint: &[u8],
         spec: &[u8],
     ) -> Result<(), EngineError> {
-        let (name, image) = (name(work), &*self.full(image));
-        let state = format!("{STATE_LABEL}={}", digest(state(work)));
-        let work = format!("{TASK_LABEL}={}", key(work));
+        let (name, image) = (name(task), &*self.full(image));
+        let state = format!("{STATE_LABEL}={}", digest(state(task)));
+        let task = format!("{TASK_LABEL}={}", key(task));
         let (program_path, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
-        let made = ["create", "--name", &name, "--label", &state, "--label", &work, "--pull", "never"];
+        let made = ["create", "--name", &name, "--label", &state, "--label", &task, "--pull", "never"];
         // As for processes: servers of this machine are where they are, our S3 and the entrypoint's reports too. The log is
         // kept by us.
         let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &program_path, "--", image];
@@ -166,7 +166,7 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes the containers of `state` whose work is over, which a killed process has left.
+    /// Removes the containers of `state` whose task is over, which a killed process has left.
     pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
         let state_digest = digest(state);
         let filter = format!("label={STATE_LABEL}={state_digest}");
@@ -175,9 +175,9 @@ impl ContainerEngine {
         for name in listed.lines() {
             let parts = name.strip_prefix(&prefix).and_then(|key| key.rsplit_once('-'));
             let Some((unit, attempt)) = parts else { continue };
-            let work = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
+            let task = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
             // One that cannot be looked at is not over.
-            if !work.is_locked().unwrap_or(true) {
+            if !task.is_locked().unwrap_or(true) {
                 self.remove(name).await?;
             }
         }
@@ -230,8 +230,8 @@ fn reason(said: &str) -> Option<&str> {
     lines.clone().rfind(is_error).or_else(|| lines.next_back())
 }
 
-fn state(work: &TaskFolder) -> &Path {
-    work.folder.ancestors().nth(3).unwrap_or(Path::new("/"))
+fn state(task: &TaskFolder) -> &Path {
+    task.folder.ancestors().nth(3).unwrap_or(Path::new("/"))
 }
 
 fn digest(state: &Path) -> String {
@@ -239,15 +239,15 @@ fn digest(state: &Path) -> String {
 }
 
 /// `UNIT/ATTEMPT`.
-fn key(work: &TaskFolder) -> String {
-    let mut parts: Vec<_> = work.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+fn key(task: &TaskFolder) -> String {
+    let mut parts: Vec<_> = task.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
     parts.reverse();
     parts.join("/")
 }
 
-/// The name of a work's container: one engine may serve several states.
-pub(super) fn name(work: &TaskFolder) -> String {
-    format!("ebb-{}-{}", digest(state(work)), key(work).replace('/', "-"))
+/// The name of a task's container: one engine may serve several states.
+pub(super) fn name(task: &TaskFolder) -> String {
+    format!("ebb-{}-{}", digest(state(task)), key(task).replace('/', "-"))
 }
 
 /// What is put into a container, as tar. The folder is everybody's: images run as whom they like.

@@ -1,4 +1,4 @@
-//! Looking after work until its result has been taken.
+//! Looking after task until its result has been taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::relay::RelayShared;
 use super::task_folder::{FolderState, StoredRequest};
 use super::{PodsError, folder};
 
-/// How often work is looked at while it is young, and later.
+/// How often task is looked at while it is young, and later.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 /// Between two tries of a callback: the first pause, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
@@ -25,7 +25,7 @@ enum DeliveryResult {
     Retry(String),
 }
 
-/// Watches over one work: starts or settles it if nobody runs it, and sends its result until it is taken. `wake` makes
+/// Watches over one task: starts or settles it if nobody runs it, and sends its result until it is taken. `wake` makes
 /// it look at once.
 pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
     let mut look = POLL_INTERVAL.0;
@@ -44,7 +44,7 @@ pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<
                 pause / 2
             }
             Err(error) => {
-                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "work cannot be looked after");
+                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "task cannot be looked after");
                 pause = (pause * 2).min(BACKOFF.1);
                 pause / 2
             }
@@ -65,20 +65,17 @@ enum DeliveryStep {
 }
 
 async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsError> {
-    let work = inner.task_folder(name);
-    match work.state()? {
+    let task = inner.task_folder(name);
+    match task.state()? {
         FolderState::Absent | FolderState::Tombstoned => Ok(DeliveryStep::Done),
-        FolderState::Running => {
-            inner.keep_deadline(&work)?;
-            Ok(DeliveryStep::Poll)
-        }
+        FolderState::Running => Ok(DeliveryStep::Poll),
         FolderState::Waiting | FolderState::Lost => {
             inner.resume(name).await?;
             Ok(DeliveryStep::Poll)
         }
-        FolderState::Ended(_) if work.acknowledged().exists() => Ok(DeliveryStep::Done),
+        FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
-            let Some(received) = folder::read_json::<StoredRequest>(&work.request())? else {
+            let Some(received) = folder::read_json::<StoredRequest>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
             };
             let asked = inner.ensure_count(name);

@@ -19,6 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
+use ebb_script::check_path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getgid, getuid, pivot_root};
@@ -193,15 +194,7 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// A declared path without `//` and `.`.
 fn normal(path: &str) -> Result<PathBuf, String> {
-    if path.contains('\0') {
-        return Err("a path cannot have NUL bytes".to_owned());
-    }
-    if !path.starts_with('/') {
-        return Err("the path is not absolute".to_owned());
-    }
-    if path.ends_with('/') {
-        return Err("it names a folder".to_owned());
-    }
+    check_path(path)?;
     let path: PathBuf = Path::new(path).components().collect();
     if path.components().any(|part| part == Component::ParentDir) {
         return Err("the path has `..`".to_owned());

@@ -18,15 +18,13 @@ pub mod isolation;
 mod leftovers;
 mod logs;
 mod once;
-mod outputs;
+mod process_entrypoint;
 mod relay;
 mod script;
 pub mod secrets;
-mod stage;
 mod start;
 mod supervisor;
 mod task_folder;
-mod watchdog;
 
 use std::io;
 use std::path::{Path, PathBuf};

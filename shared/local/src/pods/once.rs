@@ -42,7 +42,7 @@ pub async fn run_once(
     let kept = tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
     let task = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
-    let run = OneOffGuard { work: TaskFolder { folder: kept.keep() } };
+    let run = OneOffGuard { task: TaskFolder { folder: kept.keep() } };
     let request = EnsureTask {
         v: 1,
         task,
@@ -51,16 +51,16 @@ pub async fn run_once(
         callback: CallbackEndpoint { url: String::new(), token: String::new(), installation: String::new() },
         body: once.script,
     };
-    folder::write_json(&run.work.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
+    folder::write_json(&run.task.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let around = SupervisorConfig {
+    let config = SupervisorConfig {
         state,
         path,
         extra_env: once.extra_env,
         lifetime: TaskLifetime::BoundToStarter { starter: std::process::id() },
         containers: None,
     };
-    let child = start::start(&run.work, &around, once.program.as_deref()).await?;
+    let child = start::start(&run.task, &config, once.program.as_deref()).await?;
     if let Some(mut child) = child {
         if let Some(mut output) = child.stdout.take() {
             let mut buffer = vec![0; 64 << 10];
@@ -70,11 +70,11 @@ pub async fn run_once(
         }
         child.wait().await.map_err(PodsError::Spawn)?;
     }
-    match run.work.state()? {
+    match run.task.state()? {
         FolderState::Ended(result) => Ok(*result),
         FolderState::Tombstoned => Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside")),
         _ => {
-            leftovers::kill_marked(&run.work.process_marks());
+            leftovers::kill_marked(&run.task.process_marks());
             Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))
         }
     }
@@ -82,16 +82,16 @@ pub async fn run_once(
 
 /// Ends the script and removes its folder when nobody waits for it any more.
 struct OneOffGuard {
-    work: TaskFolder,
+    task: TaskFolder,
 }
 
 impl Drop for OneOffGuard {
     fn drop(&mut self) {
-        if self.work.is_locked().unwrap_or(false) {
+        if self.task.is_locked().unwrap_or(false) {
             // The folder goes with the next run.
-            let _ = folder::write_json(&self.work.cancel(), &CancelRequest { grace_ms: 2_000 });
+            let _ = folder::write_json(&self.task.cancel(), &CancelRequest { grace_ms: 2_000 });
         } else {
-            let _ = std::fs::remove_dir_all(&self.work.folder);
+            let _ = std::fs::remove_dir_all(&self.task.folder);
         }
     }
 }
@@ -99,16 +99,16 @@ impl Drop for OneOffGuard {
 /// Removes what earlier runs have left that were given up.
 fn sweep(all: &Path) -> Result<(), PodsError> {
     for name in folder::names(all)? {
-        let work = TaskFolder { folder: all.join(name) };
+        let task = TaskFolder { folder: all.join(name) };
         // One that is being started right now is `Waiting`.
-        match work.state()? {
+        match task.state()? {
             FolderState::Ended(_) | FolderState::Tombstoned => {}
             FolderState::Lost => {
-                leftovers::kill_marked(&work.process_marks());
+                leftovers::kill_marked(&task.process_marks());
             }
             FolderState::Absent | FolderState::Running | FolderState::Waiting => continue,
         }
-        let _ = std::fs::remove_dir_all(&work.folder);
+        let _ = std::fs::remove_dir_all(&task.folder);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::folder;
 
 /// The longest name or key, in bytes.
 pub const NAME_MAX: usize = 253;
-/// Prefix of the secrets that hold sensitive outputs. The name of the unit's work follows, which starts with its life.
+/// Prefix of the secrets that hold sensitive outputs. The name of the unit's task follows, which starts with its life.
 const OF_OUTPUTS: &str = "out-";
 
 /// Keeps `value` as key `key` of secret `name`, in place of what was there. `state` is the folder that the relay was
@@ -98,11 +98,11 @@ pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
     Ok(all)
 }
 
-/// Where a sensitive output of `work` is kept: secret and key. Tries are kept apart, because teardown may need what
+/// Where a sensitive output of `task` is kept: secret and key. Tries are kept apart, because teardown may need what
 /// each of them made.
-pub(super) fn of_output(work: &TaskId, output: &str) -> (String, String) {
+pub(super) fn of_output(id: &TaskId, output: &str) -> (String, String) {
     let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
-    (format!("{OF_OUTPUTS}{}-{}", work.unit, work.attempt), key)
+    (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key)
 }
 
 fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {

@@ -1,4 +1,4 @@
-//! The folder of one work: which files say what, and where it stands.
+//! The folder of one task: which files say what, and where it stands.
 //!
 //! Invariant: `started` is on disk before the script can run, and `result.json` or `tombstone` before the supervisor
 //! ends. Whether a supervisor lives is told by its lock alone, never by a pid.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::leftovers::ProcessMarks;
 use super::{ContainerEngine, PodsError, folder};
 
-/// The folder of one work.
+/// The folder of one task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskFolder {
     pub(super) folder: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct SupervisorConfig {
     pub(super) containers: Option<ContainerEngine>,
 }
 
-/// Whether work outlives the program that asked for it.
+/// Whether task outlives the program that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TaskLifetime {
     /// It goes on, for whoever opens the relay next.
@@ -59,7 +59,7 @@ pub(super) struct StoredRequest {
     pub(super) request: EnsureTask<ScriptTask>,
 }
 
-/// Where work stands.
+/// Where task stands.
 #[derive(Debug)]
 pub(super) enum FolderState {
     Absent,
@@ -74,7 +74,7 @@ pub(super) enum FolderState {
 }
 
 impl TaskFolder {
-    /// The work of a name.
+    /// The task of a name.
     pub(super) fn of(pods: &Path, name: &TaskId) -> Self {
         Self { folder: pods.join(&name.unit).join(name.attempt.to_string()) }
     }
@@ -117,22 +117,17 @@ impl TaskFolder {
         self.folder.join("root")
     }
 
-    /// Exists once the supervisor was killed because it did not end the script at its deadline.
-    pub(super) fn overdue(&self) -> PathBuf {
-        self.folder.join("overdue")
-    }
-
-    /// The environment variable by which processes of this work are known.
+    /// The environment variable by which processes of this task are known.
     pub(super) fn mark(&self) -> (&'static str, String) {
         ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
     }
 
-    /// Returns the signs by which processes of this work are recognised.
+    /// Returns the signs by which processes of this task are recognised.
     pub(super) fn process_marks(&self) -> ProcessMarks {
         ProcessMarks::new(self.mark(), &self.root())
     }
 
-    /// Whether a supervisor, or somebody who is about to start one, holds the work.
+    /// Whether a supervisor, or somebody who is about to start one, holds the task.
     pub(super) fn is_locked(&self) -> Result<bool, PodsError> {
         let path = self.lock();
         let file = match OpenOptions::new().read(true).open(&path) {
@@ -149,7 +144,7 @@ impl TaskFolder {
 
     /// Where it stands now.
     pub(super) fn state(&self) -> Result<FolderState, PodsError> {
-        // The lock comes first: once it is free, no file of the work changes by itself.
+        // The lock comes first: once it is free, no file of the task changes by itself.
         let held = self.is_locked()?;
         if let Some(result) = folder::read_json(&self.result())? {
             return Ok(FolderState::Ended(Box::new(result)));
@@ -166,7 +161,7 @@ impl TaskFolder {
         Ok(if self.request().exists() { FolderState::Waiting } else { FolderState::Absent })
     }
 
-    /// Leaves a tombstone; the work never starts, or has been killed.
+    /// Leaves a tombstone; the task never starts, or has been killed.
     pub(super) fn write_tombstone(&self) -> Result<(), PodsError> {
         folder::make_private(&self.folder)?;
         folder::write_whole(&self.tombstone(), b"")
