@@ -1,6 +1,6 @@
-//! Reports to the relay: heartbeats while the script runs, its end until that is acknowledged.
+//! Reports to the relay: heartbeats while the script runs, then its end until that is acknowledged.
 //!
-//! One thread does both in turn, so that no heartbeat can follow the end; the script never waits for it.
+//! One thread sends both, so that no heartbeat follows the end. The script never waits for it.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,13 +14,13 @@ use ebb_script::{LogTail, WatchEvent, millis};
 use ureq::Agent;
 use ureq::http::Uri;
 
-/// The timeout of a heartbeat: the next one is as good.
+/// The timeout of a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The timeout of one attempt of the last report.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest timeout of the last report.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pauses between attempts; with jitter of up to the same length, so that the pods of a restarted relay do not report at once.
+/// The pauses between attempts. Jitter of up to the same length spreads the reports to a restarted relay.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 

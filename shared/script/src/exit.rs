@@ -16,7 +16,7 @@ pub(crate) enum StopCause {
     Finished,
     /// The script took longer than its deadline allows.
     Deadline,
-    /// The supervisor was asked to end.
+    /// The supervisor has received a signal that asks it to end.
     Signaled(Signal),
     Cancelled,
 }

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::StartError;
 
-/// Runs scripts whose first line names no interpreter.
+/// The interpreter of scripts whose first line names none.
 const DEFAULT: Interpreter<'static> = Interpreter { path: "/bin/sh", argument: None };
 
 /// Finds the interpreter of a script. `path` is the script's `PATH`; `place` is as in

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_as_declared_is_a_failure() {
+    fn outputs_that_are_not_as_declared_fail() {
         let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
         for (text, code, message) in [
             ("true", ReasonCode::OutputMissing, "output \"a\": the script has ended with 0 without writing /"),

@@ -1,4 +1,4 @@
-//! Waiting: for the script's end, its deadline, signals, cancellations, and the other threads of a supervisor.
+//! Waits for the end of a script, its deadline, signals, cancellations, and the other threads of a supervisor.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,18 +20,18 @@ const DRAIN: Duration = Duration::from_secs(60);
 /// The same when a process could not be killed, which may hold the stream open.
 const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
 
-/// Something that a supervisor waits for.
+/// An event that a supervisor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// A child of this process has changed its state.
     Child,
     /// This process has received a signal that asks it to end.
     Signaled(Signal),
-    /// The script is cancelled. It has this long between `SIGTERM` and `SIGKILL`.
+    /// The script is cancelled. The duration is its time between `SIGTERM` and `SIGKILL`.
     Cancelled(Duration),
     /// An output stream of the script has ended.
     Drained,
-    /// A report was taken, or was given up.
+    /// A report was acknowledged (true), or was given up.
     Reported(bool),
 }
 
@@ -41,9 +41,9 @@ pub struct ScriptWatch {
     events: Receiver<WatchEvent>,
     sender: Sender<WatchEvent>,
     grace: Duration,
-    /// When the script was first to be stopped, and why.
+    /// The first request to stop the script, and its time.
     stop: Option<(Instant, StopRequest)>,
-    /// Output streams of the script that have ended, often before the script itself.
+    /// The number of output streams that have ended, often before the script itself.
     drained: usize,
 }
 
@@ -67,7 +67,7 @@ impl ScriptWatch {
         let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
         let to = sender.clone();
         thread::spawn(move || {
-            // A repeated request to end says nothing new, and a flood of them would fill the channel.
+            // A repeated request to end has no effect, and a flood of them would fill the channel.
             let mut passed_on = HashSet::new();
             for signal in signals.forever() {
                 let event = match Signal::try_from(signal) {
@@ -113,7 +113,7 @@ impl ScriptWatch {
         Some(event)
     }
 
-    /// Attends the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
+    /// Stays with the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
     /// is asked to end at `deadline`, when this process receives a signal, or when it is cancelled; it is killed after the
     /// grace period. A process that is stuck in the kernel is left behind.
     pub(crate) fn supervise(&mut self, script: &Child, deadline: Instant, streams: usize) -> ProcessExit {
@@ -137,7 +137,7 @@ impl ScriptWatch {
         let mut until = deadline;
         let mut killed = false;
         loop {
-            // A request may have come before there was a script.
+            // The request may be older than the script.
             if let (StopCause::Finished, Some((_, request))) = (cause, self.stop) {
                 processes::signal(script, request.signal);
                 cause = request.cause;
@@ -170,8 +170,8 @@ impl ScriptWatch {
         }
     }
 
-    /// Waits until a report was taken or given up, at most for `most`. After a request to stop, waits no longer than
-    /// its grace period. Returns whether the report was taken.
+    /// Waits until a report was acknowledged or given up, at most for `most`. After a request to stop, waits no longer than
+    /// its grace period. Returns true if the report was acknowledged.
     pub fn wait_for_report(&mut self, most: Duration) -> bool {
         let begin = Instant::now();
         let end = later(most);

@@ -1,4 +1,4 @@
-//! What comes out of scripts.
+//! Outputs of scripts.
 
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::entrypoint::{EntrypointSpec, REPORT_BODY, ReportState};
@@ -32,7 +32,7 @@ fn what_is_not_as_declared_fails_the_unit() {
         ("echo x >$W/a", ReasonCode::OutputTooLarge, "JSON, and without a relay 4096 is the limit"),
     ] {
         let world = EntrypointFixture::new();
-        // The last one is larger than a termination message.
+        // Output `b` is larger than a termination message.
         let more = "; head -c 5000 /dev/urandom >$W/b";
         let done = world.run(&world.sh(&(text.to_owned() + more), &["a", "b"]));
         // The script has ended with 0, and the exit code of the container shows the failure too.
@@ -99,7 +99,7 @@ fn sensitive_ones_are_with_the_relay_alone() {
     assert!(done.said.report.is_some() && done.said.reported && done.said.result.outputs.is_empty());
     let message = std::fs::read_to_string(world.at("termination-log")).unwrap() + &done.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
-    // What failed has none: nobody would take them away.
+    // A failed unit has no sensitive outputs: nothing would remove them.
     let server = ReportSink::start([ServerReply::Status(200)]);
     let missing = sensitive(world.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
     assert_eq!(
@@ -108,7 +108,7 @@ fn sensitive_ones_are_with_the_relay_alone() {
     );
     let ReportState::Ended(ended) = server.ended().0.state else { panic!() };
     assert!(ended.sensitive.is_empty());
-    // Without a relay it is known before anything is made.
+    // Without a relay the unit fails before the script runs.
     let done = world.run(&spec);
     assert_eq!((done.code, done.reason(), done.said.exit_code), (Some(126), Some(ReasonCode::NotStartable), None));
     assert!(done.message().contains("output \"a\" is sensitive, and there is no relay to take it"), "{done:?}");

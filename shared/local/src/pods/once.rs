@@ -17,18 +17,18 @@ pub struct OneOffScript {
     /// The script with its inputs and outputs.
     pub script: ScriptTask,
     pub timeout: Duration,
-    /// Environment variables beside those of the script.
+    /// Environment variables in addition to those of the script.
     pub extra_env: Vec<(String, String)>,
     /// The program to run as supervisor; `None`: this one.
     pub program: Option<PathBuf>,
 }
 
-/// Runs a script as a unit would run, with the same isolation, and waits for its end. What it prints, to either of its
-/// outputs, goes to `print` as it comes; the result has the outputs. Secrets are read from, and sensitive outputs kept
-/// in, `state`, which is made if need be. If the future is dropped, or this program killed, the script is killed.
+/// Runs a script with the isolation of a unit, and waits for its end. Passes the output of the script to `print` as it
+/// comes. Secrets and sensitive outputs are in the folder `state`, which is created if it is missing. The script is killed
+/// if the future is dropped or this program is killed.
 ///
 /// # Errors
-/// [`PodsError`] if it cannot be run at all; a script that fails is a result.
+/// [`PodsError`] if it cannot be run at all. The failure of the script is a result.
 pub async fn run_once(
     state: &Path,
     once: OneOffScript,
@@ -80,7 +80,7 @@ pub async fn run_once(
     }
 }
 
-/// Ends the script and removes its folder when nobody waits for it any more.
+/// Ends the script and removes its folder when the future is dropped.
 struct OneOffGuard {
     task: TaskFolder,
 }
@@ -88,7 +88,7 @@ struct OneOffGuard {
 impl Drop for OneOffGuard {
     fn drop(&mut self) {
         if self.task.is_locked().unwrap_or(false) {
-            // The folder goes with the next run.
+            // The next run removes the folder.
             let _ = folder::write_json(&self.task.cancel(), &CancelRequest { grace_ms: 2_000 });
         } else {
             let _ = std::fs::remove_dir_all(&self.task.folder);
@@ -96,11 +96,11 @@ impl Drop for OneOffGuard {
     }
 }
 
-/// Removes what earlier runs have left that were given up.
+/// Removes the folders that earlier runs have left.
 fn sweep(all: &Path) -> Result<(), PodsError> {
     for name in folder::names(all)? {
         let task = TaskFolder { folder: all.join(name) };
-        // One that is being started right now is `Waiting`.
+        // A run that is starting right now is `Waiting`.
         match task.state()? {
             FolderState::Ended(_) | FolderState::Tombstoned => {}
             FolderState::Lost => {

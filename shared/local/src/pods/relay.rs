@@ -1,8 +1,7 @@
-//! The relay: what it does with a request, and how it keeps an eye on task.
+//! The relay of one machine: executes requests, and watches tasks until their results are acknowledged.
 //!
-//! Guarantees: a name starts a script at most once, whatever is asked at the same time or after whatever crash; when
-//! a try starts, nothing of a lower try of the same unit runs any more. Assumption: the folders are on a local file
-//! system, with locks.
+//! Guarantees: a task id starts a script at most once, with concurrent requests and after crashes. When an attempt starts,
+//! no process of a lower attempt of the same unit runs. Assumption: the folders are on a local file system with locks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,40 +22,40 @@ use super::{
     ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start, supervisor,
 };
 
-/// What lower tries get between `SIGTERM` and `SIGKILL`.
+/// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
-/// How long after `SIGKILL` a caller is made to wait for the end.
+/// The longest time after `SIGKILL` that a caller waits for the end.
 const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 /// The longest name of a unit: a DNS label.
 const UNIT_MAX: usize = 63;
 
-/// What a relay is opened with.
+/// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
     /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine.
     pub call: Arc<dyn HttpCall>,
-    /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`; those of a request win over them.
+    /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`. The variables of a request replace them.
     pub extra_env: Vec<(String, String)>,
-    /// Where callbacks go, whatever a request says: the control plane may have started again at another address since.
-    /// `None`: where the request says.
+    /// The address of callbacks, in place of the address of the request: the control plane may have started again at another
+    /// address. `None`: the address of the request.
     pub callback_url: Option<String>,
     /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
     pub program: Option<PathBuf>,
-    /// What runs scripts as containers of their image; `None`: they are processes of this machine.
+    /// Runs scripts as containers of their image; `None`: they are processes of this machine.
     pub containers: Option<ContainerEngine>,
 }
 
-/// A relay that runs task as processes of this machine. Clones are the same relay; when the last one is dropped the
-/// task goes on without being watched, until the state is opened again.
+/// A relay that runs tasks as processes or containers of this machine. Clones are the same relay. After the last clone is
+/// dropped, tasks go on unwatched until the state is opened again.
 #[derive(Clone)]
 pub struct LocalRelay {
     open: Arc<WatchOwner>,
 }
 
-/// Ends the watching tasks with the last clone.
+/// Ends the watches with the last clone.
 struct WatchOwner(Arc<RelayShared>);
 
-/// What the watching tasks share.
+/// The state that the watches share.
 pub(super) struct RelayShared {
     pods: PathBuf,
     pub(super) options: LocalRelayOptions,
@@ -65,10 +64,10 @@ pub(super) struct RelayShared {
 }
 
 struct TaskWatch {
-    /// Says that there is something to look at.
+    /// Wakes the watch.
     wake: Arc<Notify>,
     task: AbortHandle,
-    /// How often it was asked for after its end: what was sent before the latest of them does not answer it.
+    /// The number of requests for the task after its end. A result that was sent before the latest request does not answer it.
     ensure_count: u64,
 }
 
@@ -81,10 +80,10 @@ impl Drop for WatchOwner {
 }
 
 impl LocalRelay {
-    /// Opens the relay whose state is under `state` (made if need be), resumes what runs and sends the callbacks that
-    /// nobody has taken yet, until they are answered with 2xx or refused with 4xx. Needs a tokio runtime.
+    /// Opens the relay whose state is in the folder `state`, which is created if it is missing. Watches the tasks that run,
+    /// and sends the callbacks that are not acknowledged, until the response is 2xx or 4xx. Needs a tokio runtime.
     ///
-    /// Several may be open on one state at once: then callbacks may come more than once.
+    /// Several relays may have one state open at the same time; then a callback may be sent more than once.
     ///
     /// # Errors
     /// [`PodsError::Io`] if the state cannot be read and written.
@@ -119,27 +118,25 @@ impl LocalRelay {
         Ok(Self { open: Arc::new(WatchOwner(inner)) })
     }
 
-    /// The last line that is not blank of what the task has printed, without control characters, at most 200
-    /// characters; `None` if there is none.
+    /// Returns the last line of the log that is not blank, without control characters and with at most 200 characters.
     pub fn last_line(&self, name: &TaskId) -> Option<String> {
         check(name).ok()?;
         let text = logs::tail_text(&self.inner().task_folder(name).folder, 4096);
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        // Progress bars go back to the line's start.
+        // Progress bars return to the start of the line.
         let line = line.rsplit('\r').find(|part| !part.trim().is_empty())?;
         Some(line.trim().chars().filter(|c| !c.is_control()).take(200).collect())
     }
 
-    /// What is kept of the task's log: its first 64 KiB, a note of how much is left out, and at least its last
-    /// [`LOG_TAIL`] bytes. `None` if it has not started.
+    /// Returns the kept part of the log: its first 64 KiB, the number of bytes that are left out, and at least its last
+    /// [`LOG_TAIL`] bytes. `None` if the task has not started.
     pub fn log(&self, name: &TaskId) -> Option<Vec<u8>> {
         check(name).ok()?;
         logs::whole(&self.inner().task_folder(name).folder)
     }
 
-    /// Removes the folders of task whose result was taken, or that was tombstoned, more than `older_than` ago. A name
-    /// that is removed can start again: choose longer than any request may be under way (an hour is plenty). Gives
-    /// how many.
+    /// Removes the folders of tasks that were acknowledged or tombstoned more than `older_than` ago. Returns their number.
+    /// A removed task can start again: choose a longer time than any request can take to arrive.
     ///
     /// # Errors
     /// [`PodsError::Io`].
@@ -163,7 +160,7 @@ impl LocalRelay {
                 }
             }
             if inner.attempts(&unit)?.is_empty() {
-                // Those who wait for the lock see that its file is gone, and make a new one.
+                // A process that waits for the lock sees that its file is gone, and creates a new one.
                 std::fs::remove_dir_all(&folder).map_err(|error| PodsError::io(&folder, error))?;
             }
         }
@@ -248,7 +245,7 @@ impl RelayShared {
         for attempt in attempts.into_iter().filter(|attempt| *attempt < name.attempt) {
             let lower = TaskId { unit: name.unit.clone(), attempt };
             if let TaskState::Running { .. } = self.terminate(&lower, LOWER_GRACE).await.map_err(busy)? {
-                return Err(RelayError::Busy(format!("try {attempt} does not end")));
+                return Err(RelayError::Busy(format!("attempt {attempt} does not end")));
             }
         }
         folder::make_private(&task.folder).map_err(busy)?;
@@ -258,24 +255,24 @@ impl RelayShared {
         self.state(&name).map_err(busy)
     }
 
-    /// Starts task whose request is on disk. The caller holds the unit's lock.
+    /// Starts a task whose request is on disk. The caller holds the unit's lock.
     async fn start(&self, task: &TaskFolder) -> Result<(), PodsError> {
         let child = start::start(task, &self.supervisor_config, self.options.program.as_deref()).await?;
         if let Some(mut child) = child {
-            // Only so that it does not stay a zombie: how it went is in its folder.
+            // Otherwise it would stay a zombie. Its result is in its folder.
             tokio::spawn(async move { child.wait().await });
         }
         Ok(())
     }
 
-    /// Ends task, whatever it is at, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
+    /// Ends a task in any state, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
     async fn terminate(&self, name: &TaskId, grace: Duration) -> Result<TaskState, PodsError> {
         let task = self.task_folder(name);
         let until = Instant::now().checked_add(grace + TERMINATION_WAIT);
         let mut asked = None;
         loop {
             match task.state()? {
-                // A supervisor that has written these has nothing left to end.
+                // The supervisor writes these when no process is left.
                 FolderState::Ended(result) => return Ok(TaskState::Ended(result)),
                 FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
                 FolderState::Absent | FolderState::Waiting => task.write_tombstone()?,
@@ -295,11 +292,11 @@ impl RelayShared {
         }
     }
 
-    /// Says what became of task whose supervisor ended without saying so, after killing what it may have left. The
+    /// Kills the processes of a task whose supervisor has ended without a result, and writes a result or a tombstone. The
     /// caller holds the unit's lock.
     async fn resolve_lost(&self, task: &TaskFolder) -> Result<(), PodsError> {
         let config: Option<SupervisorConfig> = folder::read_json(&task.supervisor_config())?;
-        // Of the engine that it was started by.
+        // The engine that has started the container, which may no longer be the engine of this relay.
         if let Some(containers) = config.and_then(|config| config.containers) {
             let removed = containers.remove(&container_engine::name(task)).await;
             removed.map_err(|error| PodsError::Containers(error.to_string()))?;
@@ -324,7 +321,7 @@ impl RelayShared {
         Ok(())
     }
 
-    /// Does what must be done for task that nobody runs: starts it if it surely has not run, else settles it.
+    /// Starts a task without a supervisor if it surely has not run, else writes its result.
     pub(super) async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
         let task = self.task_folder(name);
@@ -348,13 +345,13 @@ impl RelayShared {
         })
     }
 
-    /// The tries of a unit that have a folder.
+    /// Returns the attempts of a unit that have a folder.
     fn attempts(&self, unit: &str) -> Result<Vec<u32>, PodsError> {
         let names = folder::names(&self.pods.join(unit))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Sees to it that a task looks after the task until its result is taken, and that it looks now.
+    /// Watches the task until its result is acknowledged, and wakes a watch that exists.
     fn watch(self: &Arc<Self>, name: &TaskId) {
         let mut watches = self.watches();
         if let Some(watch) = watches.get(name) {
@@ -372,7 +369,7 @@ impl RelayShared {
         }
     }
 
-    /// The task of `name` ends unless there is something to do again; says whether it may.
+    /// Ends the watch of a task unless there is something to do. Returns true if it has ended.
     pub(super) fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
         let task = self.task_folder(name);
@@ -384,22 +381,22 @@ impl RelayShared {
     }
 
     fn send_again(self: &Arc<Self>, name: &TaskId, task: &TaskFolder) {
-        // Counted first: a result that is taken right now was sent before.
+        // Count first: a result that is acknowledged right now was sent before this request.
         if let Some(watch) = self.watches().get_mut(name) {
             watch.ensure_count += 1;
         }
-        // A task that is about to end looks for this file, under the lock that `watch` takes.
+        // A watch that is about to end looks for this file, under the lock that `watch` takes.
         let _ = std::fs::remove_file(task.acknowledged());
         self.watch(name);
     }
 
-    /// How often ended task was asked for.
+    /// Returns the number of requests for a task after its end.
     pub(super) fn ensure_count(&self, name: &TaskId) -> u64 {
         self.watches().get(name).map_or(0, |watch| watch.ensure_count)
     }
 
-    /// Notes that the result which was sent when it had been asked for `asked` times was taken; says whether that was
-    /// the latest time.
+    /// Records that the result was acknowledged. Returns false if there was a request since `asked` requests, which the result
+    /// does not answer.
     pub(super) fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
         let watches = self.watches();
         if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {

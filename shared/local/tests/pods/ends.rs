@@ -30,7 +30,7 @@ pub(crate) async fn not_after_is_kept() {
     let world = PodsFixture::new();
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
-    // The request is stored and a process started in between: that takes longer than no time at all.
+    // To store the request and start a process takes longer than 0 ms.
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(reason(&result).message.contains("within the time"), "{result:?}");
@@ -84,7 +84,7 @@ pub(crate) async fn cancel_kills() {
     }
     assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
     assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
-    // Nobody is told of it.
+    // A cancelled task sends no callback.
     assert!(world.control.requests.lock().unwrap().is_empty());
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn cancel_of_the_ended() {
     let result = world.run(request.clone()).await;
     assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
 
-    // Whoever comes to a good end when asked to end has done its work.
+    // A script that ends with 0 after `SIGTERM` has succeeded.
     let mut request = with_outputs(
         sh("trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done"),
         &[("x", "/out/x")],

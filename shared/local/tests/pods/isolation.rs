@@ -1,4 +1,4 @@
-//! What scripts see.
+//! The isolation of scripts.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ pub(crate) async fn nothing_left_on_the_host() {
     assert!(!world.folder(&request.task).join("root").exists());
 }
 
-/// A declared file is private, its neighbours are the machine's.
+/// A declared file is private, and its neighbours are those of the machine.
 pub(crate) async fn machine_files_stay_readable() {
     let world = PodsFixture::new();
     let request = with_outputs(

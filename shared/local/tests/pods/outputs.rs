@@ -1,4 +1,4 @@
-//! What goes into scripts and comes out of them.
+//! Inputs and outputs of scripts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,7 +24,7 @@ pub(crate) async fn too_large() {
     assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
 }
 
-/// The release of a life deletes the secrets that it made. Secrets of users and of other lives stay.
+/// The release of an instance deletes its sensitive outputs. Secrets of users and of other instances stay.
 pub(crate) async fn released() {
     let world = PodsFixture::new();
     let state = world.state.path();
@@ -43,7 +43,7 @@ pub(crate) async fn released() {
     }
 }
 
-/// Neither the values that come from secrets nor those that become secrets are anywhere else.
+/// Values of secrets, of inputs and outputs alike, are nowhere else.
 pub(crate) async fn sensitive() {
     let world = PodsFixture::new();
     let state = world.state.path();
@@ -76,7 +76,7 @@ pub(crate) async fn sensitive() {
             } else {
                 let text = String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned();
                 assert!(!text.contains("canary-out"), "{:?}", entry.path());
-                // The script itself names the one that goes in.
+                // The text of the script has the value of the input.
                 assert!(!text.replace("= canary-in ]", "").contains("canary-in"), "{:?}", entry.path());
             }
         }
@@ -97,7 +97,7 @@ pub(crate) async fn sensitive() {
     assert!(secrets::put(state, "../x", "k", b"").is_err());
 }
 
-/// Declared files are not the machine's, with or without a value.
+/// Declared files replace those of the machine, with or without a value.
 pub(crate) async fn inputs_replace_files() {
     let world = PodsFixture::new();
     let mut request = with_outputs(
