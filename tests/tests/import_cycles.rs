@@ -10,7 +10,6 @@ use crate::tree;
 const CYCLES: &[(&str, &str)] = &[
     ("functions/cli/src/exit.rs", "an error is printed in the output format, and printing can fail"),
     ("functions/cli/src/why.rs", "both show the state of a unit"),
-    ("functions/entrypoint/src/run.rs", "a report is the end of a run"),
     ("infra/xtask/src/cluster.rs", "both print times"),
     ("shared/documents/src/model.rs", "loading, compiling and their errors share the model"),
     ("shared/documents/src/compile/sandbox.rs", "a sandbox compiles its plugins"),

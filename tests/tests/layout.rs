@@ -140,7 +140,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("lifecycle.rs", 4),
     ("logs.rs", 5),
     ("orphans.rs", 4),
-    ("outputs.rs", 6),
+    ("outputs.rs", 4),
     ("record.rs", 5),
     ("relay.rs", 7),
     ("run.rs", 8),
@@ -167,7 +167,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
 /// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
 /// numbers may only decrease.
 const BANNED_WORDS: [([&str; 2], usize); 4] =
-    [(["no", "body"], 166), (["some", "body"], 65), (["who", "ever"], 78), (["a", "new"], 5)];
+    [(["no", "body"], 88), (["some", "body"], 35), (["who", "ever"], 39), (["a", "new"], 2)];
 
 /// Praise that no figure can hold up, as whole words.
 const PRAISE: [&str; 20] = [

@@ -1,4 +1,4 @@
-//! Copying this program to where another container finds it.
+//! Copies this program into a folder of another container.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use ebb_protocol::entrypoint::PROGRAM_NAME;
 
-/// Copies this program into `folder`, readable and executable for everyone, and gives the copy's path. What was there
-/// under its name is replaced in one step, so that nobody ever finds half a program.
+/// Copies this program into `folder`, readable and executable for every user, and returns the path of the copy. A file of
+/// the same name is replaced in one step, so that the copy is always whole.
 pub(crate) fn install(folder: &Path) -> Result<PathBuf, String> {
     let target = folder.join(PROGRAM_NAME);
-    // Whoever was interrupted has left it under the same name: a restart of the init container cleans up.
+    // An interrupted copy has the same name: a restart of the init container replaces it.
     let half = folder.join(format!(".{PROGRAM_NAME}.half"));
     let place = || -> io::Result<()> {
-        // The link stays right where the image has no name for this program, and where its file was replaced.
+        // The link is right even if the file of this program was replaced or has no name.
         let mut from = File::open("/proc/self/exe")?;
         let mut to = File::create(&half)?;
         io::copy(&mut from, &mut to)?;

@@ -1,8 +1,8 @@
 //! `ebb-entrypoint`: runs a script inside a container of any image and reports how it has ended.
 //!
-//! `ebb-entrypoint install FOLDER` is the init container: it copies itself to where the other container finds it.
+//! `ebb-entrypoint install FOLDER` is the init container: it copies the program into a folder of the other container.
 //! `ebb-entrypoint run --spec FILE` is the entry point of that container. It needs nothing of the image but the script's
-//! interpreter: it is static, speaks plain HTTP to an address, and looks up no names.
+//! interpreter: it is static, speaks plain HTTP to an address, and looks up no names. [`ebb_script`] runs the script.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,14 +10,9 @@ use std::process::exit;
 
 use ebb_protocol::entrypoint::exit::USAGE;
 
-mod end;
 mod install;
-mod log;
-mod outputs;
-mod prepare;
 mod report;
 mod run;
-mod tail;
 mod termination;
 
 const HELP: &str = "\

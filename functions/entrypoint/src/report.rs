@@ -1,6 +1,6 @@
-//! Reports to the relay: heartbeats while the script runs, its end until that is acknowledged.
+//! Reports to the relay: heartbeats while the script runs, then its end until that is acknowledged.
 //!
-//! One thread does both in turn, so that no heartbeat can follow the end; the script never waits for it.
+//! One thread sends both, so that no heartbeat follows the end. The script never waits for it.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,24 +10,21 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_protocol::entrypoint::{RelayAddress, ReportState, ScriptReport, VERSION};
 use ebb_protocol::unit::TRACEPARENT;
-use ebb_script::WatchEvent;
+use ebb_script::{LogTail, WatchEvent, millis};
 use ureq::Agent;
 use ureq::http::Uri;
 
-use crate::log::{self, SharedTail};
-use crate::run::millis;
-
-/// The timeout of a heartbeat: the next one is as good.
+/// The timeout of a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The timeout of one attempt of the last report.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest timeout of the last report.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pauses between attempts; with jitter of up to the same length, so that the pods of a restarted relay do not report at once.
+/// The pauses between attempts. Jitter of up to the same length spreads the reports to a restarted relay.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The outcome of an attempt.
+/// The response to an attempt.
 enum ReportReply {
     Accepted,
     Gone,
@@ -42,11 +39,11 @@ pub(crate) struct RelayReporter {
 }
 
 impl RelayReporter {
-    /// Begins with heartbeats. The error says what is wrong with the address.
+    /// Starts the heartbeats. The error says what is wrong with the address.
     pub(crate) fn start(
         address: &RelayAddress,
         trace: Option<String>,
-        tail: &SharedTail,
+        tail: &LogTail,
         events: Sender<WatchEvent>,
     ) -> Result<Self, String> {
         check(&address.url)?;
@@ -54,20 +51,20 @@ impl RelayReporter {
         let retry_for = millis(address.report_retry_ms);
         let relay = ReportClient {
             agent: Agent::new_with_config(
-                // The image's environment may name a proxy: not for us.
+                // A proxy in the environment of the image is not for reports.
                 Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
             ),
             address: address.clone(),
             trace,
         };
-        let tail = SharedTail::clone(tail);
+        let tail = tail.clone();
         thread::spawn(move || relay.run(&tail, &inbox, retry_for, &events));
         Ok(Self { end, retry_for })
     }
 
-    /// Begins to report the end; [`WatchEvent::Reported`] has the outcome. Returns how long that takes at most.
+    /// Starts to report the end; [`WatchEvent::Reported`] has the outcome. Returns the longest time that this takes.
     pub(crate) fn send_end(&self, body: Vec<u8>) -> Duration {
-        // It listens until it was told.
+        // The thread receives until it has the end.
         let _ = self.end.send(body);
         self.retry_for + HEARTBEAT + MIN_TIMEOUT
     }
@@ -76,13 +73,13 @@ impl RelayReporter {
 struct ReportClient {
     agent: Agent,
     address: RelayAddress,
-    /// A W3C trace context, for whoever looks at requests.
+    /// The W3C trace context of the requests.
     trace: Option<String>,
 }
 
 impl ReportClient {
-    fn run(&self, tail: &SharedTail, inbox: &Receiver<Vec<u8>>, retry_for: Duration, events: &Sender<WatchEvent>) {
-        // No heartbeat may keep us busy; 0 would.
+    fn run(&self, tail: &LogTail, inbox: &Receiver<Vec<u8>>, retry_for: Duration, events: &Sender<WatchEvent>) {
+        // A pause of 0 would be a busy loop.
         let pause = millis(self.address.heartbeat_ms.max(10));
         let end = loop {
             match inbox.recv_timeout(pause) {
@@ -90,13 +87,13 @@ impl ReportClient {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let log_bytes = log::lock(tail).total();
+            let log_bytes = tail.total();
             let report = ScriptReport { v: VERSION, log_bytes, state: ReportState::Running };
             if let Ok(body) = serde_json::to_vec(&report) {
                 self.post(&body, HEARTBEAT);
             }
         };
-        // Nobody listens any more only when we are about to exit.
+        // The receiver is gone only when this process is about to exit.
         let _ = events.send(WatchEvent::Reported(self.deliver(&end, retry_for)));
     }
 
@@ -139,7 +136,7 @@ impl ReportClient {
     }
 }
 
-/// Names cannot be looked up without what an image may lack.
+/// Checks the address of a relay. It must have an IP address: to look up a name needs files that an image may lack.
 fn check(url: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("the relay's address {url:?} {why}"));
     let Ok(parsed) = url.parse::<Uri>() else { return wrong("is no URL") };

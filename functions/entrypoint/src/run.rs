@@ -1,38 +1,31 @@
-//! From the spec to the exit code.
+//! Runs the script of a spec and returns the exit code.
 //!
-//! Flow: read the spec; put files where the script looks for them; start it; carry what it prints; wait for its end, its
-//! deadline or a signal; end all that it has left; collect outputs; write the termination message; report to the relay;
-//! record in the message that it was acknowledged.
+//! 1. Read the spec.
+//! 2. Run the script with [`ebb_script::run`], with heartbeats to the relay.
+//! 3. Write the termination message.
+//! 4. Report to the relay, and record the acknowledgement in the message.
 //!
-//! Guarantees: once the spec was read the termination message is there when we end, whatever the relay does; no process
-//! of the script is left, unless one is stuck in the kernel; the script never waits for the network.
+//! Guarantees: once the spec was read, the termination message exists on return, whatever the relay does. No process of
+//! the script is left, unless one is stuck in the kernel. The script never waits for the network.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::Child;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
 
-use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_protocol::entrypoint::exit::{FAILED, NOT_STARTABLE, USAGE};
+use ebb_protocol::callback::CallbackStatus;
+use ebb_protocol::entrypoint::exit::{FAILED, USAGE};
 use ebb_protocol::entrypoint::{EntrypointSpec, ReportState, ScriptExit, ScriptReport, VERSION};
+use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::unit::TRACEPARENT_VARIABLE;
-use ebb_script::ScriptWatch;
+use ebb_script::{LogTail, ScriptWatch, StartError, Surroundings, WatchEvent, millis};
 use serde::Deserialize;
 
-use crate::end;
-use crate::log::{self, SharedTail};
-use crate::prepare;
 use crate::report::RelayReporter;
-use crate::tail::LogTail;
 use crate::termination::TerminationMessage;
 
-/// Longer times are as good as this one, and clocks can still add it.
-const MAX_MILLIS: u64 = 100 * 365 * 86_400_000;
-
-/// Runs what the file at `path` asks for. Gives this program's exit code.
+/// Runs the script of the spec at `path`. Returns the exit code of this program.
 pub(crate) fn run(path: &Path) -> i32 {
     let begun = Instant::now();
     let spec = match read(path) {
@@ -51,44 +44,43 @@ pub(crate) fn run(path: &Path) -> i32 {
     };
     // Fails only where processes cannot be adopted; then the first process of the container does that.
     let _ = ebb_script::adopt_orphans();
-    let tail: SharedTail = Arc::new(Mutex::new(LogTail::new(spec.log_tail)));
-    let (reporter, ended, code) =
-        match spec.relay.as_ref().map(|it| RelayReporter::start(it, trace(&spec), &tail, watch.sender())).transpose() {
-            Err(why) => (None, not_started(&why), Some(NOT_STARTABLE)),
-            Ok(reporter) => match prepare::start(&spec) {
-                Err(trouble) => (reporter, not_started(&trouble.message), Some(trouble.code)),
-                Ok(script) => (reporter, supervise(&spec, script, &tail, &mut watch, begun), None),
-            },
-        };
+    let tail = LogTail::new(spec.log_tail);
+    let (reporter, ended) = match start_reports(&spec, &tail, watch.sender()) {
+        Err(error) => (None, Err(error)),
+        Ok(reporter) => {
+            let surroundings = Surroundings { place: "this image", supervisor: "the pod", tail: Some(&tail) };
+            (reporter, ebb_script::run(&spec, surroundings, &mut watch, begun))
+        }
+    };
+    let (ended, code) = ended.map_or_else(|error| (error.script_exit(), Some(error.code)), |ended| (ended, None));
     let ended = add_log_and_time(ended, &tail, begun);
     let is_failed = report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
-    code.unwrap_or_else(|| end::exit_code(&ended, is_failed))
+    code.unwrap_or_else(|| exit_code(&ended, is_failed))
 }
 
-/// Stays with a script until it and all that it has started are gone, and its log is out.
-fn supervise(
+/// Starts the heartbeats, if there is a relay.
+fn start_reports(
     spec: &EntrypointSpec,
-    mut script: Child,
-    tail: &SharedTail,
-    watch: &mut ScriptWatch,
-    begun: Instant,
-) -> ScriptExit {
-    let streams = log::forward(&mut script, tail, &watch.sender()).unwrap_or_else(|error| {
-        log_line(&format!("the log is not complete: {error}"));
-        0
-    });
-    end::script_exit(spec, &watch.supervise(&script, Some(begun + millis(spec.timeout_ms)), streams))
+    tail: &LogTail,
+    events: Sender<WatchEvent>,
+) -> Result<Option<RelayReporter>, StartError> {
+    let Some(relay) = &spec.relay else {
+        return match spec.outputs.iter().find(|output| output.sensitive) {
+            None => Ok(None),
+            Some(ScriptOutput { name, .. }) => Err(StartError::not_startable(format!(
+                "output {name:?} is sensitive, and there is no relay to take it"
+            ))),
+        };
+    };
+    // The trace of the script is the trace of its reports.
+    let trace = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE).map(|(_, value)| value.clone());
+    RelayReporter::start(relay, trace, tail, events).map(Some).map_err(StartError::not_startable)
 }
 
-fn not_started(why: &str) -> ScriptExit {
-    let result = Callback::failed(ReasonCode::NotStartable, why);
-    ScriptExit { result, sensitive: BTreeMap::new(), exit_code: None }
-}
-
-/// Adds log and time, and cuts to what the control plane takes.
-fn add_log_and_time(mut ended: ScriptExit, tail: &SharedTail, begun: Instant) -> ScriptExit {
+/// Adds log and time, and cuts the result to the size that the control plane accepts.
+fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> ScriptExit {
     ended.result.duration_ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    ended.result.log = Some(log::lock(tail).text());
+    ended.result.log = Some(tail.text());
     ended.result = ended.result.fit();
     if ended.result.status != CallbackStatus::Succeeded {
         ended.sensitive.clear();
@@ -96,20 +88,25 @@ fn add_log_and_time(mut ended: ScriptExit, tail: &SharedTail, begun: Instant) ->
     ended
 }
 
-/// Tells everyone who is there how it has ended. Gives whether the unit has failed, which it also does when nobody can
-/// take its outputs.
+/// Returns the exit code of the script, but never 0 for a failed unit.
+fn exit_code(ended: &ScriptExit, is_failed: bool) -> i32 {
+    match ended.exit_code {
+        Some(0) | None if is_failed => FAILED,
+        code => code.unwrap_or(FAILED),
+    }
+}
+
+/// Writes the termination message and reports to the relay. Returns true if the unit has failed: large outputs without a
+/// relay fail it too.
 fn report_end(
     spec: &EntrypointSpec,
     ended: &ScriptExit,
-    tail: &SharedTail,
+    tail: &LogTail,
     reporter: Option<&RelayReporter>,
     watch: &mut ScriptWatch,
 ) -> bool {
-    let report = ScriptReport {
-        v: VERSION,
-        log_bytes: log::lock(tail).total(),
-        state: ReportState::Ended(Box::new(ended.clone())),
-    };
+    let report =
+        ScriptReport { v: VERSION, log_bytes: tail.total(), state: ReportState::Ended(Box::new(ended.clone())) };
     // Maps with names as keys can always be written.
     let report = reporter.map(|reporter| (reporter, serde_json::to_vec(&report).unwrap_or_default()));
     let message = TerminationMessage::new(ended, report.as_ref().map(|(_, body)| body.as_slice()));
@@ -145,18 +142,7 @@ struct SpecVersion {
     v: u32,
 }
 
-/// Says something to whoever reads the container's log.
+/// Writes a line to the container's log.
 fn log_line(what: &str) {
     let _ = writeln!(io::stderr(), "ebb-entrypoint: {what}");
-}
-
-/// A duration that can be added to any time.
-pub(crate) fn millis(count: u64) -> Duration {
-    Duration::from_millis(count.min(MAX_MILLIS))
-}
-
-/// The trace that the script is told of.
-fn trace(spec: &EntrypointSpec) -> Option<String> {
-    let found = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE);
-    found.map(|(_, value)| value.clone())
 }

@@ -1,4 +1,4 @@
-//! The termination message: what is known of the end without the relay.
+//! The termination message: the end of a script without the relay.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -9,13 +9,13 @@ use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::entrypoint::{ScriptExit, TERMINATION, TerminationResult, VERSION};
 use sha2::{Digest as _, Sha256};
 
-/// A message that fits.
+/// A message that fits into [`TERMINATION`] bytes.
 #[derive(Debug)]
 pub(crate) struct TerminationMessage(TerminationResult);
 
 impl TerminationMessage {
-    /// The end in few words. `report` is the body that the relay is given; what does not fit here is in it alone.
-    /// Without one the unit fails for that.
+    /// Describes the end. Outputs that do not fit are only in `report`, the body that the relay gets. Without a report, the
+    /// unit fails because of them.
     pub(crate) fn new(ended: &ScriptExit, report: Option<&[u8]>) -> Self {
         let whole = TerminationResult {
             v: VERSION,
@@ -43,24 +43,23 @@ impl TerminationMessage {
         Self(TerminationResult { result, report: Some(digest), ..whole })
     }
 
-    /// The unit's result as it is told here.
+    /// Returns the result of the unit in this message.
     pub(crate) fn result(&self) -> &Callback {
         &self.0.result
     }
 
-    /// Writes it to the file at `path`.
     pub(crate) fn write(&self, path: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
         file.write_all(&text(&self.0))
     }
 
-    /// Notes that the report was acknowledged. In one piece and over what is there: whoever is killed meanwhile leaves
-    /// one of the two messages and no torn one.
+    /// Records in the file that the report was acknowledged. One write replaces the message, so that a kill leaves one of
+    /// the two messages.
     pub(crate) fn mark_reported(mut self, path: &str) -> io::Result<()> {
         let before = text(&self.0).len();
         self.0.reported = true;
         let mut text = text(&self.0);
-        // `true` is shorter than `false`; blanks after JSON say nothing.
+        // `true` is shorter than `false`. Blanks after JSON have no meaning.
         text.resize(before.max(text.len()), b' ');
         OpenOptions::new().write(true).open(path)?.write_all_at(&text, 0)
     }
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_always_fits() {
+    fn a_message_always_fits() {
         let ended = |result, sensitive| ScriptExit { result, sensitive, exit_code: Some(-1) };
         let outputs = |bytes: usize| {
             let mut result = Callback::new(CallbackStatus::Succeeded);

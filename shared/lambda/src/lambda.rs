@@ -143,7 +143,10 @@ mod tests {
     fn lines_have_the_ids_of_invocation_run_and_unit() {
         let output = LogOutput::default();
         let writer = output.clone();
-        let subscriber = lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || writer.clone());
+        let subscriber =
+            lines(EnvFilter::new("warn,ebb_api=info,ebb_flow=info,ebb_lambda=info,ebb_relay_client=info"), move || {
+                writer.clone()
+            });
         let task = async {
             tracing::info!("before");
             let span = tracing::info_span!("attempt", run = "k-1-pre-start", unit = "r/make", attempt = 2_u32);

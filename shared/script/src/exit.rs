@@ -1,33 +1,59 @@
 //! The end of a script, and the failure that follows from it.
 
+use std::collections::BTreeMap;
+
 use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::entrypoint::exit::FAILED;
+use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 
+use crate::outputs;
+
 /// The reason why a script has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopCause {
+pub(crate) enum StopCause {
     Finished,
-    /// It took longer than its deadline allows.
+    /// The script took longer than its deadline allows.
     Deadline,
-    /// The supervisor was asked to end.
+    /// The supervisor has received a signal that asks it to end.
     Signaled(Signal),
     Cancelled,
 }
 
 /// The end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessExit {
+pub(crate) struct ProcessExit {
     /// The status of its process; `None`: not even `SIGKILL` has ended it.
-    pub status: Option<WaitStatus>,
-    pub cause: StopCause,
+    pub(crate) status: Option<WaitStatus>,
+    pub(crate) cause: StopCause,
 }
 
 impl ProcessExit {
+    /// Returns the end of the script with its outputs if it has succeeded; without log and time. `supervisor` is as in
+    /// [`Surroundings`](crate::Surroundings).
+    pub(crate) fn script_exit(&self, spec: &EntrypointSpec, supervisor: &str) -> ScriptExit {
+        let (result, sensitive) = match self.failure(spec.timeout_ms, supervisor) {
+            None => outputs::collect(&spec.outputs),
+            Some(failure) => (failure, BTreeMap::new()),
+        };
+        ScriptExit { result, sensitive, exit_code: Some(self.code()) }
+    }
+
+    /// Returns the exit code of the script, or 128 and the number of the signal that has ended it.
+    fn code(&self) -> i32 {
+        match self.status {
+            None => 128 + Signal::SIGKILL as i32,
+            Some(WaitStatus::Exited(_, code)) => code,
+            Some(WaitStatus::Signaled(_, signal, _)) => 128 + signal as i32,
+            // Only tracers ask for the others.
+            Some(_) => FAILED,
+        }
+    }
+
     /// Returns the failure of the unit; `None`: the script has ended with 0. A script that ends with 0 after a request
-    /// to stop has succeeded: its outputs are known. `timeout_ms` and `supervisor`, such as `the pod`, are for the
-    /// message.
-    pub fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
+    /// to stop has succeeded: its outputs are known.
+    fn failure(&self, timeout_ms: u64, supervisor: &str) -> Option<Callback> {
         let (code, message) = match (self.cause, self.status) {
             (StopCause::Deadline, _) => (ReasonCode::Timeout, format!("the script took longer than {timeout_ms} ms")),
             (_, Some(WaitStatus::Exited(_, 0))) => return None,

@@ -1,8 +1,13 @@
 //! Reading the output files of a script that has ended with 0.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 
-use ebb_protocol::callback::Callback;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits::OUTPUTS;
 use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::OutputError;
@@ -11,36 +16,86 @@ use nix::fcntl::OFlag;
 
 /// The flags that an output is opened with: without following a link, and without waiting, because a FIFO has no writer
 /// any more.
-pub const OPEN_FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+const OPEN_FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOFOLLOW).union(OFlag::O_NOCTTY);
 
-/// Reads the declared outputs in their order. `open` gives the file of an output, opened with [`OPEN_FLAGS`]; it gets
-/// the output's position.
-///
-/// # Errors
-/// The failure of the unit: an output that is missing, no file, too large, or too large together with those before it.
-pub fn read_all(
-    outputs: &[ScriptOutput],
-    mut open: impl FnMut(usize, &ScriptOutput) -> Result<File, Errno>,
-) -> Result<Vec<(&ScriptOutput, Vec<u8>)>, Box<Callback>> {
+/// Reads the declared outputs in their order. Returns success with the outputs and, apart from them, the sensitive ones
+/// in base64. Returns a failure if an output is missing, no file, too large, or too large together with those before it.
+pub(crate) fn collect(outputs: &[ScriptOutput]) -> (Callback, BTreeMap<String, String>) {
+    let mut result = Callback::new(CallbackStatus::Succeeded);
+    let mut sensitive = BTreeMap::new();
     let mut total = 0;
-    let mut found = Vec::with_capacity(outputs.len());
-    for (position, output) in outputs.iter().enumerate() {
-        let read = open(position, output).map_err(trouble).and_then(OutputError::or_bytes);
-        let bytes = read.map_err(|trouble| Box::new(trouble.failure(output)))?;
-        total += bytes.len();
-        if total > OUTPUTS {
-            return Err(Box::new(OutputError::TooManyBytes(total).failure(output)));
+    for output in outputs {
+        match read(output, &mut total) {
+            Err(error) => return (error.failure(output), BTreeMap::new()),
+            Ok(bytes) if output.sensitive => drop(sensitive.insert(output.name.clone(), STANDARD.encode(bytes))),
+            Ok(bytes) => result.hold(&output.name, bytes),
         }
-        found.push((output, bytes));
     }
-    Ok(found)
+    (result, sensitive)
 }
 
-fn trouble(error: Errno) -> OutputError {
-    match error {
+fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, OutputError> {
+    let file = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS.bits()).open(&output.path).map_err(unopened)?;
+    let bytes = OutputError::or_bytes(file)?;
+    *total += bytes.len();
+    if *total > OUTPUTS { Err(OutputError::TooManyBytes(*total)) } else { Ok(bytes) }
+}
+
+fn unopened(error: io::Error) -> OutputError {
+    // Only a path with a NUL byte has no number, and that was refused before the script started.
+    match error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw) {
         Errno::ENOENT | Errno::ENOTDIR => OutputError::Missing,
         Errno::ELOOP => OutputError::Invalid("is a symbolic link, not a file".to_owned()),
         Errno::ENXIO => OutputError::Invalid("is a socket, not a file".to_owned()),
         error => OutputError::Invalid(format!("cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use ebb_protocol::callback::ReasonCode;
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn sized(path: &Path, bytes: u64) {
+        File::create(path).unwrap().set_len(bytes).unwrap();
+    }
+
+    // No command makes the files: the tests of supervision in this process reap every child.
+    #[test]
+    fn outputs_that_are_not_as_declared_fail() {
+        let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
+        let rows: [(fn(&Path), ReasonCode, &str); 6] = [
+            (|_| (), ReasonCode::OutputMissing, "output \"a\": the script ended with 0 and did not write /"),
+            (|folder| fs::create_dir(folder.join("a")).unwrap(), invalid, "is a folder, not a file"),
+            (|folder| symlink("/etc/passwd", folder.join("a")).unwrap(), invalid, "is a symbolic link, not a file"),
+            (|folder| mkfifo(&folder.join("a"), Mode::S_IRWXU).unwrap(), invalid, "is a FIFO, not a file"),
+            // Sparse: its size is known without reading it.
+            (|folder| sized(&folder.join("a"), 10 << 30), large, "/a has 10737418240 bytes; the limit is 1048576"),
+            (
+                |folder| ["a", "b", "c", "d", "e"].iter().for_each(|name| sized(&folder.join(name), 1_000_000)),
+                large,
+                "the outputs up to \"e\" have 5000000 bytes; the limit of all outputs is 4194304",
+            ),
+        ];
+        for (make, code, message) in rows {
+            let folder = tempfile::tempdir().unwrap();
+            make(folder.path());
+            let outputs = ["a", "b", "c", "d", "e"].map(|name| ScriptOutput {
+                name: name.to_owned(),
+                path: folder.path().join(name).to_str().unwrap().to_owned(),
+                sensitive: name == "b",
+            });
+            let (result, sensitive) = collect(&outputs);
+            let reason = result.reason.unwrap();
+            assert!(reason.code == code && reason.message.contains(message), "{reason:?}");
+            assert!(result.outputs.is_empty() && result.binary.is_empty() && sensitive.is_empty(), "{message}");
+        }
     }
 }

@@ -1,8 +1,7 @@
-//! Signals to a script and to all processes that it has started, however they have detached themselves.
+//! Signals to a script and to all processes that it has started.
 //!
-//! They are descendants of this process, which is the first process of its container or has adopted its orphans. Where
-//! there is no `/proc` to find them in, signals reach the script's process group; the first process of a container can
-//! also kill everything in it.
+//! They are descendants of this process, which is the first process of its container or adopts orphans. Without `/proc`,
+//! signals reach only the process group of the script, and the first process of a container can kill all others.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -31,8 +30,8 @@ pub(crate) fn signal(script: Pid, signal: Signal) {
     }
 }
 
-/// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns whether none
-/// is left: a process may be stuck in the kernel.
+/// Kills and reaps every process that is left, and the script itself, which must not be reaped yet. Returns true if none
+/// is left. A process may be stuck in the kernel.
 pub(crate) fn kill_all(script: Pid) -> bool {
     let until = Instant::now() + KILL_TIMEOUT;
     // Once is enough, because `SIGKILL` reaches a group as a whole. Later the group may be another one of the same number.
@@ -61,7 +60,7 @@ pub(crate) fn kill_all(script: Pid) -> bool {
 
 /// Reaps children that have ended, but not the script: as long as it is a zombie, its pid and its process group are not
 /// given to other processes. Returns how the script has ended.
-pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
+pub fn reap(script: Pid) -> Option<WaitStatus> {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::All, look) {
@@ -81,7 +80,7 @@ pub(crate) fn reap(script: Pid) -> Option<WaitStatus> {
     }
 }
 
-/// Reaps the children that have ended, but not the script. Returns whether there was one.
+/// Reaps the children that have ended, but not the script. Returns true if there was one.
 fn reap_others(script: Pid) -> bool {
     let others = descendants().into_iter().filter(|&pid| pid != script);
     let ended = others.map(|pid| waitpid(pid, Some(WaitPidFlag::WNOHANG)));
@@ -130,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    // The only test of this program that has children: it waits for all of them.
+    // No other test of this program may wait for its children: this one reaps all of them.
     #[test]
     #[allow(clippy::zombie_processes, reason = "`kill_all` reaps it")]
     fn an_ended_script_keeps_its_pid_until_its_group_is_dead() {

@@ -1,9 +1,13 @@
-//! Carrying what a script prints.
+//! Forwarding of what a script prints.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::Child;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use crate::tail::LogTail;
 use crate::watch::WatchEvent;
 
 /// Bytes that are read at a time.
@@ -30,4 +34,28 @@ pub fn forward(
         // The supervisor no longer listens only when it is about to exit.
         let _ = events.send(WatchEvent::Drained);
     });
+}
+
+/// Forwards both output streams of a script to those of this process, unchanged, and keeps their end in `tail`. Returns
+/// the number of streams. The script waits while the outputs of this process are not read.
+pub(crate) fn forward_outputs(script: &mut Child, tail: &LogTail, events: &Sender<WatchEvent>) -> usize {
+    let start = |from: Box<dyn Read + Send>, to: io::Result<OwnedFd>| {
+        let (tail, mut to) = (tail.clone(), to.ok().map(File::from));
+        forward(from, events, move |bytes| {
+            tail.push(bytes);
+            // A missing reader stops neither the script nor its log.
+            if to.as_mut().is_some_and(|to| to.write_all(bytes).is_err()) {
+                to = None;
+            }
+        });
+    };
+    let (stdout, stderr) = (script.stdout.take(), script.stderr.take());
+    let streams = usize::from(stdout.is_some()) + usize::from(stderr.is_some());
+    if let Some(from) = stdout {
+        start(Box::new(from), io::stdout().as_fd().try_clone_to_owned());
+    }
+    if let Some(from) = stderr {
+        start(Box::new(from), io::stderr().as_fd().try_clone_to_owned());
+    }
+    streams
 }

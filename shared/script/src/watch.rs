@@ -1,4 +1,4 @@
-//! Waiting: for the script's end, its deadline, signals, cancellations, and the other threads of a supervisor.
+//! Waits for the end of a script, its deadline, signals, cancellations, and the other threads of a supervisor.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,27 +13,25 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{ProcessExit, StopCause};
-use crate::processes;
+use crate::{FAR_AWAY, processes};
 
 /// The longest time that the last of the output may take after all processes of the script are dead.
 const DRAIN: Duration = Duration::from_secs(60);
 /// The same when a process could not be killed, which may hold the stream open.
 const DRAIN_OF_STUCK: Duration = Duration::from_secs(1);
-/// A time that is as good as none, and that clocks can still add.
-const FAR_AWAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Something that a supervisor waits for.
+/// An event that a supervisor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// A child of this process has changed its state.
     Child,
     /// This process has received a signal that asks it to end.
     Signaled(Signal),
-    /// The script is cancelled. It has this long between `SIGTERM` and `SIGKILL`.
+    /// The script is cancelled. The duration is its time between `SIGTERM` and `SIGKILL`.
     Cancelled(Duration),
     /// An output stream of the script has ended.
     Drained,
-    /// A report was taken, or was given up.
+    /// A report was acknowledged (true), or was given up.
     Reported(bool),
 }
 
@@ -43,9 +41,9 @@ pub struct ScriptWatch {
     events: Receiver<WatchEvent>,
     sender: Sender<WatchEvent>,
     grace: Duration,
-    /// When the script was first to be stopped, and why.
+    /// The first request to stop the script, and its time.
     stop: Option<(Instant, StopRequest)>,
-    /// Output streams of the script that have ended, often before the script itself.
+    /// The number of output streams that have ended, often before the script itself.
     drained: usize,
 }
 
@@ -69,7 +67,7 @@ impl ScriptWatch {
         let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
         let to = sender.clone();
         thread::spawn(move || {
-            // A repeated request to end says nothing new, and a flood of them would fill the channel.
+            // A repeated request to end has no effect, and a flood of them would fill the channel.
             let mut passed_on = HashSet::new();
             for signal in signals.forever() {
                 let event = match Signal::try_from(signal) {
@@ -92,7 +90,7 @@ impl ScriptWatch {
 
     /// Returns the next event; `None`: it is later than `until`, even if events are waiting. This watch holds a sender, so
     /// the channel stays open.
-    fn next(&mut self, until: Instant) -> Option<WatchEvent> {
+    pub fn next(&mut self, until: Instant) -> Option<WatchEvent> {
         let left = until.checked_duration_since(Instant::now())?;
         let event = self.events.recv_timeout(left).ok()?;
         let request = match event {
@@ -115,24 +113,31 @@ impl ScriptWatch {
         Some(event)
     }
 
-    /// Attends the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
-    /// is asked to end at `deadline` (`None`: there is none), when this process receives a signal, or when it is
-    /// cancelled; it is killed after the grace period. A process that is stuck in the kernel is left behind.
-    pub fn supervise(&mut self, script: &Child, deadline: Option<Instant>, streams: usize) -> ProcessExit {
+    /// Stays with the script until it has ended, no process of it is left, and its `streams` output streams have ended. It
+    /// is asked to end at `deadline`, when this process receives a signal, or when it is cancelled; it is killed after the
+    /// grace period. A process that is stuck in the kernel is left behind.
+    pub(crate) fn supervise(&mut self, script: &Child, deadline: Instant, streams: usize) -> ProcessExit {
         let script = Pid::from_raw(i32::try_from(script.id()).unwrap_or(i32::MAX));
         let end = self.wait(script, deadline);
-        let is_empty = processes::kill_all(script);
-        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
-        while self.drained < streams && self.next(until).is_some() {}
+        self.finish(script, streams);
         end
     }
 
-    fn wait(&mut self, script: Pid, deadline: Option<Instant>) -> ProcessExit {
+    /// Kills and reaps all processes that are left, and `child` itself, which must not be reaped yet. Then waits for the
+    /// end of its `streams` output streams.
+    pub fn finish(&mut self, child: Pid, streams: usize) {
+        let is_empty = processes::kill_all(child);
+        let until = later(if is_empty { DRAIN } else { DRAIN_OF_STUCK });
+        while self.drained < streams && self.next(until).is_some() {}
+        self.drained = 0;
+    }
+
+    fn wait(&mut self, script: Pid, deadline: Instant) -> ProcessExit {
         let mut cause = StopCause::Finished;
-        let mut until = deadline.unwrap_or_else(|| later(FAR_AWAY));
+        let mut until = deadline;
         let mut killed = false;
         loop {
-            // A request may have come before there was a script.
+            // The request may be older than the script.
             if let (StopCause::Finished, Some((_, request))) = (cause, self.stop) {
                 processes::signal(script, request.signal);
                 cause = request.cause;
@@ -165,8 +170,8 @@ impl ScriptWatch {
         }
     }
 
-    /// Waits until a report was taken or given up, at most for `most`. After a request to stop, waits no longer than
-    /// its grace period. Returns whether the report was taken.
+    /// Waits until a report was acknowledged or given up, at most for `most`. After a request to stop, waits no longer than
+    /// its grace period. Returns true if the report was acknowledged.
     pub fn wait_for_report(&mut self, most: Duration) -> bool {
         let begin = Instant::now();
         let end = later(most);

@@ -18,7 +18,7 @@ fn codes_and_reasons() {
         ("", 0, None, ""),
         ("#!/bin/sh\nexit 3", 3, Some(ReasonCode::Exit), "the script ended with 3"),
         ("#!/bin/sh\nexit 255", 255, Some(ReasonCode::Exit), "the script ended with 255"),
-        // One argument, as of the kernel.
+        // All words after the interpreter are one argument, as in the kernel.
         ("#!/bin/sh -eu\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
         ("#!/usr/bin/env -S sh -e\nfalse\nexit 0", 1, Some(ReasonCode::Exit), "the script ended with 1"),
         ("#!/bin/sh\nkill -TERM $$", 143, Some(ReasonCode::Exit), "the script was ended by SIGTERM"),
@@ -30,9 +30,9 @@ fn codes_and_reasons() {
         ("#!/bin/sh\r\n", 126, Some(ReasonCode::NotStartable), "end with CR LF"),
         ("\n#!/bin/sh\n", 126, Some(ReasonCode::NotStartable), near),
         ("#!/bin/sh\n\0", 126, Some(ReasonCode::NotStartable), "NUL bytes"),
-        // Nothing to read, a group of its own, and nothing that the image's own environment had.
+        // Nothing to read, a process group of its own, and the environment of the image.
         ("#!/bin/sh\ncat && [ $(cut -d' ' -f5 /proc/$$/stat) = $$ ] && [ -n \"$HOME\" ]", 0, None, ""),
-        // No signal is blocked or ignored for it but what is so for everyone.
+        // No signal is blocked.
         ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
     ] {
         let world = EntrypointFixture::new();
@@ -41,7 +41,7 @@ fn codes_and_reasons() {
         assert!(done.message().contains(message) && done.stderr.contains(message), "{text:?}: {done:?}");
         let started = reason != Some(ReasonCode::NotStartable);
         assert_eq!(done.said.exit_code, started.then_some(code), "{text:?}");
-        // Nothing waits for a time to pass.
+        // The entrypoint does not poll.
         assert!(done.said.result.duration_ms.is_some_and(|took| took < 20_000), "{text:?}: {done:?}");
         assert!(!done.said.reported && done.said.report.is_none());
     }
@@ -81,7 +81,7 @@ fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
     let (report, _) = server.ended();
     assert_eq!(report.log_bytes, 8);
     let ReportState::Ended(ended) = report.state else { panic!() };
-    // The order of two outputs is only known within each.
+    // The order is only known within each of the two outputs.
     let log = ended.result.log.unwrap();
     assert!(log.contains('\r') && log.replace("b\r", "") == "a\0\u{fffd}\nü", "{log:?}");
 }
@@ -105,7 +105,7 @@ fn a_gigabyte_of_log_needs_no_memory() {
 }
 
 #[test]
-fn nobody_reads_what_is_printed() {
+fn a_script_goes_on_without_a_reader() {
     let world = EntrypointFixture::new();
     let mut child = world
         .command(&world.sh("while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a", &["a"]))

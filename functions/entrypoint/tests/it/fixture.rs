@@ -1,4 +1,4 @@
-//! A place for one script.
+//! A folder for one script.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use ebb_protocol::relay::{ScriptInput, ScriptOutput};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
-/// The entrypoint as it is shipped: built here, so that it is never an old one.
+/// Builds the entrypoint as it is shipped, once, and returns its path.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -67,7 +67,7 @@ impl EntrypointFixture {
         self.folder.path().join(name).to_str().expect("it is text").to_owned()
     }
 
-    /// A script without anything around it.
+    /// A script without inputs, outputs and relay.
     pub(crate) fn spec(&self, text: &str) -> EntrypointSpec {
         EntrypointSpec {
             v: VERSION,
@@ -84,7 +84,7 @@ impl EntrypointFixture {
         }
     }
 
-    /// A script for `/bin/sh` with outputs at files of this world, which it knows as `$W/NAME`.
+    /// A script for `/bin/sh`. Its outputs are files of this folder, which is `$W`.
     pub(crate) fn sh(&self, text: &str, outputs: &[&str]) -> EntrypointSpec {
         let output = |name: &&str| ScriptOutput { name: name.to_string(), path: self.at(name), sensitive: false };
         EntrypointSpec {
@@ -128,7 +128,7 @@ pub(crate) fn input(name: &str, env: Option<&str>, path: Option<&str>, value: Op
     ScriptInput { name: name.to_owned(), env: env.map(str::to_owned), path: path.map(str::to_owned), value }
 }
 
-/// Waits until something is so, and gives what it gives.
+/// Polls until `look` returns a value.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {

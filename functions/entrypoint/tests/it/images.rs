@@ -1,5 +1,4 @@
-//! Roots of their own, as containers have them. They need root, and Debian's `busybox-static` for a shell that needs no
-//! library.
+//! Scripts in private roots, as in containers. The tests need root, and Debian's `busybox-static`: a shell without libraries.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +10,7 @@ use ebb_protocol::entrypoint::{EntrypointSpec, TerminationResult};
 
 use crate::fixture::*;
 
-/// A root with what every container has, and the entrypoint.
+/// A root with the folders of every container, and the entrypoint.
 fn image(with_shell: bool) -> EntrypointFixture {
     let world = EntrypointFixture::new();
     for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
@@ -55,7 +54,7 @@ fn inside(world: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &st
 
 const RUN: &str = "/ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json";
 
-/// What was printed by the installation.
+/// The output of the installation.
 const INSTALLED: &str = "755 65534\nebb-entrypoint\n";
 
 fn spec(world: &EntrypointFixture, text: &str) -> EntrypointSpec {
@@ -72,7 +71,7 @@ fn said(world: &EntrypointFixture) -> TerminationResult {
 }
 
 #[test]
-fn nothing_can_be_written_and_nobody_is_root() {
+fn nothing_is_writable_and_the_user_is_not_root() {
     let world = image(true);
     let mut asked = spec(&world, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
     asked.outputs.push(ebb_protocol::relay::ScriptOutput {
@@ -113,7 +112,7 @@ fn an_image_without_a_shell() {
         assert!(reason.code == ReasonCode::NotStartable && reason.message.contains(expected), "{reason:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
     }
-    // What is there and does not start says why.
+    // An interpreter that does not start.
     let world = image(false);
     fs::copy("/bin/sh", world.at("bin/sh")).unwrap();
     inside(&world, Some(&spec(&world, "echo")), RUN);
@@ -125,7 +124,7 @@ fn an_image_without_a_shell() {
 fn installing_again_replaces_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    // What an interrupted one has left, and an older program that is running.
+    // The rest of an interrupted installation, and an older program that is running.
     fs::write(at(".ebb-entrypoint.half"), "half").unwrap();
     fs::copy("/bin/sleep", at("ebb-entrypoint")).unwrap();
     let mut old = Command::new(at("ebb-entrypoint")).arg("1000").spawn().unwrap();

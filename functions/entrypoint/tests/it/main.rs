@@ -1,5 +1,5 @@
-//! The entrypoint that is shipped, with real scripts, processes, mounts and sockets. Some tests need root, as the entrypoint of a
-//! pod has it: they make PID namespaces and roots of their own.
+//! The entrypoint that is shipped, with real scripts, processes, mounts and sockets. Some tests need root: they create PID
+//! namespaces and roots.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

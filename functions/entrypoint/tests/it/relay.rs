@@ -1,4 +1,4 @@
-//! A relay that is there, slow, deaf, forgetful, or not there.
+//! Reports to relays that are slow, lose responses, or do not run.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::fixture::*;
 use crate::server::{ReportSink, ServerReply};
 
-/// An address where nobody is, for the moment.
+/// An address without a server.
 fn nowhere() -> std::net::SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -26,7 +26,7 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
     let mut spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
     spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
-    // An image may have a proxy for everybody else.
+    // The environment of the image may name a proxy.
     let mut command = world.command(&spec);
     let child = command
         .env("http_proxy", "http://127.0.0.1:1")
@@ -52,7 +52,7 @@ fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
 }
 
 #[test]
-fn the_end_is_told_until_somebody_has_heard() {
+fn the_end_is_reported_until_it_is_acknowledged() {
     use ServerReply::{Lost, Slow, Status};
     let slow = Slow(Duration::from_millis(300));
     for (answers, tries, is_reported) in [
@@ -64,7 +64,7 @@ fn the_end_is_told_until_somebody_has_heard() {
         let server = ReportSink::start(answers.clone());
         let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
         assert_eq!((done.code, done.said.reported), (Some(0), is_reported), "{answers:?}: {done:?}");
-        // Small outputs are known either way.
+        // Small outputs are in the termination message.
         assert_eq!((done.output("a"), &done.said.report), ("x", &None));
         let ends = server.ends();
         assert_eq!(ends.len(), tries, "{answers:?}");
@@ -113,7 +113,7 @@ fn a_slow_relay_does_not_slow_the_script() {
     let slow = ServerReply::Slow(Duration::from_secs(3));
     let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
     let address = RelayAddress { heartbeat_ms: 10, ..relay(server.url()).unwrap() };
-    // It ends while a heartbeat waits for its answer.
+    // The script ends while a heartbeat waits for its response.
     let text = "while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 10000000";
     let spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
     let child = world.command(&spec).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

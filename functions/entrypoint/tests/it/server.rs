@@ -1,4 +1,4 @@
-//! A relay that answers as it is told.
+//! A relay with given responses.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,13 +13,12 @@ use crate::fixture::until;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ServerReply {
     Status(u16),
-    /// It has heard, and the answer never comes.
+    /// The report arrives, and the connection ends without a response.
     Lost,
-    /// It keeps the connection for this long and says nothing.
+    /// The connection ends after this time without a response.
     Slow(Duration),
 }
 
-/// What it was told.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedReport {
     pub(crate) head: String,
@@ -38,7 +37,7 @@ pub(crate) struct ReportSink {
 }
 
 impl ReportSink {
-    /// Gives these answers to what is told about ends, in turn and the last one for ever; heartbeats get 204.
+    /// Responds to reports of the end with `answers` in turn, and then with the last one. Heartbeats get 204.
     pub(crate) fn start(answers: impl IntoIterator<Item = ServerReply>) -> Self {
         Self::on("127.0.0.1:0".parse().expect("an address"), answers, ServerReply::Status(204))
     }
@@ -69,13 +68,13 @@ impl ReportSink {
         self.told.lock().expect("no panic").clone()
     }
 
-    /// All that it was told about the end.
+    /// Returns the reports of the end.
     pub(crate) fn ends(&self) -> Vec<ReceivedReport> {
         let is_end = |told: &ReceivedReport| matches!(told.report().state, ReportState::Ended(_));
         self.told().into_iter().filter(is_end).collect()
     }
 
-    /// The end, once it was told, with its bytes.
+    /// Waits for the report of the end, and returns it with its bytes.
     pub(crate) fn ended(&self) -> (ScriptReport, Vec<u8>) {
         let told = until("it is told of the end", || self.ends().pop());
         (told.report(), told.body)

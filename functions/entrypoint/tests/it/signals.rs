@@ -1,4 +1,4 @@
-//! Deadlines, signals, and who is left behind.
+//! Deadlines, signals, and processes that are left behind.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -17,10 +17,10 @@ const STAY: &str = "echo >$W/ready; while :; do sleep 0.02; done";
 fn deadlines() {
     for (text, code) in [
         ("exec sleep 60", 143),
-        // The group is asked, not the shell alone, which waits for it.
+        // The signal reaches the whole group: the shell waits for its child.
         ("sleep 60; exit 1", 143),
         ("trap '' TERM; while :; do sleep 0.02; done", 137),
-        // It may say that all is well: it is late.
+        // An exit code of 0 after the deadline is a failure.
         ("trap 'exit 0' TERM; while :; do sleep 0.02; done", 125),
         ("trap 'exit 7' TERM; while :; do sleep 0.02; done", 7),
     ] {
@@ -34,7 +34,7 @@ fn deadlines() {
     }
 }
 
-/// The library of signals has no name for these.
+/// `nix` has no name for real-time signals.
 #[test]
 fn a_real_time_signal_ends_a_script() {
     let world = EntrypointFixture::new();
@@ -45,9 +45,9 @@ fn a_real_time_signal_ends_a_script() {
 }
 
 #[test]
-fn who_asks_us_to_end_asks_the_script() {
+fn a_signal_to_the_entrypoint_reaches_the_script() {
     let trap = |what: &str| format!("trap '{what}' TERM INT; {STAY}");
-    // It hears each signal once.
+    // The script gets each signal once.
     let once = "trap 'echo made >>$W/a' TERM; echo >$W/ready; until [ -e $W/a ]; do sleep 0.02; done; sleep 0.2; :";
     for (text, signal, code, reason, message) in [
         (
@@ -60,7 +60,7 @@ fn who_asks_us_to_end_asks_the_script() {
         (trap("exit 9"), Signal::SIGTERM, 9, Some(ReasonCode::Lost), "by SIGTERM, and the script ended with 9"),
         (trap("exit 9"), Signal::SIGINT, 9, Some(ReasonCode::Lost), "by SIGINT, and the script ended with 9"),
         (trap(""), Signal::SIGTERM, 137, Some(ReasonCode::Lost), "by SIGTERM, and the script was ended by SIGKILL"),
-        // It came through: what it has made is known.
+        // The script has ended with 0 after the signal: its outputs are known.
         (once.to_owned(), Signal::SIGTERM, 0, None, ""),
     ] {
         let world = EntrypointFixture::new();
@@ -99,7 +99,7 @@ fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
 }
 
 #[test]
-fn nobody_is_left_behind() {
+fn no_process_is_left_behind() {
     let world = EntrypointFixture::new();
     // In the group, in a session of its own, and one that has lost its parent and does not listen.
     let text = "sleep 1000 & echo $! >$W/1; setsid sleep 1000 & echo $! >$W/2
@@ -123,7 +123,7 @@ fn first(world: &EntrypointFixture, spec: &EntrypointSpec) -> EntrypointExit {
 }
 
 #[test]
-fn as_first_process_it_reaps_whoever_has_no_parent() {
+fn the_first_process_reaps_orphans() {
     let world = EntrypointFixture::new();
     let text = "cat /proc/1/comm >$W/first
         (sh -c 'kill -34 $$' & echo $! >>$W/pids)
@@ -136,8 +136,8 @@ fn as_first_process_it_reaps_whoever_has_no_parent() {
 }
 
 #[test]
-fn as_first_process_it_hears_signals() {
-    // The kernel drops signals to it that it does not listen to.
+fn the_first_process_receives_signals() {
+    // The kernel drops signals to the first process that it does not handle.
     for (text, code) in
         [(format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5), (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137)]
     {

@@ -1,4 +1,4 @@
-//! What goes into scripts.
+//! Inputs of scripts.
 
 use std::fs;
 
@@ -29,13 +29,11 @@ fn variables_and_files() {
         input("none", Some("NONE"), Some(&at("old")), None),
         input("longest", Some("LONG"), None, text(&"x".repeat(VARIABLE - 4))),
     ];
-    let script = "printf %s \"$BOTH\" | cmp - $W/deep/er/both && exit 1
+    let script = "printf %s \"$BOTH\" | cmp - $W/deep/er/both || exit 1
         { cat $W/deep/er/both; od -An -tx1 $W/bytes; printf %s \"$RAW\" | od -An -tx1; } >$W/a
         echo \"$NUMBER,${EMPTY-unset},$HOME,${NONE-unset},${#LONG},$FROM_IMAGE\" >$W/b
         ls $W/old 2>&1 >/dev/null | grep -c 'No such' >$W/c; stat -c %a $W/bytes $W/own/script >$W/d";
-    // A command substitution would take the line ends away; `cmp` above has seen the last of them.
-    let script = script.replace("| cmp - $W/deep/er/both && exit 1", "| cmp - $W/deep/er/both || exit 1");
-    let spec = EntrypointSpec { inputs, ..world.sh(&script, &["a", "b", "c", "d"]) };
+    let spec = EntrypointSpec { inputs, ..world.sh(script, &["a", "b", "c", "d"]) };
     let done = world.done(world.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
@@ -70,7 +68,7 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
     }
-    // Each is small enough.
+    // Each variable is small enough.
     let inputs = (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
     let done = world.run(&EntrypointSpec { inputs, ..world.sh("echo ran", &[]) });
     assert_eq!(done.code, Some(126));

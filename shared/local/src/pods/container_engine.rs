@@ -19,13 +19,13 @@ use super::task_folder::TaskFolder;
 pub(super) const FOLDER: &str = "/ebb";
 /// The entrypoint's spec, below [`FOLDER`].
 const SPEC: &str = "spec.json";
-/// Labels: whose container it is, and of which work.
+/// The labels of the state and of the task that a container belongs to.
 const STATE_LABEL: &str = "dev.ebb.state";
 const TASK_LABEL: &str = "dev.ebb.task";
-/// How long the engine may take for what it does at once.
+/// The timeout of commands that the engine executes at once.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// How scripts are run as containers.
+/// Runs scripts as containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerEngine {
     /// The command, `docker` or `podman`.
@@ -36,7 +36,7 @@ pub struct ContainerEngine {
     pub(super) entrypoint: PathBuf,
 }
 
-/// Why a command failed: what it said.
+/// The message of a failed command.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct EngineError(String);
@@ -48,10 +48,10 @@ impl EngineError {
     }
 }
 
-/// Where a container stands.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerState {
-    /// It has never run.
+    /// The container has never run.
     Created,
     Running,
     Exited {
@@ -62,11 +62,11 @@ pub(super) enum ContainerState {
 }
 
 impl ContainerEngine {
-    /// Finds the command whose engine answers, of `programs` (`docker`, `podman`) the first one. `url` says where the engine
-    /// is; `None`: where the command looks for it. `entrypoint` is copied into every container.
+    /// Finds the first of `programs` (`docker`, `podman`) whose engine answers. `url` is the address of the engine; `None`: the
+    /// default of the command. `entrypoint` is copied into every container.
     ///
     /// # Errors
-    /// [`PodsError::Containers`] with what each command said.
+    /// [`PodsError::Containers`] with the message of each command.
     pub async fn find(programs: &[&str], url: Option<&str>, entrypoint: PathBuf) -> Result<Self, PodsError> {
         let mut said = Vec::new();
         for program in programs {
@@ -80,26 +80,25 @@ impl ContainerEngine {
         Err(PodsError::Containers(said.join("; ")))
     }
 
-    /// Checks that there is an engine.
     pub(super) async fn ping(&self) -> Result<(), EngineError> {
         self.ask(&["ps", "--quiet"]).await.map(drop)
     }
 
-    /// Makes the container of a work, with the entrypoint and its spec in it; it does not run yet.
+    /// Creates the container of a task, with the entrypoint and its spec in it. It does not run yet.
     pub(super) async fn create(
         &self,
-        work: &TaskFolder,
+        task: &TaskFolder,
         image: &str,
         entrypoint: &[u8],
         spec: &[u8],
     ) -> Result<(), EngineError> {
-        let (name, image) = (name(work), &*self.full(image));
-        let state = format!("{STATE_LABEL}={}", digest(state(work)));
-        let work = format!("{TASK_LABEL}={}", key(work));
+        let (name, image) = (name(task), &*self.full(image));
+        let state = format!("{STATE_LABEL}={}", digest(state(task)));
+        let task = format!("{TASK_LABEL}={}", key(task));
         let (program_path, spec_path) = (format!("{FOLDER}/{PROGRAM_NAME}"), format!("{FOLDER}/{SPEC}"));
-        let made = ["create", "--name", &name, "--label", &state, "--label", &work, "--pull", "never"];
-        // As for processes: servers of this machine are where they are, our S3 and the entrypoint's reports too. The log is
-        // kept by us.
+        let made = ["create", "--name", &name, "--label", &state, "--label", &task, "--pull", "never"];
+        // The network of the machine, as for processes: scripts reach its servers, and the entrypoint its supervisor. The
+        // supervisor keeps the log.
         let kept = ["--network", "host", "--log-driver", "none", "--entrypoint", &program_path, "--", image];
         let started = ["run", "--spec", &spec_path];
         self.run(&[&made[..], &kept, &started].concat(), b"").await?;
@@ -107,8 +106,8 @@ impl ContainerEngine {
         self.run(&["cp", "-", &format!("{name}:/")], &archive).await.map(drop)
     }
 
-    /// Returns the name by which the engine knows an image. Docker looks for a name without a registry in docker.io;
-    /// Podman is told so, because its own settings may name none, or others.
+    /// Returns the name by which the engine knows an image. Docker pulls a name without a registry from docker.io.
+    /// Podman gets the full name, because its own settings may name other registries.
     fn full<'a>(&self, image: &'a str) -> Cow<'a, str> {
         match image.split_once('/') {
             _ if self.program != "podman" => Cow::Borrowed(image),
@@ -127,8 +126,8 @@ impl ContainerEngine {
         self.run(&["pull", "--", &self.full(image)], b"").await.map(drop)
     }
 
-    /// Starts it. The command ends with the container, and writes to `output` what the container prints, or else why it
-    /// does not start.
+    /// Starts a container. The command ends with the container. It writes the output of the container to `output`, or the
+    /// reason why it does not start.
     pub(super) fn start(&self, name: &str, output: PipeWriter) -> io::Result<Child> {
         let mut command = self.command(&["start", "--attach", name]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()
@@ -151,14 +150,14 @@ impl ContainerEngine {
         })
     }
 
-    /// Asks it to end.
+    /// Sends `SIGTERM` to a container.
     pub(super) async fn terminate(&self, name: &str) -> Result<(), EngineError> {
         self.ask(&["kill", "--signal", "TERM", name]).await.map(drop)
     }
 
-    /// Kills and removes it; one that is not there is none.
+    /// Kills and removes a container, if it exists.
     pub(super) async fn remove(&self, name: &str) -> Result<(), EngineError> {
-        // It may have ended. Podman would give one that runs time to end.
+        // `rm` of Podman would wait for a container that runs.
         let _ = self.ask(&["kill", "--signal", "KILL", name]).await;
         match self.ask(&["rm", "--force", "--volumes", name]).await {
             Err(error) if !error.is_missing() => Err(error),
@@ -166,7 +165,7 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes the containers of `state` whose work is over, which a killed process has left.
+    /// Removes the containers of `state` whose task is over, which a killed supervisor has left.
     pub(super) async fn sweep(&self, state: &Path) -> Result<(), EngineError> {
         let state_digest = digest(state);
         let filter = format!("label={STATE_LABEL}={state_digest}");
@@ -175,22 +174,22 @@ impl ContainerEngine {
         for name in listed.lines() {
             let parts = name.strip_prefix(&prefix).and_then(|key| key.rsplit_once('-'));
             let Some((unit, attempt)) = parts else { continue };
-            let work = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
-            // One that cannot be looked at is not over.
-            if !work.is_locked().unwrap_or(true) {
+            let task = TaskFolder { folder: state.join("pods").join(unit).join(attempt) };
+            // A task whose lock is not readable is not over.
+            if !task.is_locked().unwrap_or(true) {
                 self.remove(name).await?;
             }
         }
         Ok(())
     }
 
-    /// [`Self::run`] of what an engine does at once.
+    /// Runs a command that the engine executes at once.
     async fn ask(&self, arguments: &[&str]) -> Result<String, EngineError> {
         let late = |_| EngineError(format!("no answer within {} s", ANSWER.as_secs()));
         tokio::time::timeout(ANSWER, self.run(arguments, b"")).await.map_err(late)?
     }
 
-    /// Runs a command to its end, which is killed if this is dropped. Returns what it prints.
+    /// Runs a command to its end and returns its output. The command is killed if the future is dropped.
     async fn run(&self, arguments: &[&str], input: &[u8]) -> Result<String, EngineError> {
         let failed = |error: io::Error| EngineError(error.to_string());
         let mut command = self.command(arguments);
@@ -199,7 +198,7 @@ impl ContainerEngine {
         let stdin = child.stdin.take();
         let write = async move {
             match stdin {
-                // One that has failed does not read; its end says why.
+                // A command that has failed does not read. Its end has the reason.
                 Some(mut stdin) => stdin.write_all(input).await.ok(),
                 None => None,
             }
@@ -223,15 +222,15 @@ impl ContainerEngine {
     }
 }
 
-/// The line that says why: both commands print progress before it, and Docker a hint after it.
+/// Returns the line with the reason: both commands print progress before it, and Docker a hint after it.
 fn reason(said: &str) -> Option<&str> {
     let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_error = |line: &&str| line.to_ascii_lowercase().starts_with("error");
     lines.clone().rfind(is_error).or_else(|| lines.next_back())
 }
 
-fn state(work: &TaskFolder) -> &Path {
-    work.folder.ancestors().nth(3).unwrap_or(Path::new("/"))
+fn state(task: &TaskFolder) -> &Path {
+    task.folder.ancestors().nth(3).unwrap_or(Path::new("/"))
 }
 
 fn digest(state: &Path) -> String {
@@ -239,18 +238,18 @@ fn digest(state: &Path) -> String {
 }
 
 /// `UNIT/ATTEMPT`.
-fn key(work: &TaskFolder) -> String {
-    let mut parts: Vec<_> = work.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+fn key(task: &TaskFolder) -> String {
+    let mut parts: Vec<_> = task.folder.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
     parts.reverse();
     parts.join("/")
 }
 
-/// The name of a work's container: one engine may serve several states.
-pub(super) fn name(work: &TaskFolder) -> String {
-    format!("ebb-{}-{}", digest(state(work)), key(work).replace('/', "-"))
+/// Returns the name of a task's container. It names the state, because one engine may serve several states.
+pub(super) fn name(task: &TaskFolder) -> String {
+    format!("ebb-{}-{}", digest(state(task)), key(task).replace('/', "-"))
 }
 
-/// What is put into a container, as tar. The folder is everybody's: images run as whom they like.
+/// Returns the tar archive of the files in a container. Every user may write to the folder, because images choose theirs.
 fn archive(entrypoint: &[u8], spec: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     let folder = FOLDER.trim_start_matches('/');

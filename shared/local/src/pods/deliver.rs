@@ -1,4 +1,4 @@
-//! Looking after work until its result has been taken.
+//! Watches a task until its result is acknowledged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::relay::RelayShared;
 use super::task_folder::{FolderState, StoredRequest};
 use super::{PodsError, folder};
 
-/// How often work is looked at while it is young, and later.
+/// The interval at which a task is polled: the first one, and the longest.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
-/// Between two tries of a callback: the first pause, and the longest.
+/// The pause between two attempts of a callback: the first one, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// What one callback may take: the control plane starts what became ready before it answers.
+/// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a try to deliver has come to.
+/// The outcome of a callback.
 enum DeliveryResult {
     Done,
     Retry(String),
 }
 
-/// Watches over one work: starts or settles it if nobody runs it, and sends its result until it is taken. `wake` makes
-/// it look at once.
+/// Watches one task: starts it or writes its result if it has no supervisor, and sends its result until it is acknowledged.
+/// `wake` makes it poll at once.
 pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
     let mut look = POLL_INTERVAL.0;
     let mut pause = BACKOFF.0;
@@ -44,7 +44,7 @@ pub(super) async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<
                 pause / 2
             }
             Err(error) => {
-                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "work cannot be looked after");
+                tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "task cannot be watched");
                 pause = (pause * 2).min(BACKOFF.1);
                 pause / 2
             }
@@ -60,25 +60,22 @@ enum DeliveryStep {
     /// There is nothing more to do.
     Done,
     Poll,
-    /// Its result is not taken yet.
+    /// The result is not acknowledged yet.
     Retry(String),
 }
 
 async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsError> {
-    let work = inner.task_folder(name);
-    match work.state()? {
+    let task = inner.task_folder(name);
+    match task.state()? {
         FolderState::Absent | FolderState::Tombstoned => Ok(DeliveryStep::Done),
-        FolderState::Running => {
-            inner.keep_deadline(&work)?;
-            Ok(DeliveryStep::Poll)
-        }
+        FolderState::Running => Ok(DeliveryStep::Poll),
         FolderState::Waiting | FolderState::Lost => {
             inner.resume(name).await?;
             Ok(DeliveryStep::Poll)
         }
-        FolderState::Ended(_) if work.acknowledged().exists() => Ok(DeliveryStep::Done),
+        FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
-            let Some(received) = folder::read_json::<StoredRequest>(&work.request())? else {
+            let Some(received) = folder::read_json::<StoredRequest>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
             };
             let asked = inner.ensure_count(name);
@@ -109,7 +106,7 @@ async fn deliver(inner: &RelayShared, name: &TaskId, received: &StoredRequest, r
     };
     match inner.options.call.call(request).await {
         Ok(response) if (200..300).contains(&response.status) => DeliveryResult::Done,
-        // Too early, too many, too slow: not about this message.
+        // Too early, too many, too slow: the control plane has not refused this result.
         Ok(response) if matches!(response.status, 408 | 425 | 429) => {
             DeliveryResult::Retry(format!("status {}", response.status))
         }

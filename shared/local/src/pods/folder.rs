@@ -1,4 +1,4 @@
-//! Files of the state: written whole or not at all, and locks on them.
+//! Atomic writes and locks for the files of the state.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 
 use super::PodsError;
 
-/// Creates a folder of mode 0700 with those above it. Closes one that other users may enter.
+/// Creates a folder of mode 0700 and its parents. Removes the access of other users from a folder that exists.
 pub(super) fn make_private(path: &Path) -> Result<(), PodsError> {
     crate::private::folder(path).map_err(|error| PodsError::io(path, error))
 }
 
-/// Puts `bytes` at `path`, mode 0600, so that a reader and a crash see the old file or the new one.
+/// Writes a file of mode 0600. A reader sees the old file or the new one, after a crash too.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PodsError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
@@ -28,14 +28,14 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PodsError> {
     write().map_err(|error| PodsError::io(path, error))
 }
 
-/// [`write_whole`] of a value as JSON.
+/// Writes a value as JSON, as [`write_whole`].
 pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), PodsError> {
     let bytes = serde_json::to_vec(value)
         .map_err(|error| PodsError::Damaged { path: path.to_owned(), message: error.to_string() })?;
     write_whole(path, &bytes)
 }
 
-/// The value in a JSON file; `None` if there is no file.
+/// Reads a value from a JSON file; `None` if there is no file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, PodsError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -47,7 +47,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, P
         .map_err(|error| PodsError::Damaged { path: path.to_owned(), message: error.to_string() })
 }
 
-/// Names of the entries of a folder, unsorted; none if there is no folder. Names that are no text are left out.
+/// Returns the names in a folder that are UTF-8, unsorted. There are none if there is no folder.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, PodsError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -62,8 +62,8 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, PodsError> {
     Ok(names)
 }
 
-/// Opens a lock file, making it if need be. Locks are released when the last copy of the file is closed, so a process
-/// that inherited it holds the lock for as long as it lives.
+/// Opens a lock file, which is created if it is missing. A lock is released when the last copy of the file is closed, so a
+/// process that has inherited it holds the lock as long as it lives.
 pub(super) fn lock_file(path: &Path) -> Result<File, PodsError> {
     OpenOptions::new()
         .create(true)

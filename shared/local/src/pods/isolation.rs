@@ -1,17 +1,17 @@
-//! What a script sees of the machine.
+//! The isolation of a script that is a process of this machine.
 //!
-//! * Its root is a folder of its own in a mount namespace of its own. What the machine's root holds is mounted there,
-//!   so that programs, `/proc`, `/dev` and the network are the machine's.
+//! * The script has a root of its own in a mount namespace of its own. The contents of the machine's root are mounted
+//!   there, so that programs, `/proc`, `/dev` and the network are those of the machine.
 //! * `/tmp` and the working folder, which is also `HOME`, are empty and private.
-//! * Every file that is declared as input or output is private, wherever it is: its folder is made if the machine has
-//!   none, and if it has one, new files there stay private while the files that it has already are the machine's.
-//! * The relay's own state is hidden, unless it is below `/tmp`, which is hidden anyway.
+//! * Every file that is declared as input or output is private. Its folder is created if the machine has none. If the
+//!   machine has one, new files in it stay private, and the files in it are those of the machine.
+//! * The state of the relay is hidden.
 //!
-//! Root can always do that; others need user namespaces, which some distributions switch off
-//! (`kernel.apparmor_restrict_unprivileged_userns`, `user.max_user_namespaces`). Where they are off, scripts without
-//! declared files still run, with `TMPDIR` and `HOME` in private folders; the others are not startable.
+//! Root can always isolate a script. Other users need user namespaces, which some distributions switch off
+//! (`kernel.apparmor_restrict_unprivileged_userns`, `user.max_user_namespaces`). Without them, scripts that declare no
+//! files still run, with `TMPDIR` and `HOME` in private folders; other scripts are not startable.
 //!
-//! It keeps units apart from each other, not the machine from a malicious script.
+//! The isolation keeps units apart from each other. It does not protect the machine from a malicious script.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,6 +19,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
+use ebb_script::check_path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getgid, getuid, pivot_root};
@@ -29,10 +30,9 @@ pub(super) const OWN: &str = "/ebb-unit";
 const TMP: &str = "/tmp";
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// A private root and what is to be mounted in it.
+/// A private root and the files that are not mounted in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RootLayout {
-    /// The folder that becomes the root.
     root: PathBuf,
     state: PathBuf,
     /// Folders of declared files, not below `/tmp`, free of symbolic links.
@@ -41,17 +41,17 @@ pub(super) struct RootLayout {
     files: BTreeSet<PathBuf>,
 }
 
-/// Why a script cannot be isolated.
+/// The reason why a script is not isolated.
 #[derive(Debug)]
 pub(super) enum IsolationError {
-    /// The machine does not let us.
+    /// This machine isolates no scripts.
     Unavailable(String),
-    /// It does, but this layout does not work.
+    /// This layout does not work.
     Failed(String),
 }
 
 impl RootLayout {
-    /// Makes the private folders below `root`. `state` is hidden from the script.
+    /// Creates the private folders below `root`. `state` is hidden from the script.
     pub(super) fn create(root: &Path, state: &Path) -> io::Result<Self> {
         let folder = |path: PathBuf, mode: u32| -> io::Result<()> {
             fs::DirBuilder::new().recursive(true).create(&path)?;
@@ -65,9 +65,11 @@ impl RootLayout {
         Ok(Self { root: root.to_owned(), state, folders: BTreeSet::new(), files: BTreeSet::new() })
     }
 
-    /// Declares a file by its path in the script's eyes. Its folder is made; gives where the file is for us.
-    /// The error says what is wrong with the path.
-    pub(super) fn declare(&mut self, path: &str) -> Result<PathBuf, String> {
+    /// Declares a file by its path in the private root, and creates its folder.
+    ///
+    /// # Errors
+    /// The reason why the path cannot be used.
+    pub(super) fn declare(&mut self, path: &str) -> Result<(), String> {
         let path = normal(path)?;
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err("it is a folder".to_owned());
@@ -90,8 +92,7 @@ impl RootLayout {
             self.folders.insert(folder.clone());
         }
         let backing = below(&self.root, &folder);
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&backing).map_err(|error| error.to_string())?;
-        Ok(backing.join(name))
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(backing).map_err(|error| error.to_string())
     }
 
     /// Moves this process into the private root. Only for a process without other threads.
@@ -117,13 +118,13 @@ impl RootLayout {
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
             .map_err(unavailable("no private mounts"))?;
         mount(Some(&self.root), &self.root, none, MsFlags::MS_BIND, none).map_err(unavailable("no bind mounts"))?;
-        // Else the mount of the folder that holds it would hold all our mounts a second time.
+        // Otherwise the mount of its parent folder would have all of these mounts a second time.
         mount(none, &self.root, none, MsFlags::MS_UNBINDABLE, none).map_err(unavailable("no unbindable mounts"))?;
         self.mount_folder(Path::new("/")).map_err(|error| IsolationError::Failed(format!("private root: {error}")))?;
         self.hide_state().map_err(|error| IsolationError::Failed(format!("hiding the state: {error}")))?;
         let turn = || -> nix::Result<()> {
             nix::unistd::chdir(&self.root)?;
-            // Both at one place: the old root lies over the new one until it is taken away.
+            // Both in one place: the old root covers the new one until it is unmounted.
             pivot_root(".", ".")?;
             umount2(".", MntFlags::MNT_DETACH)?;
             nix::unistd::chdir("/")
@@ -131,7 +132,7 @@ impl RootLayout {
         turn().map_err(unavailable("no change of root"))
     }
 
-    /// Mounts what the machine has in `folder` at the same place below the private root.
+    /// Mounts the contents of the machine's `folder` in the same place below the private root.
     fn mount_folder(&self, folder: &Path) -> io::Result<()> {
         let within =
             |error: io::Error, path: &Path| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -143,7 +144,7 @@ impl RootLayout {
             }
             match self.mount_entry(&path) {
                 Ok(()) => {}
-                // It went while we looked.
+                // It was removed in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(within(error, &path)),
             }
@@ -186,22 +187,14 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
     mount(Some(from), to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none).map_err(io::Error::from)
 }
 
-/// `path`, which is absolute, below `root`.
+/// Returns the absolute `path` below `root`.
 pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A declared path without `//` and `.`.
+/// Returns a declared path without `//` and `.`.
 fn normal(path: &str) -> Result<PathBuf, String> {
-    if path.contains('\0') {
-        return Err("a path cannot have NUL bytes".to_owned());
-    }
-    if !path.starts_with('/') {
-        return Err("the path is not absolute".to_owned());
-    }
-    if path.ends_with('/') {
-        return Err("it names a folder".to_owned());
-    }
+    check_path(path)?;
     let path: PathBuf = Path::new(path).components().collect();
     if path.components().any(|part| part == Component::ParentDir) {
         return Err("the path has `..`".to_owned());
@@ -209,7 +202,7 @@ fn normal(path: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// `folder` free of the machine's symbolic links, whether or not it exists.
+/// Returns `folder`, which may be missing, free of the machine's symbolic links.
 fn resolve(folder: &Path) -> Result<PathBuf, String> {
     // The machine's `/tmp` is not the script's.
     if folder.starts_with(TMP) {
@@ -266,8 +259,8 @@ mod tests {
             ("/a\0", Err("a path cannot have NUL bytes")),
         ] {
             let found = layout.declare(path);
-            assert_eq!(found, expected.map(|path| root.join(path)).map_err(str::to_owned), "{path:?}");
+            assert_eq!(found, expected.map(drop).map_err(str::to_owned), "{path:?}");
+            assert!(expected.map_or(true, |file| root.join(file).parent().unwrap().is_dir()), "{path:?}");
         }
-        assert!(root.join("no-such-folder/x").is_dir());
     }
 }

@@ -1,6 +1,6 @@
-//! Ending the processes of a script whose supervisor has died.
+//! Kills the processes of a script whose supervisor was killed.
 //!
-//! While the supervisor lives, all of them are its descendants. After its death they are known by a variable in their
+//! As long as the supervisor lives, they are its descendants. Afterwards they are recognised by a variable of their
 //! environment, or by the private root that they run in.
 
 use std::fs;
@@ -29,7 +29,7 @@ impl ProcessMarks {
 
     fn is_on(&self, pid: Pid) -> bool {
         let has_variable = |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|one| one == self.variable);
-        // A process that we may not look at is not ours.
+        // A process whose environment is not readable belongs to another user.
         fs::read(format!("/proc/{pid}/environ")).is_ok_and(has_variable)
             || (self.root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == self.root)
     }
@@ -39,8 +39,7 @@ fn identity(folder: &Path) -> Option<(u64, u64)> {
     fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Kills every process that has one of the marks, until there is none. Gives how many were seen last: not 0 if some do
-/// not die.
+/// Kills every process that has one of the marks, until there is none. Returns the number of processes that do not die.
 pub(super) fn kill_marked(marks: &ProcessMarks) -> usize {
     let until = Instant::now() + KILL_TIMEOUT;
     loop {

@@ -1,5 +1,5 @@
-//! What a script prints, on a bounded piece of disk: the first [`HEAD`] bytes in `log.0`, then segments `log.1`, `log.2`,
-//! … of [`SEGMENT`] bytes, of which the last two are kept.
+//! The log of a script, in bounded space: the first [`HEAD`] bytes in `log.0`, then segments `log.1`, `log.2`, … of
+//! [`SEGMENT`] bytes, of which the last two are kept.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,12 +10,11 @@ use ebb_protocol::script::end_of;
 
 use super::folder;
 
-/// Bytes from the start that are always kept.
+/// Bytes at the start that are always kept.
 const HEAD: usize = 64 << 10;
 /// Bytes of a segment: two of them hold at least the tail.
 const SEGMENT: usize = LOG_TAIL;
 
-/// Writes a log.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     folder: PathBuf,
@@ -25,13 +24,11 @@ pub(super) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins the log in `folder`.
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
         let file = File::create(segment(folder, 0))?;
         Ok(Self { folder: folder.to_owned(), number: 0, room: HEAD, file })
     }
 
-    /// Adds what was printed.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.room == 0 {
@@ -56,9 +53,9 @@ impl LogWriter {
     }
 }
 
-/// The last `most` bytes of the log in `folder`, as far as it has come; cut at the start of a character.
+/// Returns at most the last `most` bytes of the log in `folder`, from the start of a character.
 pub(super) fn tail(folder: &Path, most: usize) -> Vec<u8> {
-    // A segment may go while we read; then there is a newer one.
+    // A segment may be removed while this reads; then there is a newer one.
     for _ in 0..10 {
         let numbers = numbers(folder);
         let last = &numbers[numbers.len().saturating_sub(2)..];
@@ -81,12 +78,12 @@ pub(super) fn tail(folder: &Path, most: usize) -> Vec<u8> {
     Vec::new()
 }
 
-/// [`tail`] as text of at most `most` bytes; what is no UTF-8 is replaced.
+/// Returns [`tail`] as text of at most `most` bytes. Bytes that are not UTF-8 are replaced.
 pub(super) fn tail_text(folder: &Path, most: usize) -> String {
     end_of(String::from_utf8_lossy(&tail(folder, most)).into_owned(), most)
 }
 
-/// All that is kept of the log: its start, a note of how many bytes are left out, its end. `None` if there is no log.
+/// Returns the kept part of the log: its start, the number of bytes that are left out, and its end. `None`: there is no log.
 pub(super) fn whole(folder: &Path) -> Option<Vec<u8>> {
     let numbers = numbers(folder);
     let last = *numbers.last()?;

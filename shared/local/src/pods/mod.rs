@@ -1,14 +1,14 @@
-//! Pod units as processes of this machine: a relay without a cluster.
+//! Pod units as processes or containers of this machine: a relay without a cluster. Linux only.
 //!
-//! Folders are its only memory. Work lives in `<state>/pods/UNIT/ATTEMPT/`, and each script runs under a supervisor
-//! process of its own, which outlives the program that started it and holds a lock on a file there for as long as it
-//! lives. [`LocalRelay::open`] after a crash therefore finds everything again.
+//! All state is in folders. A task has the folder `<state>/pods/UNIT/ATTEMPT/` and a supervisor process, which outlives
+//! the program that started it and holds a lock in that folder as long as it lives. [`LocalRelay::open`] therefore
+//! finds all tasks again after a crash.
 //!
-//! Images, namespaces and pod templates are not looked at: scripts run with what this machine has, see [`isolation`]
-//! for what is kept apart. With [`ContainerEngine`] they run as containers of their image, each with a supervisor all the
-//! same; namespaces and pod templates are not looked at either. Linux only.
+//! A script runs as a process, with the programs of this machine and the isolation of [`isolation`], or with
+//! [`ContainerEngine`] as a container of its image. In both cases an entrypoint runs it with [`ebb_script`]. Namespaces and
+//! pod templates have no effect.
 //!
-//! A program that opens a relay calls [`supervise_if_asked`] first thing in `main`, before any thread exists.
+//! A program that opens a relay calls [`supervise_if_asked`] at the start of `main`, before any thread exists.
 
 mod container_engine;
 mod container_task;
@@ -18,15 +18,13 @@ pub mod isolation;
 mod leftovers;
 mod logs;
 mod once;
-mod outputs;
+mod process_entrypoint;
 mod relay;
 mod script;
 pub mod secrets;
-mod stage;
 mod start;
 mod supervisor;
 mod task_folder;
-mod watchdog;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,13 +34,13 @@ pub use once::{OneOffScript, run_once};
 pub use relay::{LocalRelay, LocalRelayOptions};
 pub use supervisor::supervise_if_asked;
 
-/// Why the relay cannot do its work on this machine.
+/// An error of the relay on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
     /// A file or folder of the state cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// A file of the state holds something else than we write.
+    /// The contents of a file of the state are invalid.
     #[error("{} is damaged: {message}", path.display())]
     Damaged { path: PathBuf, message: String },
     /// A secret or key with a name that cannot be a file's.
@@ -50,7 +48,7 @@ pub enum PodsError {
         "{0:?} is no name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
-    /// No engine of containers does what it is asked for.
+    /// No container engine answers.
     #[error("containers: {0}")]
     Containers(String),
     /// No supervisor process can be started.

@@ -17,18 +17,18 @@ pub struct OneOffScript {
     /// The script with its inputs and outputs.
     pub script: ScriptTask,
     pub timeout: Duration,
-    /// Environment variables beside those of the script.
+    /// Environment variables in addition to those of the script.
     pub extra_env: Vec<(String, String)>,
     /// The program to run as supervisor; `None`: this one.
     pub program: Option<PathBuf>,
 }
 
-/// Runs a script as a unit would run, with the same isolation, and waits for its end. What it prints, to either of its
-/// outputs, goes to `print` as it comes; the result has the outputs. Secrets are read from, and sensitive outputs kept
-/// in, `state`, which is made if need be. If the future is dropped, or this program killed, the script is killed.
+/// Runs a script with the isolation of a unit, and waits for its end. Passes the output of the script to `print` as it
+/// comes. Secrets and sensitive outputs are in the folder `state`, which is created if it is missing. The script is killed
+/// if the future is dropped or this program is killed.
 ///
 /// # Errors
-/// [`PodsError`] if it cannot be run at all; a script that fails is a result.
+/// [`PodsError`] if it cannot be run at all. The failure of the script is a result.
 pub async fn run_once(
     state: &Path,
     once: OneOffScript,
@@ -42,7 +42,7 @@ pub async fn run_once(
     let kept = tempfile::Builder::new().prefix("r-").tempdir_in(&all).map_err(|error| PodsError::io(&all, error))?;
     let shown = kept.path().to_string_lossy().into_owned();
     let task = TaskId { unit: format!("once-{}", short_digest(&[&shown], 16)), attempt: 1 };
-    let run = OneOffGuard { work: TaskFolder { folder: kept.keep() } };
+    let run = OneOffGuard { task: TaskFolder { folder: kept.keep() } };
     let request = EnsureTask {
         v: 1,
         task,
@@ -51,16 +51,16 @@ pub async fn run_once(
         callback: CallbackEndpoint { url: String::new(), token: String::new(), installation: String::new() },
         body: once.script,
     };
-    folder::write_json(&run.work.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
+    folder::write_json(&run.task.request(), &StoredRequest { at_ms: supervisor::now_ms(), request })?;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let around = SupervisorConfig {
+    let config = SupervisorConfig {
         state,
         path,
         extra_env: once.extra_env,
         lifetime: TaskLifetime::BoundToStarter { starter: std::process::id() },
         containers: None,
     };
-    let child = start::start(&run.work, &around, once.program.as_deref()).await?;
+    let child = start::start(&run.task, &config, once.program.as_deref()).await?;
     if let Some(mut child) = child {
         if let Some(mut output) = child.stdout.take() {
             let mut buffer = vec![0; 64 << 10];
@@ -70,45 +70,45 @@ pub async fn run_once(
         }
         child.wait().await.map_err(PodsError::Spawn)?;
     }
-    match run.work.state()? {
+    match run.task.state()? {
         FolderState::Ended(result) => Ok(*result),
         FolderState::Tombstoned => Ok(Callback::failed(ReasonCode::Cancelled, "the script was ended from outside")),
         _ => {
-            leftovers::kill_marked(&run.work.process_marks());
+            leftovers::kill_marked(&run.task.process_marks());
             Ok(Callback::failed(ReasonCode::Lost, "the process that watched over the script was killed"))
         }
     }
 }
 
-/// Ends the script and removes its folder when nobody waits for it any more.
+/// Ends the script and removes its folder when the future is dropped.
 struct OneOffGuard {
-    work: TaskFolder,
+    task: TaskFolder,
 }
 
 impl Drop for OneOffGuard {
     fn drop(&mut self) {
-        if self.work.is_locked().unwrap_or(false) {
-            // The folder goes with the next run.
-            let _ = folder::write_json(&self.work.cancel(), &CancelRequest { grace_ms: 2_000 });
+        if self.task.is_locked().unwrap_or(false) {
+            // The next run removes the folder.
+            let _ = folder::write_json(&self.task.cancel(), &CancelRequest { grace_ms: 2_000 });
         } else {
-            let _ = std::fs::remove_dir_all(&self.work.folder);
+            let _ = std::fs::remove_dir_all(&self.task.folder);
         }
     }
 }
 
-/// Removes what earlier runs have left that were given up.
+/// Removes the folders that earlier runs have left.
 fn sweep(all: &Path) -> Result<(), PodsError> {
     for name in folder::names(all)? {
-        let work = TaskFolder { folder: all.join(name) };
-        // One that is being started right now is `Waiting`.
-        match work.state()? {
+        let task = TaskFolder { folder: all.join(name) };
+        // A run that is starting right now is `Waiting`.
+        match task.state()? {
             FolderState::Ended(_) | FolderState::Tombstoned => {}
             FolderState::Lost => {
-                leftovers::kill_marked(&work.process_marks());
+                leftovers::kill_marked(&task.process_marks());
             }
             FolderState::Absent | FolderState::Running | FolderState::Waiting => continue,
         }
-        let _ = std::fs::remove_dir_all(&work.folder);
+        let _ = std::fs::remove_dir_all(&task.folder);
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! The relay: what it does with a request, and how it keeps an eye on work.
+//! The relay of one machine: executes requests, and watches tasks until their results are acknowledged.
 //!
-//! Guarantees: a name starts a script at most once, whatever is asked at the same time or after whatever crash; when
-//! a try starts, nothing of a lower try of the same unit runs any more. Assumption: the folders are on a local file
-//! system, with locks.
+//! Guarantees: a task id starts a script at most once, with concurrent requests and after crashes. When an attempt starts,
+//! no process of a lower attempt of the same unit runs. Assumption: the folders are on a local file system with locks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,43 +20,42 @@ use tokio::task::AbortHandle;
 use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 use super::{
     ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start, supervisor,
-    watchdog,
 };
 
-/// What lower tries get between `SIGTERM` and `SIGKILL`.
+/// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
-/// How long after `SIGKILL` a caller is made to wait for the end.
+/// The longest time after `SIGKILL` that a caller waits for the end.
 const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 /// The longest name of a unit: a DNS label.
 const UNIT_MAX: usize = 63;
 
-/// What a relay is opened with.
+/// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
     /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine.
     pub call: Arc<dyn HttpCall>,
-    /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`; those of a request win over them.
+    /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`. The variables of a request replace them.
     pub extra_env: Vec<(String, String)>,
-    /// Where callbacks go, whatever a request says: the control plane may have started again at another address since.
-    /// `None`: where the request says.
+    /// The address of callbacks, in place of the address of the request: the control plane may have started again at another
+    /// address. `None`: the address of the request.
     pub callback_url: Option<String>,
     /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
     pub program: Option<PathBuf>,
-    /// What runs scripts as containers of their image; `None`: they are processes of this machine.
+    /// Runs scripts as containers of their image; `None`: they are processes of this machine.
     pub containers: Option<ContainerEngine>,
 }
 
-/// A relay that runs work as processes of this machine. Clones are the same relay; when the last one is dropped the
-/// work goes on without being watched, until the state is opened again.
+/// A relay that runs tasks as processes or containers of this machine. Clones are the same relay. After the last clone is
+/// dropped, tasks go on unwatched until the state is opened again.
 #[derive(Clone)]
 pub struct LocalRelay {
     open: Arc<WatchOwner>,
 }
 
-/// Ends the watching tasks with the last clone.
+/// Ends the watches with the last clone.
 struct WatchOwner(Arc<RelayShared>);
 
-/// What the watching tasks share.
+/// The state that the watches share.
 pub(super) struct RelayShared {
     pods: PathBuf,
     pub(super) options: LocalRelayOptions,
@@ -66,10 +64,10 @@ pub(super) struct RelayShared {
 }
 
 struct TaskWatch {
-    /// Says that there is something to look at.
+    /// Wakes the watch.
     wake: Arc<Notify>,
     task: AbortHandle,
-    /// How often it was asked for after its end: what was sent before the latest of them does not answer it.
+    /// The number of requests for the task after its end. A result that was sent before the latest request does not answer it.
     ensure_count: u64,
 }
 
@@ -82,10 +80,10 @@ impl Drop for WatchOwner {
 }
 
 impl LocalRelay {
-    /// Opens the relay whose state is under `state` (made if need be), resumes what runs and sends the callbacks that
-    /// nobody has taken yet, until they are answered with 2xx or refused with 4xx. Needs a tokio runtime.
+    /// Opens the relay whose state is in the folder `state`, which is created if it is missing. Watches the tasks that run,
+    /// and sends the callbacks that are not acknowledged, until the response is 2xx or 4xx. Needs a tokio runtime.
     ///
-    /// Several may be open on one state at once: then callbacks may come more than once.
+    /// Several relays may have one state open at the same time; then a callback may be sent more than once.
     ///
     /// # Errors
     /// [`PodsError::Io`] if the state cannot be read and written.
@@ -97,15 +95,15 @@ impl LocalRelay {
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
         let containers = options.containers.clone();
-        let around =
+        let config =
             SupervisorConfig { state: state.clone(), path, extra_env, lifetime: TaskLifetime::Detached, containers };
         let watches = Mutex::new(HashMap::new());
-        let inner = Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: around, watches });
+        let inner = Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: config, watches });
         for unit in folder::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
-                let work = inner.task_folder(&name);
-                if !work.acknowledged().exists() && !work.tombstone().exists() {
+                let task = inner.task_folder(&name);
+                if !task.acknowledged().exists() && !task.tombstone().exists() {
                     inner.watch(&name);
                 }
             }
@@ -120,27 +118,25 @@ impl LocalRelay {
         Ok(Self { open: Arc::new(WatchOwner(inner)) })
     }
 
-    /// The last line that is not blank of what the work has printed, without control characters, at most 200
-    /// characters; `None` if there is none.
+    /// Returns the last line of the log that is not blank, without control characters and with at most 200 characters.
     pub fn last_line(&self, name: &TaskId) -> Option<String> {
         check(name).ok()?;
         let text = logs::tail_text(&self.inner().task_folder(name).folder, 4096);
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-        // Progress bars go back to the line's start.
+        // Progress bars return to the start of the line.
         let line = line.rsplit('\r').find(|part| !part.trim().is_empty())?;
         Some(line.trim().chars().filter(|c| !c.is_control()).take(200).collect())
     }
 
-    /// What is kept of the work's log: its first 64 KiB, a note of how much is left out, and at least its last
-    /// [`LOG_TAIL`] bytes. `None` if it has not started.
+    /// Returns the kept part of the log: its first 64 KiB, the number of bytes that are left out, and at least its last
+    /// [`LOG_TAIL`] bytes. `None` if the task has not started.
     pub fn log(&self, name: &TaskId) -> Option<Vec<u8>> {
         check(name).ok()?;
         logs::whole(&self.inner().task_folder(name).folder)
     }
 
-    /// Removes the folders of work whose result was taken, or that was tombstoned, more than `older_than` ago. A name
-    /// that is removed can start again: choose longer than any request may be under way (an hour is plenty). Gives
-    /// how many.
+    /// Removes the folders of tasks that were acknowledged or tombstoned more than `older_than` ago. Returns their number.
+    /// A removed task can start again: choose a longer time than any request can take to arrive.
     ///
     /// # Errors
     /// [`PodsError::Io`].
@@ -151,20 +147,20 @@ impl LocalRelay {
             let folder = inner.pods.join(&unit);
             let _lock = start::lock_unit(&folder).await?;
             for attempt in inner.attempts(&unit)? {
-                let work = inner.task_folder(&TaskId { unit: unit.clone(), attempt });
-                let since = [work.acknowledged(), work.tombstone()]
+                let task = inner.task_folder(&TaskId { unit: unit.clone(), attempt });
+                let since = [task.acknowledged(), task.tombstone()]
                     .iter()
                     .filter_map(|path| path.metadata().ok()?.modified().ok())
                     .max();
                 let old = since
                     .is_some_and(|since| SystemTime::now().duration_since(since).is_ok_and(|age| age >= older_than));
-                if old && !work.is_locked()? {
-                    std::fs::remove_dir_all(&work.folder).map_err(|error| PodsError::io(&work.folder, error))?;
+                if old && !task.is_locked()? {
+                    std::fs::remove_dir_all(&task.folder).map_err(|error| PodsError::io(&task.folder, error))?;
                     pruned += 1;
                 }
             }
             if inner.attempts(&unit)?.is_empty() {
-                // Those who wait for the lock see that its file is gone, and make a new one.
+                // A process that waits for the lock sees that its file is gone, and creates a new one.
                 std::fs::remove_dir_all(&folder).map_err(|error| PodsError::io(&folder, error))?;
             }
         }
@@ -203,11 +199,11 @@ impl RelayClient for LocalRelay {
 
     async fn acknowledge(&self, _: Option<&str>, name: &TaskId) -> Result<(), RelayError> {
         check(name)?;
-        let work = self.inner().task_folder(name);
-        match work.state().map_err(busy)? {
+        let task = self.inner().task_folder(name);
+        match task.state().map_err(busy)? {
             FolderState::Ended(_) => {
-                folder::write_whole(&work.acknowledged(), b"").map_err(busy)?;
-                work.cleanup();
+                folder::write_whole(&task.acknowledged(), b"").map_err(busy)?;
+                task.cleanup();
                 self.inner().wake(name);
                 Ok(())
             }
@@ -229,12 +225,12 @@ impl RelayShared {
         let name = request.task.clone();
         let received = StoredRequest { at_ms: supervisor::now_ms(), request };
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
-        let work = self.task_folder(&name);
+        let task = self.task_folder(&name);
         let attempts = self.attempts(&name.unit).map_err(busy)?;
-        match work.state().map_err(busy)? {
+        match task.state().map_err(busy)? {
             FolderState::Absent => {}
             FolderState::Ended(result) => {
-                self.send_again(&name, &work);
+                self.send_again(&name, &task);
                 return Ok(TaskState::Ended(result));
             }
             FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
@@ -249,48 +245,46 @@ impl RelayShared {
         for attempt in attempts.into_iter().filter(|attempt| *attempt < name.attempt) {
             let lower = TaskId { unit: name.unit.clone(), attempt };
             if let TaskState::Running { .. } = self.terminate(&lower, LOWER_GRACE).await.map_err(busy)? {
-                return Err(RelayError::Busy(format!("try {attempt} does not end")));
+                return Err(RelayError::Busy(format!("attempt {attempt} does not end")));
             }
         }
-        folder::make_private(&work.folder).map_err(busy)?;
-        folder::write_json(&work.request(), &received).map_err(busy)?;
-        self.start(&work).await.map_err(busy)?;
+        folder::make_private(&task.folder).map_err(busy)?;
+        folder::write_json(&task.request(), &received).map_err(busy)?;
+        self.start(&task).await.map_err(busy)?;
         self.watch(&name);
         self.state(&name).map_err(busy)
     }
 
-    /// Starts work whose request is on disk. The caller holds the unit's lock.
-    async fn start(&self, work: &TaskFolder) -> Result<(), PodsError> {
-        let child = start::start(work, &self.supervisor_config, self.options.program.as_deref()).await?;
+    /// Starts a task whose request is on disk. The caller holds the unit's lock.
+    async fn start(&self, task: &TaskFolder) -> Result<(), PodsError> {
+        let child = start::start(task, &self.supervisor_config, self.options.program.as_deref()).await?;
         if let Some(mut child) = child {
-            // Only so that it does not stay a zombie: how it went is in its folder.
+            // Otherwise it would stay a zombie. Its result is in its folder.
             tokio::spawn(async move { child.wait().await });
         }
         Ok(())
     }
 
-    /// Ends work, whatever it is at, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
+    /// Ends a task in any state, and leaves a tombstone unless it has a result. The caller holds the unit's lock.
     async fn terminate(&self, name: &TaskId, grace: Duration) -> Result<TaskState, PodsError> {
-        let work = self.task_folder(name);
+        let task = self.task_folder(name);
         let until = Instant::now().checked_add(grace + TERMINATION_WAIT);
         let mut asked = None;
         loop {
-            match work.state()? {
-                // A supervisor that has written these has nothing left to end.
+            match task.state()? {
+                // The supervisor writes these when no process is left.
                 FolderState::Ended(result) => return Ok(TaskState::Ended(result)),
                 FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
-                FolderState::Absent | FolderState::Waiting => work.write_tombstone()?,
-                FolderState::Lost => self.resolve_lost(&work).await?,
+                FolderState::Absent | FolderState::Waiting => task.write_tombstone()?,
+                FolderState::Lost => self.resolve_lost(&task).await?,
                 FolderState::Running => {
                     if asked.is_none() {
                         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                        folder::write_json(&work.cancel(), &CancelRequest { grace_ms })?;
+                        folder::write_json(&task.cancel(), &CancelRequest { grace_ms })?;
                         asked = Some(());
                     }
-                    // It can neither see the request nor act on it.
-                    watchdog::kill_stopped(&work);
                     if until.is_some_and(|until| Instant::now() > until) {
-                        return Ok(running(&work));
+                        return Ok(running(&task));
                     }
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -298,88 +292,66 @@ impl RelayShared {
         }
     }
 
-    /// Says what became of work whose supervisor ended without saying so, after killing what it may have left. The
+    /// Kills the processes of a task whose supervisor has ended without a result, and writes a result or a tombstone. The
     /// caller holds the unit's lock.
-    async fn resolve_lost(&self, work: &TaskFolder) -> Result<(), PodsError> {
-        let around: Option<SupervisorConfig> = folder::read_json(&work.supervisor_config())?;
-        // Of the engine that it was started by.
-        if let Some(containers) = around.and_then(|around| around.containers) {
-            let removed = containers.remove(&container_engine::name(work)).await;
+    async fn resolve_lost(&self, task: &TaskFolder) -> Result<(), PodsError> {
+        let config: Option<SupervisorConfig> = folder::read_json(&task.supervisor_config())?;
+        // The engine that has started the container, which may no longer be the engine of this relay.
+        if let Some(containers) = config.and_then(|config| config.containers) {
+            let removed = containers.remove(&container_engine::name(task)).await;
             removed.map_err(|error| PodsError::Containers(error.to_string()))?;
         }
-        let marks = work.process_marks();
+        let marks = task.process_marks();
         let left = tokio::task::spawn_blocking(move || leftovers::kill_marked(&marks)).await.unwrap_or(0);
         if left > 0 {
             let message = format!("{left} processes of a script do not die");
-            return Err(PodsError::Damaged { path: work.folder.clone(), message });
+            return Err(PodsError::Damaged { path: task.folder.clone(), message });
         }
-        if work.cancel().exists() {
-            work.write_tombstone()?;
+        if task.cancel().exists() {
+            task.write_tombstone()?;
         } else {
-            let mut result = match work.overdue().exists() {
-                true => Callback::failed(
-                    ReasonCode::Timeout,
-                    "the script did not end at its deadline, and had stopped the process that watches over it",
-                ),
-                false => Callback::failed(
-                    ReasonCode::Lost,
-                    "the process that watched over the script was killed, or the machine went down",
-                ),
-            };
-            result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
-            folder::write_json(&work.result(), &result)?;
+            let mut result = Callback::failed(
+                ReasonCode::Lost,
+                "the process that watched over the script was killed, or the machine went down",
+            );
+            result.log = Some(logs::tail_text(&task.folder, LOG_TAIL));
+            folder::write_json(&task.result(), &result)?;
         }
-        let _ = std::fs::remove_dir_all(work.root());
+        let _ = std::fs::remove_dir_all(task.root());
         Ok(())
     }
 
-    /// Ends work whose supervisor was stopped and has missed the script's deadline.
-    pub(super) fn keep_deadline(&self, work: &TaskFolder) -> Result<(), PodsError> {
-        if !watchdog::is_stopped(work) {
-            return Ok(());
-        }
-        let Some(received) = folder::read_json::<StoredRequest>(&work.request())? else { return Ok(()) };
-        let since = work.started().metadata().and_then(|found| found.modified()).ok();
-        let timeout = Duration::from_millis(received.request.timeout_ms);
-        let is_over = since.is_some_and(|since| since.elapsed().is_ok_and(|elapsed| elapsed >= timeout));
-        if is_over {
-            folder::write_whole(&work.overdue(), b"")?;
-            watchdog::kill_stopped(work);
-        }
-        Ok(())
-    }
-
-    /// Does what must be done for work that nobody runs: starts it if it surely has not run, else settles it.
+    /// Starts a task without a supervisor if it surely has not run, else writes its result.
     pub(super) async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
-        let work = self.task_folder(name);
-        match work.state()? {
-            FolderState::Waiting => self.start(&work).await,
-            FolderState::Lost => self.resolve_lost(&work).await,
+        let task = self.task_folder(name);
+        match task.state()? {
+            FolderState::Waiting => self.start(&task).await,
+            FolderState::Lost => self.resolve_lost(&task).await,
             _ => Ok(()),
         }
     }
 
     fn state(&self, name: &TaskId) -> Result<TaskState, PodsError> {
-        let work = self.task_folder(name);
-        Ok(match work.state()? {
+        let task = self.task_folder(name);
+        Ok(match task.state()? {
             FolderState::Absent if self.attempts(&name.unit)?.iter().any(|other| *other > name.attempt) => {
                 TaskState::Tombstoned
             }
             FolderState::Absent => TaskState::Unknown,
             FolderState::Tombstoned => TaskState::Tombstoned,
             FolderState::Ended(result) => TaskState::Ended(result),
-            FolderState::Running | FolderState::Waiting | FolderState::Lost => running(&work),
+            FolderState::Running | FolderState::Waiting | FolderState::Lost => running(&task),
         })
     }
 
-    /// The tries of a unit that have a folder.
+    /// Returns the attempts of a unit that have a folder.
     fn attempts(&self, unit: &str) -> Result<Vec<u32>, PodsError> {
         let names = folder::names(&self.pods.join(unit))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Sees to it that a task looks after the work until its result is taken, and that it looks now.
+    /// Watches the task until its result is acknowledged, and wakes a watch that exists.
     fn watch(self: &Arc<Self>, name: &TaskId) {
         let mut watches = self.watches();
         if let Some(watch) = watches.get(name) {
@@ -397,42 +369,42 @@ impl RelayShared {
         }
     }
 
-    /// The task of `name` ends unless there is something to do again; says whether it may.
+    /// Ends the watch of a task unless there is something to do. Returns true if it has ended.
     pub(super) fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
-        let work = self.task_folder(name);
-        let may = work.acknowledged().exists() || !work.result().exists();
+        let task = self.task_folder(name);
+        let may = task.acknowledged().exists() || !task.result().exists();
         if may {
             watches.remove(name);
         }
         may
     }
 
-    fn send_again(self: &Arc<Self>, name: &TaskId, work: &TaskFolder) {
-        // Counted first: a result that is taken right now was sent before.
+    fn send_again(self: &Arc<Self>, name: &TaskId, task: &TaskFolder) {
+        // Count first: a result that is acknowledged right now was sent before this request.
         if let Some(watch) = self.watches().get_mut(name) {
             watch.ensure_count += 1;
         }
-        // A task that is about to end looks for this file, under the lock that `watch` takes.
-        let _ = std::fs::remove_file(work.acknowledged());
+        // A watch that is about to end looks for this file, under the lock that `watch` takes.
+        let _ = std::fs::remove_file(task.acknowledged());
         self.watch(name);
     }
 
-    /// How often ended work was asked for.
+    /// Returns the number of requests for a task after its end.
     pub(super) fn ensure_count(&self, name: &TaskId) -> u64 {
         self.watches().get(name).map_or(0, |watch| watch.ensure_count)
     }
 
-    /// Notes that the result which was sent when it had been asked for `asked` times was taken; says whether that was
-    /// the latest time.
+    /// Records that the result was acknowledged. Returns false if there was a request since `asked` requests, which the result
+    /// does not answer.
     pub(super) fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
         let watches = self.watches();
         if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {
             return Ok(false);
         }
-        let work = self.task_folder(name);
-        folder::write_whole(&work.acknowledged(), b"")?;
-        work.cleanup();
+        let task = self.task_folder(name);
+        folder::write_whole(&task.acknowledged(), b"")?;
+        task.cleanup();
         Ok(true)
     }
 
@@ -441,8 +413,8 @@ impl RelayShared {
     }
 }
 
-fn running(work: &TaskFolder) -> TaskState {
-    TaskState::running(logs::tail_text(&work.folder, LOG_TAIL))
+fn running(task: &TaskFolder) -> TaskState {
+    TaskState::running(logs::tail_text(&task.folder, LOG_TAIL))
 }
 
 fn check(name: &TaskId) -> Result<(), RelayError> {

@@ -1,6 +1,6 @@
 //! Values that never leave the machine: `<state>/secrets/NAME/KEY`, files of mode 0600 in folders of mode 0700.
 //!
-//! It plays the part of Secrets in a cluster. Nothing here logs or returns a value in an error.
+//! They are the counterpart of Secrets in a cluster. No log line and no error has a value.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use super::folder;
 
 /// The longest name or key, in bytes.
 pub const NAME_MAX: usize = 253;
-/// Prefix of the secrets that hold sensitive outputs. The name of the unit's work follows, which starts with its life.
+/// Prefix of the secrets that hold sensitive outputs. The name of the unit follows, which starts with its instance.
 const OF_OUTPUTS: &str = "out-";
 
-/// Keeps `value` as key `key` of secret `name`, in place of what was there. `state` is the folder that the relay was
+/// Stores `value` as key `key` of secret `name`, in place of an earlier value. `state` is the folder that the relay was
 /// opened with.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), Pods
     folder::write_whole(&path, value)
 }
 
-/// The value of key `key` of secret `name`; `None` if there is none.
+/// Returns the value of key `key` of secret `name`.
 ///
 /// # Errors
 /// As [`put`].
@@ -43,7 +43,7 @@ pub fn get(state: &Path, name: &str, key: &str) -> Result<Option<Vec<u8>>, PodsE
     }
 }
 
-/// Removes key `key` of secret `name`, and the secret with its last key. What is not there is no error.
+/// Removes key `key` of secret `name`, and the secret with its last key. A key that does not exist is no error.
 ///
 /// # Errors
 /// As [`put`].
@@ -62,11 +62,11 @@ pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
     }
 }
 
-/// Removes the sensitive outputs of every run of `life`, a name that [`ebb_protocol::id::life`] gives. Secrets that a user has
-/// put stay.
+/// Removes the sensitive outputs of every run of the instance `life`, which [`ebb_protocol::id::life`] names. Secrets of
+/// users stay.
 ///
 /// # Errors
-/// [`PodsError::Io`] if a folder cannot be read or removed; what is left is removed by the next call.
+/// [`PodsError::Io`] if a folder cannot be read or removed. The call can be repeated.
 pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     let all = state.join("secrets");
     let prefix = format!("{OF_OUTPUTS}{life}-");
@@ -80,7 +80,7 @@ pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     Ok(())
 }
 
-/// The names of all secrets with their keys, sorted; no values.
+/// Returns the names of all secrets with their keys, sorted.
 ///
 /// # Errors
 /// [`PodsError::Io`] if a folder cannot be read.
@@ -98,11 +98,11 @@ pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
     Ok(all)
 }
 
-/// Where a sensitive output of `work` is kept: secret and key. Tries are kept apart, because teardown may need what
-/// each of them made.
-pub(super) fn of_output(work: &TaskId, output: &str) -> (String, String) {
+/// Returns the secret and key of a sensitive output. Attempts have different secrets, because teardown may need the outputs
+/// of each.
+pub(super) fn of_output(id: &TaskId, output: &str) -> (String, String) {
     let key = if valid(output) { output.to_owned() } else { short_digest(&[output], 16) };
-    (format!("{OF_OUTPUTS}{}-{}", work.unit, work.attempt), key)
+    (format!("{OF_OUTPUTS}{}-{}", id.unit, id.attempt), key)
 }
 
 fn path(state: &Path, name: &str, key: &str) -> Result<PathBuf, PodsError> {

@@ -1,4 +1,4 @@
-//! Starting a supervisor.
+//! The start of a supervisor.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::process::CommandExt as _;
@@ -11,55 +11,55 @@ use tokio::process::Child;
 use super::task_folder::{SupervisorConfig, TaskFolder, TaskLifetime};
 use super::{PodsError, folder, supervisor};
 
-/// How long somebody else may hold a lock that is only ever held for moments.
+/// The longest wait for a lock that is only held for moments.
 const MOMENTS: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of work whose request is on disk. `program` is ours if `None`. Does nothing and gives `None`
-/// if it has one, or has had one that came as far as the script.
+/// Starts the supervisor of a task whose request is on disk; `program` is this one if `None`. Returns `None` if the task
+/// has a supervisor, or has had one that may have started the script.
 ///
-/// The supervisor inherits the lock, so that there is no moment in which the work seems to be nobody's.
+/// The supervisor inherits the lock, so that the task is never without an owner.
 pub(super) async fn start(
-    work: &TaskFolder,
-    around: &SupervisorConfig,
+    task: &TaskFolder,
+    config: &SupervisorConfig,
     program: Option<&Path>,
 ) -> Result<Option<Child>, PodsError> {
-    let Some(lock) = hold(work).await? else { return Ok(None) };
-    if work.started().exists() || work.result().exists() || work.tombstone().exists() {
+    let Some(lock) = hold(task).await? else { return Ok(None) };
+    if task.started().exists() || task.result().exists() || task.tombstone().exists() {
         return Ok(None);
     }
-    folder::write_json(&work.supervisor_config(), around)?;
-    let errors_path = work.folder.join("supervisor.err");
+    folder::write_json(&task.supervisor_config(), config)?;
+    let errors_path = task.folder.join("supervisor.err");
     let errors = File::create(&errors_path).map_err(|error| PodsError::io(&errors_path, error))?;
-    // The link stays right when the file of our program is replaced.
+    // The link stays right when the file of this program is replaced.
     let mut command = Command::new(program.unwrap_or(Path::new("/proc/self/exe")));
     command
         .arg0("ebb")
         .arg(supervisor::ARGUMENT)
-        .arg(&work.folder)
+        .arg(&task.folder)
         .current_dir("/")
         .stdin(Stdio::from(lock))
-        .stdout(match around.lifetime {
+        .stdout(match config.lifetime {
             TaskLifetime::Detached => Stdio::null(),
             TaskLifetime::BoundToStarter { .. } => Stdio::piped(),
         })
         .stderr(Stdio::from(errors));
-    // A script could read it there. Containers have one of their own, and the engine's command goes by ours.
-    if around.containers.is_none() {
+    // A script could read the environment of its supervisor. The command of a container engine needs it.
+    if config.containers.is_none() {
         command.env_clear();
     }
     tokio::process::Command::from(command).spawn().map(Some).map_err(PodsError::Spawn)
 }
 
-/// The work's lock; `None` if a supervisor has it. Those who only look hold it for moments too.
-async fn hold(work: &TaskFolder) -> Result<Option<File>, PodsError> {
-    let path = work.lock();
+/// Takes the task's lock. Returns `None` if a supervisor has it. A process that reads the state holds it for moments.
+async fn hold(task: &TaskFolder) -> Result<Option<File>, PodsError> {
+    let path = task.lock();
     let file = folder::lock_file(&path)?;
     let until = Instant::now() + MOMENTS;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                if work.started().exists() {
+                if task.started().exists() {
                     return Ok(None);
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -70,8 +70,8 @@ async fn hold(work: &TaskFolder) -> Result<Option<File>, PodsError> {
     }
 }
 
-/// A lock on the tries of one unit: whoever starts or ends work of it holds it. `unit` is the folder of the unit,
-/// which is made.
+/// Takes the lock of a unit, which is held to start or end an attempt of it. `unit` is the folder of the unit, which is
+/// created if it is missing.
 pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
     use std::os::unix::fs::MetadataExt as _;
     let path = unit.join("lock");
@@ -79,7 +79,7 @@ pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
         folder::make_private(unit)?;
         let file = match folder::lock_file(&path) {
             Ok(file) => file,
-            // `prune` took the folder between the two.
+            // `prune` has removed the folder between the two calls.
             Err(PodsError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -90,7 +90,7 @@ pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
                 Err(TryLockError::Error(error)) => return Err(PodsError::io(&path, error)),
             }
         }
-        // `prune` may have removed the file that we waited for.
+        // `prune` may have removed the file while this process waited for it.
         let ours = file.metadata().map_err(|error| PodsError::io(&path, error))?.ino();
         if std::fs::metadata(&path).is_ok_and(|there| there.ino() == ours) {
             return Ok(file);

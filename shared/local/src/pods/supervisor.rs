@@ -1,51 +1,59 @@
-//! The process that stands between a script and everything else.
+//! The process that supervises one script, as a process or as a container, and outlives the program that started it.
 //!
-//! Flow: take a session of its own; read what is asked; say `started` on disk; start the script; carry what it prints
-//! to the log; wait for its end, its deadline or a cancellation; end all that it has left; write the result.
+//! 1. Take a session of its own and read the request.
+//! 2. Write `started`.
+//! 3. Start the entrypoint, write its output to the log, and pass signals and a cancellation on to it.
+//! 4. After its end, kill all processes that are left.
+//! 5. Write the result or a tombstone.
 //!
-//! Guarantees: it holds the work's lock, which it was given as its standard input, until it ends; when it ends by
-//! itself there is a result or a tombstone, and no process of the script is left, unless one is stuck in the kernel.
-//! Assumptions: nobody else writes to the folder while the lock is held, but for `cancel.json`.
+//! Guarantees: it holds the lock of the task, which is its standard input, until it ends. When it ends by itself, there is
+//! a result or a tombstone, and no process of the script is left, unless one is stuck in the kernel. Assumption: while the
+//! lock is held, others write only `cancel.json` to the folder.
 
-use std::io::{self, PipeReader, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::process::Child;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::limits::LOG_TAIL;
-use ebb_script::{ScriptWatch, StopCause, WatchEvent, stream};
-use nix::unistd::{getppid, setsid};
+use ebb_protocol::relay::{EnsureTask, ScriptTask};
+use ebb_script::{ScriptWatch, WatchEvent, processes, stream};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getppid, setsid};
 
 use super::PodsError;
 use super::container_task;
 use super::folder;
-use super::logs::{self, LogWriter};
-use super::outputs;
-use super::script::{self, PreparedScript};
-use super::stage::{self, LaunchError};
+use super::isolation::{OWN, RootLayout, below};
+use super::logs::LogWriter;
+use super::process_entrypoint::{self, Answer};
+use super::script;
 use super::task_folder::{CancelRequest, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
 
-/// The argument that makes our program a supervisor; the work's folder follows.
+/// The argument that makes this program a supervisor; the task's folder follows.
 pub(super) const ARGUMENT: &str = "--ebb-script";
 
-/// Between `SIGTERM` and `SIGKILL` when the deadline has passed, and when the starter has gone.
-const GRACE: Duration = Duration::from_secs(5);
-/// How often files are looked at while the script runs.
+/// The time between `SIGTERM` and `SIGKILL` after the deadline, and after the end of the starter.
+const GRACE_MS: u64 = 5_000;
+/// The interval at which files are polled while the script runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
-/// Output streams of a script: both of its outputs are one pipe.
-const STREAMS: usize = 1;
+/// The streams of an entrypoint: its socket, and one pipe for both of its outputs.
+const STREAMS: usize = 2;
 
-/// Runs as supervisor and ends the process if the command line says so; else does nothing.
+/// Runs as supervisor or entrypoint and ends the process, if the command line says so; else does nothing.
 ///
-/// Call it first in `main`, before a runtime or any other thread exists: a script is isolated by the process that
-/// becomes it, which only works without threads.
+/// Call it first in `main`, before a runtime or any other thread exists: only a process without threads can isolate
+/// itself.
 pub fn supervise_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
     let Some(first) = arguments.next() else { return };
-    if first == stage::ARGUMENT {
-        std::process::exit(stage::run());
+    if first == process_entrypoint::ARGUMENT {
+        std::process::exit(process_entrypoint::run());
     }
     if first == ARGUMENT {
         let folder = arguments.next().map(PathBuf::from);
@@ -53,149 +61,191 @@ pub fn supervise_if_asked() {
     }
 }
 
-/// What becomes of work.
+/// The outcome of a task.
 pub(super) enum SupervisorOutcome {
     Result(Box<Callback>),
     Tombstone,
 }
 
-fn supervise(work: &TaskFolder) -> i32 {
-    // Fails only if it is the leader of a session already, which is what we want.
+/// The failure of a task whose script has no end that is known.
+pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
+
+impl From<PodsError> for TaskFailure {
+    fn from(error: PodsError) -> Self {
+        Self(ReasonCode::Lost, error.to_string())
+    }
+}
+
+fn supervise(task: &TaskFolder) -> i32 {
+    // Fails only if this process is the leader of a session already, which is the purpose.
     let _ = setsid();
-    let around = folder::read_json::<SupervisorConfig>(&work.supervisor_config()).unwrap_or(None);
-    let outcome = match ebb_script::adopt_orphans() {
-        Err(error) => failed(ReasonCode::Lost, &format!("no subreaper: {error}")),
-        Ok(()) => run(work).unwrap_or_else(|error| failed(ReasonCode::Lost, &error.to_string())),
-    };
-    // The private root may hold secrets, and is of no use any more.
-    let _ = std::fs::remove_dir_all(work.root());
+    let config = folder::read_json::<SupervisorConfig>(&task.supervisor_config()).unwrap_or(None);
+    let outcome = run(task)
+        .unwrap_or_else(|TaskFailure(code, why)| SupervisorOutcome::Result(Box::new(Callback::failed(code, &why))));
+    // The private root may hold secrets.
+    let _ = std::fs::remove_dir_all(task.root());
     let written = match outcome {
-        SupervisorOutcome::Result(result) => folder::write_json(&work.result(), &result.fit()),
-        SupervisorOutcome::Tombstone => work.write_tombstone(),
+        SupervisorOutcome::Result(result) => folder::write_json(&task.result(), &result.fit()),
+        SupervisorOutcome::Tombstone => task.write_tombstone(),
     };
     if written.is_ok()
-        && let Some(containers) = around.and_then(|around| around.containers)
+        && let Some(containers) = config.and_then(|config| config.containers)
     {
-        container_task::remove(work, &containers);
+        container_task::remove(task, &containers);
     }
     match written {
         Ok(()) => 0,
         Err(error) => {
-            // Whoever finds the work without a result will say that it is lost.
+            // Without a result the relay reports the task as lost.
             let _ = writeln!(io::stderr(), "{error}");
             1
         }
     }
 }
 
-fn failed(code: ReasonCode, message: &str) -> SupervisorOutcome {
-    SupervisorOutcome::Result(Box::new(Callback::failed(code, message)))
-}
-
-fn run(work: &TaskFolder) -> Result<SupervisorOutcome, PodsError> {
-    let _ = folder::write_whole(&work.folder.join("pid"), std::process::id().to_string().as_bytes());
+fn run(task: &TaskFolder) -> Result<SupervisorOutcome, TaskFailure> {
+    let _ = folder::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
     let lost = |path: PathBuf| PodsError::Damaged { path, message: "it is missing".to_owned() };
-    let received: StoredRequest = folder::read_json(&work.request())?.ok_or_else(|| lost(work.request()))?;
-    let around: SupervisorConfig =
-        folder::read_json(&work.supervisor_config())?.ok_or_else(|| lost(work.supervisor_config()))?;
+    let received: StoredRequest = folder::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
+    let config: SupervisorConfig =
+        folder::read_json(&task.supervisor_config())?.ok_or_else(|| lost(task.supervisor_config()))?;
     let request = &received.request;
-    if work.cancel().exists() {
+    if task.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
     }
     if now_ms() > received.at_ms.saturating_add(request.valid_for_ms) {
-        return Ok(failed(ReasonCode::Lost, "the script could not be started within the time allowed for that"));
+        let message = "the script could not be started within the time allowed for that";
+        return Err(TaskFailure(ReasonCode::Lost, message.to_owned()));
     }
-    if let Some(containers) = &around.containers {
-        return container_task::run(work, request, &around, containers);
-    }
-    let mut prepared = match script::prepare(work, &request.body, &around) {
-        Ok(prepared) => prepared,
-        Err(trouble) => return Ok(not_started(&trouble)),
-    };
-    let begin = Instant::now();
-    let broken = |error| PodsError::io(&work.folder, error);
-    let mut watch = ScriptWatch::start(GRACE).map_err(broken)?;
-    let pipe = io::pipe().map_err(broken)?;
-    let log = LogWriter::create(&work.folder).map_err(broken)?;
-    folder::write_whole(&work.started(), b"")?;
-    let script = match start(&mut prepared, pipe.1) {
-        Ok(script) => script,
-        Err(trouble) => return Ok(not_started(&trouble)),
-    };
-    forward_output(pipe.0, log, around.lifetime, &watch);
-    watch_cancellation(work, around.lifetime, &watch);
-    let deadline = begin.checked_add(Duration::from_millis(request.timeout_ms));
-    let end = watch.supervise(&script, deadline, STREAMS);
-    let took = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut result = match end.failure(request.timeout_ms, "the supervisor") {
-        None => outputs::collect(&request.task, &request.body.outputs, &prepared.outputs, &work.root(), &around.state),
-        Some(_) if end.cause == StopCause::Cancelled => return Ok(SupervisorOutcome::Tombstone),
-        Some(failure) => failure,
-    };
-    result.duration_ms = Some(took);
-    result.log = Some(logs::tail_text(&work.folder, LOG_TAIL));
-    Ok(SupervisorOutcome::Result(Box::new(result)))
-}
-
-fn not_started(trouble: &LaunchError) -> SupervisorOutcome {
-    let code = match trouble {
-        LaunchError::NotStartable(_) | LaunchError::Unavailable(_) => ReasonCode::NotStartable,
-        LaunchError::Internal(_) => ReasonCode::Lost,
-    };
-    failed(code, &trouble.to_string())
-}
-
-fn start(prepared: &mut PreparedScript, output: io::PipeWriter) -> Result<Child, LaunchError> {
-    let copies = || -> io::Result<(OwnedFd, OwnedFd)> { Ok((output.try_clone()?.into(), output.try_clone()?.into())) };
-    let broken = |error: io::Error| LaunchError::Internal(error.to_string());
-    match stage::launch(&prepared.isolated(), copies().map_err(broken)?) {
-        Err(LaunchError::Unavailable(why)) => stage::launch(&prepared.unisolated(&why)?, copies().map_err(broken)?),
-        other => other,
+    match &config.containers {
+        Some(containers) => container_task::run(task, request, &config, containers),
+        None => run_process(task, request, &config),
     }
 }
 
-/// Carries output to the log until all writers are gone.
-fn forward_output(from: PipeReader, mut log: LogWriter, life: TaskLifetime, watch: &ScriptWatch) {
-    stream::forward(from, &watch.sender(), move |bytes| {
-        // A full disk must not stop the script.
-        let _ = log.push(bytes);
-        if matches!(life, TaskLifetime::BoundToStarter { .. }) {
-            let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
+fn run_process(
+    task: &TaskFolder,
+    request: &EnsureTask<ScriptTask>,
+    config: &SupervisorConfig,
+) -> Result<SupervisorOutcome, TaskFailure> {
+    let not_startable = |why: String| TaskFailure(ReasonCode::NotStartable, why);
+    ebb_script::adopt_orphans().map_err(|error| PodsError::Spawn(error.into()))?;
+    let mut layout =
+        RootLayout::create(&task.root(), &config.state).map_err(|error| PodsError::io(&task.folder, error))?;
+    let inputs = request.body.inputs.iter().filter_map(|input| Some(("input", &input.name, input.path.as_ref()?)));
+    let outputs = request.body.outputs.iter().map(|output| ("output", &output.name, &output.path));
+    let mut declared = inputs.chain(outputs);
+    for (kind, name, path) in declared.clone() {
+        layout.declare(path).map_err(|why| not_startable(format!("{kind} {name:?}: {path:?}: {why}")))?;
+    }
+    let begun = Instant::now();
+    let watch = ScriptWatch::start(Duration::from_millis(GRACE_MS)).map_err(PodsError::Spawn)?;
+    let mut process = ProcessTask { task, request, config, watch, is_cancelled: false };
+    folder::write_whole(&task.started(), b"")?;
+    let answer = match (process.run_entrypoint(Some(&layout))?, declared.next()) {
+        (Some(Err(why)), Some((_, _, path))) => {
+            return Err(not_startable(format!(
+                "{path}: this machine does not let us give units private files ({why}); allow user namespaces \
+                 (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), or run as root"
+            )));
         }
-    });
+        (Some(Err(_)), None) => process.run_entrypoint(None)?,
+        (answer, _) => answer,
+    };
+    let killed = || TaskFailure(ReasonCode::Lost, "the process that watched over the script was killed".to_owned());
+    let ended = answer.and_then(Result::ok).ok_or_else(killed);
+    Ok(script::outcome(task, &request.task, config, ended, process.is_cancelled, begun))
 }
 
-/// Starts a thread that looks for the request to cancel the script, and for the end of a starter that it must not
-/// outlive.
-fn watch_cancellation(work: &TaskFolder, life: TaskLifetime, watch: &ScriptWatch) {
-    let (work, events) = (work.clone(), watch.sender());
-    std::thread::spawn(move || {
-        loop {
-            let asked: Option<CancelRequest> = folder::read_json(&work.cancel()).unwrap_or(None);
-            let grace = match asked {
-                Some(asked) => Some(Duration::from_millis(asked.grace_ms)),
-                None => has_outlived(life).then_some(GRACE),
-            };
-            if let Some(grace) = grace {
-                // The supervisor no longer listens only when it is about to exit.
-                let _ = events.send(WatchEvent::Cancelled(grace));
-                return;
+/// A script as a process of this machine.
+struct ProcessTask<'a> {
+    task: &'a TaskFolder,
+    request: &'a EnsureTask<ScriptTask>,
+    config: &'a SupervisorConfig,
+    watch: ScriptWatch,
+    is_cancelled: bool,
+}
+
+impl ProcessTask<'_> {
+    /// Runs the entrypoint to its end: in the private root, or without isolation. Returns `None` if it was killed.
+    fn run_entrypoint(&mut self, layout: Option<&RootLayout>) -> Result<Option<Answer>, TaskFailure> {
+        let root = layout.map_or_else(|| self.task.root(), |_| PathBuf::from("/"));
+        let own = below(&root, Path::new(OWN));
+        let spec = script::spec(self.request, self.config, GRACE_MS, &own.to_string_lossy(), None)
+            .map_err(|why| TaskFailure(ReasonCode::NotStartable, why))?;
+        let (mark, value) = self.task.mark();
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("ebb").arg(process_entrypoint::ARGUMENT).process_group(0).env_clear();
+        command.env("PATH", &self.config.path).env("LANG", "C.UTF-8").env("HOME", own.join("home")).env(mark, value);
+        if layout.is_none() {
+            command.env("TMPDIR", below(&root, Path::new("/tmp")));
+        }
+        let mut request = serde_json::to_vec(&(layout, &spec)).map_err(io::Error::from).map_err(PodsError::Spawn)?;
+        request.push(b'\n');
+        let answer = self.attend(command, &request).map_err(PodsError::Spawn)?;
+        Ok(serde_json::from_slice(&answer).ok())
+    }
+
+    /// Starts the entrypoint with `request` and stays until neither it nor a process of the script is left. Returns its
+    /// answer.
+    fn attend(&mut self, mut command: Command, request: &[u8]) -> io::Result<Vec<u8>> {
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let (printed, output) = io::pipe()?;
+        let mut log = LogWriter::create(&self.task.folder)?;
+        command.stdin(OwnedFd::from(theirs)).stdout(output.try_clone()?).stderr(output);
+        let entrypoint = Pid::from_raw(i32::try_from(command.spawn()?.id()).unwrap_or(i32::MAX));
+        // It has copies of its streams, which end with the last copy.
+        drop(command);
+        let (sender, answer) = channel();
+        stream::forward(socket.try_clone()?, &self.watch.sender(), move |bytes| drop(sender.send(bytes.to_vec())));
+        let lifetime = self.config.lifetime;
+        stream::forward(printed, &self.watch.sender(), move |bytes| {
+            // A full disk must not stop the script.
+            let _ = log.push(bytes);
+            if matches!(lifetime, TaskLifetime::BoundToStarter { .. }) {
+                let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
             }
-            std::thread::sleep(POLL_INTERVAL);
+        });
+        // Writing fails only if the entrypoint was killed.
+        let _ = socket.write_all(request);
+        let mut is_told = false;
+        while processes::reap(entrypoint).is_none() {
+            if let Some(WatchEvent::Signaled(signal)) = self.watch.next(Instant::now() + POLL_INTERVAL) {
+                let _ = kill(entrypoint, signal);
+            }
+            if !is_told && let Some(grace_ms) = cancellation(self.task, self.config.lifetime) {
+                let _ = socket.write_all(&grace_ms.to_le_bytes());
+                (is_told, self.is_cancelled) = (true, true);
+            }
+            // A script may have stopped it. A stopped entrypoint keeps neither deadlines nor cancellations.
+            let stopped = waitid(Id::Pid(entrypoint), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
+            if matches!(stopped, Ok(WaitStatus::Stopped(..))) {
+                let _ = kill(entrypoint, Signal::SIGCONT);
+            }
         }
-    });
+        self.watch.finish(entrypoint, STREAMS);
+        Ok(answer.try_iter().flatten().collect())
+    }
 }
 
-/// Returns whether the script has outlived a starter that it must not outlive. A starter that has ended is no longer the
+/// Returns the grace period of a cancellation in milliseconds, once the task is cancelled or has outlived its starter.
+pub(super) fn cancellation(task: &TaskFolder, lifetime: TaskLifetime) -> Option<u64> {
+    match folder::read_json::<CancelRequest>(&task.cancel()).unwrap_or(None) {
+        Some(request) => Some(request.grace_ms),
+        None => has_outlived(lifetime).then_some(GRACE_MS),
+    }
+}
+
+/// Returns true if the script has outlived a starter that it must not outlive. A starter that has ended is no longer the
 /// parent of this process.
-fn has_outlived(life: TaskLifetime) -> bool {
-    match life {
+fn has_outlived(lifetime: TaskLifetime) -> bool {
+    match lifetime {
         TaskLifetime::Detached => false,
         TaskLifetime::BoundToStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

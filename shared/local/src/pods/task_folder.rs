@@ -1,7 +1,7 @@
-//! The folder of one work: which files say what, and where it stands.
+//! The folder of one task: its files, and the state that follows from them.
 //!
 //! Invariant: `started` is on disk before the script can run, and `result.json` or `tombstone` before the supervisor
-//! ends. Whether a supervisor lives is told by its lock alone, never by a pid.
+//! ends. A supervisor lives as long as its lock is held; its pid proves nothing.
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::leftovers::ProcessMarks;
 use super::{ContainerEngine, PodsError, folder};
 
-/// The folder of one work.
+/// The folder of one task.
 #[derive(Clone, Debug)]
 pub(super) struct TaskFolder {
     pub(super) folder: PathBuf,
 }
 
-/// What a supervisor must know beside the request.
+/// The settings of a supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SupervisorConfig {
     /// The folder that the relay was opened with.
@@ -28,53 +28,51 @@ pub(super) struct SupervisorConfig {
     /// `PATH` of scripts.
     pub(super) path: String,
     pub(super) extra_env: Vec<(String, String)>,
-    /// What becomes of the script when the program that started the supervisor ends.
     pub(super) lifetime: TaskLifetime,
-    /// What runs scripts as containers; `None`: they are processes of this machine.
+    /// Runs scripts as containers; `None`: they are processes of this machine.
     #[serde(default)]
     pub(super) containers: Option<ContainerEngine>,
 }
 
-/// Whether work outlives the program that asked for it.
+/// The relation of a task to the program that has started its supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TaskLifetime {
-    /// It goes on, for whoever opens the relay next.
+    /// The task goes on when the program ends.
     Detached,
-    /// It is killed when the process `starter` has ended, and until then it prints to the supervisor's standard output too.
+    /// The task is killed when the process `starter` has ended. Its output goes to the supervisor's standard output too.
     BoundToStarter { starter: u32 },
 }
 
-/// Asks a supervisor to end the script.
+/// The request to cancel a task.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct CancelRequest {
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub(super) grace_ms: u64,
 }
 
-/// When a request came.
+/// A request and the time of its arrival.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct StoredRequest {
-    /// Milliseconds since 1970 by this machine's clock.
+    /// Milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) request: EnsureTask<ScriptTask>,
 }
 
-/// Where work stands.
+/// The state of a task.
 #[derive(Debug)]
 pub(super) enum FolderState {
     Absent,
-    /// It never runs.
+    /// It does not run and never will.
     Tombstoned,
     Ended(Box<Callback>),
     Running,
-    /// It was asked for and has surely not run.
+    /// It was requested and has surely not run.
     Waiting,
-    /// It may have run, and nobody has seen its end.
+    /// It may have run, and its end is not known.
     Lost,
 }
 
 impl TaskFolder {
-    /// The work of a name.
     pub(super) fn of(pods: &Path, name: &TaskId) -> Self {
         Self { folder: pods.join(&name.unit).join(name.attempt.to_string()) }
     }
@@ -103,7 +101,7 @@ impl TaskFolder {
         self.folder.join("cancel.json")
     }
 
-    /// Exists once the control plane has taken the result.
+    /// Exists once the control plane has acknowledged the result.
     pub(super) fn acknowledged(&self) -> PathBuf {
         self.folder.join("taken")
     }
@@ -117,22 +115,17 @@ impl TaskFolder {
         self.folder.join("root")
     }
 
-    /// Exists once the supervisor was killed because it did not end the script at its deadline.
-    pub(super) fn overdue(&self) -> PathBuf {
-        self.folder.join("overdue")
-    }
-
-    /// The environment variable by which processes of this work are known.
+    /// Returns the environment variable that marks the processes of this task.
     pub(super) fn mark(&self) -> (&'static str, String) {
         ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
     }
 
-    /// Returns the signs by which processes of this work are recognised.
+    /// Returns the signs by which processes of this task are recognised.
     pub(super) fn process_marks(&self) -> ProcessMarks {
         ProcessMarks::new(self.mark(), &self.root())
     }
 
-    /// Whether a supervisor, or somebody who is about to start one, holds the work.
+    /// Returns true if a supervisor holds the task, or a program that is about to start one.
     pub(super) fn is_locked(&self) -> Result<bool, PodsError> {
         let path = self.lock();
         let file = match OpenOptions::new().read(true).open(&path) {
@@ -147,9 +140,8 @@ impl TaskFolder {
         }
     }
 
-    /// Where it stands now.
     pub(super) fn state(&self) -> Result<FolderState, PodsError> {
-        // The lock comes first: once it is free, no file of the work changes by itself.
+        // The lock comes first: once it is free, no file of the task changes by itself.
         let held = self.is_locked()?;
         if let Some(result) = folder::read_json(&self.result())? {
             return Ok(FolderState::Ended(Box::new(result)));
@@ -166,16 +158,16 @@ impl TaskFolder {
         Ok(if self.request().exists() { FolderState::Waiting } else { FolderState::Absent })
     }
 
-    /// Leaves a tombstone; the work never starts, or has been killed.
+    /// Leaves a tombstone: the task never starts, or was killed.
     pub(super) fn write_tombstone(&self) -> Result<(), PodsError> {
         folder::make_private(&self.folder)?;
         folder::write_whole(&self.tombstone(), b"")
     }
 
-    /// Removes what nobody needs any more once the result has been taken. The request, which a repeated one needs, log and
-    /// result stay.
+    /// Removes the files that are not needed once the result was acknowledged. The log and the result stay, and so does the
+    /// request, which a repeated request needs.
     pub(super) fn cleanup(&self) {
-        // Failures only cost space; `prune` comes again.
+        // A failure only costs space until `prune` removes the folder.
         let _ = fs::remove_dir_all(self.root());
         let _ = fs::remove_file(self.supervisor_config());
     }

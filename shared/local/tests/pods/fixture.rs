@@ -1,4 +1,4 @@
-//! A state folder, a control plane that takes callbacks, and requests.
+//! A state folder, a control plane that receives callbacks, and requests.
 
 use std::future::Future;
 use std::path::Path;
@@ -14,7 +14,7 @@ use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutpu
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
-/// Generous: the machine may be busy with other things.
+/// The longest wait: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
 
@@ -22,7 +22,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// Answers with the statuses it was given, then with 200; keeps what came.
+/// Responds with the given statuses, then with 200, and keeps the requests.
 #[derive(Default)]
 pub(crate) struct ControlPlane {
     pub(crate) answers: Mutex<Vec<Result<u16, CallError>>>,
@@ -66,7 +66,6 @@ impl PodsFixture {
         self.relay.cancel(None, name, grace).await.unwrap()
     }
 
-    /// Starts it and waits for its end.
     pub(crate) async fn run(&self, request: EnsureTask<ScriptTask>) -> Callback {
         let name = request.task.clone();
         self.ensure(request).await;
@@ -82,7 +81,7 @@ impl PodsFixture {
         .await
     }
 
-    /// Waits until it has printed `text`.
+    /// Waits until the script has printed `text`.
     pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
         eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
             TaskState::Running { log, .. } => log.contains(text).then_some(log),
@@ -101,7 +100,7 @@ pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
     LocalRelayOptions { call, extra_env, callback_url: None, program: None, containers: None }
 }
 
-/// Polls until there is something.
+/// Polls until `look` returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -167,7 +166,7 @@ pub(crate) fn output<'a>(result: &'a Callback, name: &str) -> &'a str {
     result.outputs.get(name).and_then(|value| value.as_str()).unwrap_or_else(|| panic!("{result:?}"))
 }
 
-/// Returns true if a process lives, zombies left out.
+/// Returns true if a process lives and is no zombie.
 pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"))
         .is_ok_and(|stat| !stat.rsplit_once(") ").unwrap().1.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! Scripts as real processes. The test program plays the supervisor and the owner of a relay too, by re-execution.
+//! Scripts as real processes. The test program executes itself again as supervisor, entrypoint and owner of a relay.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -25,17 +25,16 @@ fn main() {
     ebb_local::pods::supervise_if_asked();
     outside::own_if_asked();
     let tests = tests! {
-        ends: exit_codes signals deadline_of_the_deaf daemons_die not_after_is_kept long_log last_line
+        ends: exit_codes not_after_is_kept long_log last_line
             not_startable cancel_kills cancel_with_grace cancel_of_the_ended;
         isolation: tmp_is_private declared_paths_anywhere same_paths_at_once nothing_left_on_the_host
-            machine_files_stay_readable state_is_hidden environment_is_clean interpreters;
-        names: ensure_is_idempotent many_at_once cancel_before_ensure higher_tries_replace_lower
+            machine_files_stay_readable state_is_hidden environment_is_clean;
+        names: ensure_is_idempotent many_at_once cancel_before_ensure higher_attempts_replace_lower
             cancel_races_ensure callbacks_until_taken acknowledge_and_prune refused;
         once: streams_and_returns dropped_is_killed;
-        outputs: not_files too_large sensitive released inputs_both_ways absent_inputs
-            unusable_inputs;
+        outputs: too_large sensitive released inputs_replace_files unusable_inputs;
         outside: supervisor_killed supervisor_asked_to_end children_without_environment_die
-            stopped_supervisor_at_the_deadline stopped_supervisor_and_a_cancel owner_killed crash_before_the_start;
+            stopped_entrypoint_at_the_deadline stopped_entrypoint_and_a_cancel owner_killed crash_before_the_start;
     };
     libtest_mimic::run(&Arguments::from_args(), tests).exit();
 }

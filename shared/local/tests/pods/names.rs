@@ -1,4 +1,4 @@
-//! A name starts a script at most once.
+//! A task id starts a script at most once.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskState};
 
 use crate::fixture::*;
 
-/// A script that leaves a line in a file of the machine each time it runs.
+/// A script that appends a line to a file of the machine each time it runs.
 fn counted(file: &Path, then: &str) -> EnsureTask<ScriptTask> {
     sh(&format!("echo $$ >>{}; {then}", file.display()))
 }
 
-/// A file that scripts can write to: their `/tmp` is not ours.
+/// A folder that scripts can write to: their `/tmp` is private.
 fn count() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap()
 }
@@ -36,7 +36,7 @@ pub(crate) async fn ensure_is_idempotent() {
     let result = world.ended(&request.task).await;
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the first callback", async || (sent() == 1).then_some(())).await;
-    // The same name with other words is the same work.
+    // The same id with another script is the same task.
     let other = EnsureTask { task: request.task.clone(), ..counted(&file, "exit 9") };
     assert_eq!(world.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
     eventually("the callback once more", async || (sent() == 2).then_some(())).await;
@@ -52,7 +52,7 @@ pub(crate) async fn ensure_is_idempotent() {
 pub(crate) async fn many_at_once() {
     let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
-    // Two relays on one state: memory cannot be what keeps them apart.
+    // Two relays on one state share no memory.
     let second = LocalRelay::open(world.state.path(), options(world.control.clone())).unwrap();
     let request = counted(&file, "sleep 0.1");
     let all = (0..20).map(|index| {
@@ -75,14 +75,14 @@ pub(crate) async fn cancel_before_ensure() {
     assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
     assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
-    // The next try is another matter.
+    // The next attempt is another task.
     let mut next = request.clone();
     next.task.attempt = 2;
     assert_eq!(world.run(next).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
-pub(crate) async fn higher_tries_replace_lower() {
+pub(crate) async fn higher_attempts_replace_lower() {
     let (world, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
@@ -128,7 +128,7 @@ pub(crate) async fn callbacks_until_taken() {
     eventually("the result is taken", async || taken.exists().then_some(())).await;
     assert_eq!(world.control.requests.lock().unwrap().len(), 4);
 
-    // 4xx is an answer too.
+    // 4xx ends the callbacks too.
     *world.control.answers.lock().unwrap() = vec![Ok(410)];
     let mut request = sh("");
     request.task.attempt = 2;
@@ -137,7 +137,7 @@ pub(crate) async fn callbacks_until_taken() {
     eventually("the result is refused", async || taken.exists().then_some(())).await;
     assert_eq!(world.control.requests.lock().unwrap().len(), 5);
 
-    // What is taken is not sent again when the state is opened again.
+    // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(world.state.path(), options(control.clone())).unwrap();
     let mut request = sh("");
@@ -155,7 +155,7 @@ pub(crate) async fn acknowledge_and_prune() {
     assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Ended(Box::new(result)));
     assert_eq!(world.relay.log(&request.task).unwrap(), b"kept\n");
     assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
-    // Not before the supervisor has gone too.
+    // The folder stays until the supervisor has ended too.
     eventually("the folder goes", async || (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())).await;
     assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);

@@ -37,7 +37,7 @@ pub(crate) async fn dropped_is_killed() {
     assert!(lives(&pid));
     drop(run);
     eventually("the script dies", async || (!lives(&pid)).then_some(())).await;
-    // The next run takes its folder away, once its supervisor has ended.
+    // The next run removes the folder, once the supervisor has ended.
     eventually("the folder goes", async || {
         run_once(state.path(), once(sh("true")), |_| {}).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! What others do to our processes.
+//! Signals and crashes from outside.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,7 @@ impl HttpCall for OfflineControlPlane {
     }
 }
 
-/// Plays a program that owns a relay on the state in the second argument, ensures the requests in the third, and is
-/// killed some time.
+/// Runs a relay on the state in the second argument, with the requests in the third, until it is killed.
 pub(crate) fn own_if_asked() {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.get(1).is_none_or(|first| first != OWN) {
@@ -53,7 +52,7 @@ fn send(signal: &str, pid: &str) {
     assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
 }
 
-/// `kill -9` of the supervisor: what the script has left dies, daemons included, and the work is lost.
+/// `kill -9` of the supervisor: all processes of the script die, daemons included, and the task is lost.
 pub(crate) async fn supervisor_killed() {
     let world = PodsFixture::new();
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
@@ -69,11 +68,11 @@ pub(crate) async fn supervisor_killed() {
     }
     let sent = || world.control.requests.lock().unwrap().len();
     eventually("the callback", async || (sent() == 1).then_some(())).await;
-    // It may have run: it does not run again.
+    // A task that may have run does not run again.
     assert!(matches!(world.ensure(request).await, TaskState::Ended(_)));
 }
 
-/// `SIGTERM` to the supervisor, as when a machine stops: the script is asked to end and has time to tidy up.
+/// `SIGTERM` to the supervisor, as when a machine stops: the script gets it too, and has time to clean up.
 pub(crate) async fn supervisor_asked_to_end() {
     let world = PodsFixture::new();
     for (code, attempt) in [(3, 1), (0, 2)] {
@@ -98,7 +97,7 @@ pub(crate) async fn supervisor_asked_to_end() {
     }
 }
 
-/// `kill -9` of the supervisor by the script itself, with a child that has dropped its whole environment.
+/// `kill -9` of the entrypoint by the script itself, with a child that has dropped its whole environment.
 pub(crate) async fn children_without_environment_die() {
     let world = PodsFixture::new();
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
@@ -112,8 +111,8 @@ pub(crate) async fn children_without_environment_die() {
     assert!(!lives(&child), "{child}");
 }
 
-/// `SIGSTOP` of the supervisor by its script: the deadline is kept all the same.
-pub(crate) async fn stopped_supervisor_at_the_deadline() {
+/// `SIGSTOP` of the entrypoint by its script: the deadline holds all the same.
+pub(crate) async fn stopped_entrypoint_at_the_deadline() {
     let world = PodsFixture::new();
     let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
     request.timeout_ms = 300;
@@ -124,14 +123,14 @@ pub(crate) async fn stopped_supervisor_at_the_deadline() {
     assert!(log.split_whitespace().next().is_none_or(|pid| !lives(pid)), "{log}");
 }
 
-/// The same with a cancellation, which does not wait for a grace period that the supervisor cannot give.
-pub(crate) async fn stopped_supervisor_and_a_cancel() {
+/// The same with a cancellation.
+pub(crate) async fn stopped_entrypoint_and_a_cancel() {
     let world = PodsFixture::new();
     let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let stopped = seen.path().join("stopped");
     let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
     world.ensure(request.clone()).await;
-    let pid = eventually("the script stops its supervisor", async || {
+    let pid = eventually("the script stops its entrypoint", async || {
         fs::read_to_string(&stopped).ok().filter(|pid| pid.ends_with('\n'))
     })
     .await;
@@ -140,7 +139,7 @@ pub(crate) async fn stopped_supervisor_and_a_cancel() {
     assert!(!lives(&pid), "{pid}");
 }
 
-/// `kill -9` of the program that owns the relay: work goes on, and whoever opens the state next delivers.
+/// `kill -9` of the program that owns the relay: tasks go on, and the next relay on the state sends their results.
 pub(crate) async fn owner_killed() {
     let state = tempfile::tempdir().unwrap();
     let gate = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
@@ -177,7 +176,7 @@ pub(crate) async fn owner_killed() {
     assert_eq!(output(&world.ended(&running.task).await, "x"), "late");
 }
 
-/// A crash between the request on disk and the start of the supervisor; and one before the request.
+/// A crash between the request on disk and the start of the supervisor, and one before the request.
 pub(crate) async fn crash_before_the_start() {
     let world = PodsFixture::new();
     let request = sh("echo ran");

@@ -1,5 +1,6 @@
-//! A script before it starts: its files, its environment, its interpreter.
+//! The start of a script: its files, its environment, its interpreter.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions, Permissions};
@@ -10,47 +11,50 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ebb_protocol::entrypoint::EntrypointSpec;
+use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::entrypoint::exit::{NO_INTERPRETER, NOT_STARTABLE};
-use ebb_protocol::relay::ScriptInput;
+use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
+use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::{Interpreter, check_variable};
-use ebb_script::interpreter::{self, InterpreterError};
 
-/// Why a script cannot be started as it is written, in this image.
-#[derive(Debug)]
-pub(crate) struct StartError {
-    pub(crate) message: String,
-    pub(crate) code: i32,
+use crate::Surroundings;
+use crate::interpreter;
+
+/// The reason why a script was not started.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StartError {
+    message: String,
+    /// The exit code of the entrypoint: [`NOT_STARTABLE`] or [`NO_INTERPRETER`].
+    pub code: i32,
 }
 
-/// Where programs are looked for, in the words of an error.
-const PLACE: &str = "this image";
-
-impl From<InterpreterError> for StartError {
-    fn from(error: InterpreterError) -> Self {
-        let code = match error {
-            InterpreterError::Invalid(_) | InterpreterError::NotExecutable(_) => NOT_STARTABLE,
-            InterpreterError::Missing(_) => NO_INTERPRETER,
-        };
-        Self { message: error.to_string(), code }
+impl StartError {
+    /// The script cannot be started as it is written, or not in these surroundings.
+    pub fn not_startable(message: String) -> Self {
+        Self { message, code: NOT_STARTABLE }
     }
-}
 
-fn not_startable(message: String) -> StartError {
-    StartError { message, code: NOT_STARTABLE }
+    /// There is no such interpreter.
+    pub(crate) fn no_interpreter(message: String) -> Self {
+        Self { message, code: NO_INTERPRETER }
+    }
+
+    /// Returns the end of a script that was not started.
+    pub fn script_exit(&self) -> ScriptExit {
+        let result = Callback::failed(ReasonCode::NotStartable, &self.message);
+        ScriptExit { result, sensitive: BTreeMap::new(), exit_code: None }
+    }
 }
 
 /// Puts the script's files where it looks for them and starts it: in a process group of its own, with nothing to read
 /// from its standard input. Through its interpreter, as the kernel would, so that its folder may be mounted `noexec`.
-pub(crate) fn start(spec: &EntrypointSpec) -> Result<Child, StartError> {
-    // The first line before everything else: it needs nothing of the image.
+pub(crate) fn start(spec: &EntrypointSpec, surroundings: Surroundings<'_>) -> Result<Child, StartError> {
+    let (not_startable, place) = (StartError::not_startable, surroundings.place);
+    // The first line before everything else: it needs nothing of the surroundings.
     Interpreter::of(&spec.text).map_err(not_startable)?;
     for output in &spec.outputs {
-        check_path(&output.path).map_err(|why| not_startable(format!("output {:?}: {why}", output.name)))?;
-        if output.sensitive && spec.relay.is_none() {
-            let name = &output.name;
-            return Err(not_startable(format!("output {name:?} is sensitive, and there is no relay to take it")));
-        }
+        let ScriptOutput { name, path, .. } = output;
+        check_path(path).map_err(|why| not_startable(format!("output {name:?}: {path:?}: {why}")))?;
     }
     let mut environment = Vec::new();
     let mut path = env::var_os("PATH").unwrap_or_default();
@@ -68,7 +72,8 @@ pub(crate) fn start(spec: &EntrypointSpec) -> Result<Child, StartError> {
     }
     for input in &spec.inputs {
         let within = |why: String| not_startable(format!("input {:?}: {why}", input.name));
-        let value = value(input).map_err(within)?;
+        let unresolved = || within("a reference to a Secret is for the relay to resolve".to_owned());
+        let value = input.value.as_ref().map(|value| value.to_bytes().ok_or_else(unresolved)).transpose()?;
         if let Some(file) = &input.path {
             write_input(file, value.as_deref()).map_err(within)?;
         }
@@ -76,43 +81,42 @@ pub(crate) fn start(spec: &EntrypointSpec) -> Result<Child, StartError> {
             set(name, value).map_err(|error| within(error.message))?;
         }
     }
-    let interpreter = interpreter::find(&spec.text, &path, PLACE, |_| true)?;
+    let interpreter = interpreter::find(&spec.text, &path, place)?;
     let script = Path::new(&spec.folder).join("script");
     fs::create_dir_all(&spec.folder)
         .and_then(|()| write(&script, spec.text.as_bytes(), 0o700))
         .map_err(|error| not_startable(format!("{}: {}", script.display(), unwritable(&error))))?;
+    let output = || if surroundings.tail.is_some() { Stdio::piped() } else { Stdio::inherit() };
     Command::new(interpreter.path)
         .args(interpreter.argument)
         .arg(&script)
         .envs(environment)
         .process_group(0)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(output())
+        .stderr(output())
         .spawn()
-        .map_err(|error| not_startable(interpreter::explain(&error, interpreter.path, PLACE)))
+        .map_err(|error| not_startable(interpreter::explain(&error, interpreter.path, place)))
 }
 
-fn value(input: &ScriptInput) -> Result<Option<Vec<u8>>, String> {
-    let Some(value) = &input.value else { return Ok(None) };
-    let bytes = value.to_bytes().ok_or("a reference to a Secret is for the relay to resolve")?;
-    Ok(Some(bytes))
-}
-
-fn check_path(path: &str) -> Result<(), String> {
+/// Checks the path of an input or output.
+///
+/// # Errors
+/// The reason why it cannot be the path of a file.
+pub fn check_path(path: &str) -> Result<(), &'static str> {
     match path {
-        _ if path.contains('\0') => Err(format!("{path:?}: a path cannot have NUL bytes")),
-        _ if !path.starts_with('/') => Err(format!("{path:?}: the path is not absolute")),
-        _ if path.ends_with('/') => Err(format!("{path:?}: it names a folder")),
+        _ if path.contains('\0') => Err("a path cannot have NUL bytes"),
+        _ if !path.starts_with('/') => Err("the path is not absolute"),
+        _ if path.ends_with('/') => Err("it names a folder"),
         _ => Ok(()),
     }
 }
 
 fn write_input(path: &str, value: Option<&[u8]>) -> Result<(), String> {
-    check_path(path)?;
+    check_path(path).map_err(|why| format!("{path:?}: {why}"))?;
     let file = Path::new(path);
     let Some(value) = value else {
-        // A file that the image happens to have there is not the input.
+        // A file that is there already is not the input.
         return match fs::remove_file(file) {
             Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Err(format!("{path}: the input has no value, and what is there stays: {}", unwritable(&error)))
@@ -129,13 +133,13 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     match file.set_permissions(Permissions::from_mode(mode)) {
-        // A file of somebody else's that we may write to: it is as readable as its owner has made it.
+        // Another user owns the file, and lets us write to it: it stays as readable as its owner has made it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }
 }
 
-/// What is wrong with a place that cannot be written to, and what to do.
+/// Explains why a place cannot be written to, and what to do.
 fn unwritable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {

@@ -1,0 +1,83 @@
+//! The end of a log, in a bounded piece of memory.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ebb_protocol::script::end_of;
+
+/// The last bytes of a log. Clones share them: the threads that forward output write, and heartbeats read.
+#[derive(Clone, Debug)]
+pub struct LogTail(Arc<Mutex<TailBytes>>);
+
+#[derive(Debug)]
+struct TailBytes {
+    kept: VecDeque<u8>,
+    most: usize,
+    total: u64,
+}
+
+impl LogTail {
+    /// Keeps at most `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self(Arc::new(Mutex::new(TailBytes { kept: VecDeque::new(), most, total: 0 })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TailBytes> {
+        // A thread that panicked has left bytes, not a broken state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        let mut tail = self.lock();
+        tail.total += bytes.len() as u64;
+        let bytes = &bytes[bytes.len().saturating_sub(tail.most)..];
+        let over = (tail.kept.len() + bytes.len()).saturating_sub(tail.most);
+        tail.kept.drain(..over);
+        tail.kept.extend(bytes);
+    }
+
+    /// Returns the number of bytes that were ever printed.
+    pub fn total(&self) -> u64 {
+        self.lock().total
+    }
+
+    /// Returns the kept bytes as text of at most as many bytes, from the start of a character. Bytes that are not UTF-8 are
+    /// replaced.
+    pub fn text(&self) -> String {
+        let tail = self.lock();
+        let is_cut = tail.total > tail.kept.len() as u64;
+        let inside = |byte: &u8| is_cut && byte & 0b1100_0000 == 0b1000_0000;
+        let bytes: Vec<u8> = tail.kept.iter().copied().skip_while(inside).collect();
+        end_of(String::from_utf8_lossy(&bytes).into_owned(), tail.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_end_is_kept(pieces in vec(vec(any::<u8>(), 0..40), 0..20), most in 0_usize..60) {
+            let tail = LogTail::new(most);
+            let mut all = Vec::new();
+            for piece in pieces {
+                tail.push(&piece);
+                all.extend(piece);
+                prop_assert_eq!(tail.total(), all.len() as u64);
+                prop_assert!(tail.lock().kept.iter().eq(&all[all.len().saturating_sub(most)..]));
+                prop_assert!(tail.text().len() <= most);
+            }
+        }
+
+        #[test]
+        fn text_is_cut_between_characters(text in "\\PC{0,40}", most in 0_usize..60) {
+            let tail = LogTail::new(most);
+            tail.push(text.as_bytes());
+            prop_assert_eq!(tail.text(), end_of(text, most));
+        }
+    }
+}
