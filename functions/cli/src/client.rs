@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 use url::{Host, Url};
 
 use crate::exit::CliError;
+use crate::output::printable;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::TargetRef;
-use crate::why::printable;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -113,6 +113,11 @@ pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
 }
 
+/// Replaces the control characters of a foreign line, which could control the terminal.
+pub(crate) fn printable(line: &str) -> String {
+    line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

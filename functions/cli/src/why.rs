@@ -7,6 +7,7 @@ use ebb_protocol::api::{Certainty, RootCause, TargetDiagnosis, TargetState};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 
+use crate::output::printable;
 use crate::progress::labels;
 
 /// Returns the diagnosis, as text that ends with a line break.
@@ -129,11 +130,6 @@ fn one_line(text: &str) -> String {
     } else {
         text.to_owned()
     }
-}
-
-/// Replaces the control characters of a foreign line, which could control the terminal.
-pub(crate) fn printable(line: &str) -> String {
-    line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

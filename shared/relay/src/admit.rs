@@ -11,8 +11,8 @@ use url::Url;
 use crate::error::{ReconcileError, error_message, status};
 use crate::names;
 use crate::objects::{self, ObjectOwnership};
+use crate::reconciler::Reconciler;
 use crate::record::ObjectRef;
-use crate::relay::Reconciler;
 use crate::rules;
 
 /// The error of a request.

@@ -7,7 +7,7 @@ use ebb_protocol::relay::{RESPONSE_MARGIN, RelayRequest};
 use tokio::sync::Semaphore;
 
 use crate::answer_budget::ResponseBudget;
-use crate::store::now_ms;
+use crate::clock::now_ms;
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

@@ -1,7 +1,7 @@
 //! Delivery of a result to the control plane.
 
 use crate::error::ReconcileError;
-use crate::relay::Reconciler;
+use crate::reconciler::Reconciler;
 use crate::store::VersionedRecord;
 
 pub(crate) enum CallbackDelivery {

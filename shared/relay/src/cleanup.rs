@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta, Preconditions};
 
+use crate::clock::now_ms;
 use crate::error::{ReconcileError, error_message, status};
 use crate::names::{INSTANCE, OUTPUT, PART};
 use crate::objects::DeleteOutcome;
 use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord};
-use crate::relay::Reconciler;
-use crate::store::{VersionedRecord, now_ms};
+use crate::store::VersionedRecord;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);

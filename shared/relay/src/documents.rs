@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::admit::RequestError;
 use crate::names::{self, INSTANCE, OUTPUT, PART};
+use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
-use crate::relay::Reconciler;
 use crate::settings::millis;
 
 /// Bytes of a document after its values are filled in.

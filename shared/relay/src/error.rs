@@ -1,6 +1,6 @@
 //! Errors between the relay and its cluster.
 
-use crate::store::now_ms;
+use crate::clock::now_ms;
 
 /// A step that did not complete and can be repeated. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use ebb_protocol::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState}
 use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
 
 use crate::bodies::BodyPool;
-use crate::store::now_ms;
+use crate::clock::now_ms;
 use crate::{Relay, ReportOutcome};
 
 /// Bytes of a batch with its documents.

@@ -8,13 +8,13 @@ use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
+use crate::clock::now_ms;
 use crate::discovery::ResourceKind;
 use crate::error::{ReconcileError, error_message};
 use crate::names::{ATTEMPT, UNIT, task_of_labels};
 use crate::objects;
+use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
-use crate::relay::Reconciler;
-use crate::store::now_ms;
 
 /// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";

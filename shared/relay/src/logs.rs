@@ -11,8 +11,8 @@ use kube::api::{Api, ListParams, LogParams};
 
 use crate::error::ReconcileError;
 use crate::names;
+use crate::reconciler::Reconciler;
 use crate::record::TaskSpec;
-use crate::relay::Reconciler;
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::discovery::ResourceKind;
 use crate::error::{ReconcileError, status};
 use crate::names::{self, MANAGER};
+use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef};
-use crate::relay::Reconciler;
 use crate::startup;
 
 impl Reconciler {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ebb_protocol::relay::TaskId;
 
 use crate::error::ReconcileError;
+use crate::reconciler::Reconciler;
 use crate::record::TaskPhase;
-use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 
 /// Another attempt that prevents a task from starting.

@@ -20,7 +20,7 @@ use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Notify;
 
-use crate::store::now_ms;
+use crate::clock::now_ms;
 use crate::{ReconcileError, Relay, http};
 
 /// The timeout of a request, in addition to its wait for batches.

@@ -10,13 +10,14 @@ use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId
 use ebb_readiness::ObjectReadiness;
 use serde_json::Value;
 
+use crate::clock::now_ms;
 use crate::documents;
 use crate::error::{ReconcileError, error_message, is_final, status};
 use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
-use crate::relay::Reconciler;
 use crate::rules;
-use crate::store::{VersionedRecord, now_ms};
+use crate::store::VersionedRecord;
 use crate::wait_container;
 
 impl Reconciler {

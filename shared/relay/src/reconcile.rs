@@ -7,14 +7,15 @@ use ebb_protocol::relay::TaskId;
 use tokio::sync::Notify;
 
 use crate::callback::CallbackDelivery;
+use crate::clock::now_ms;
+use crate::discovery::ResourceKind;
 use crate::error::ReconcileError;
+use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord};
-use crate::relay::Reconciler;
-use crate::requests::CONFLICT_PAUSE;
-use crate::store::now_ms;
 
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
+pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// The first and the longest pause before a failed step is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
@@ -51,6 +52,17 @@ pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
 }
 
 impl Reconciler {
+    /// Starts a watch of a kind unless one runs. Its events wake the loops of the objects' tasks.
+    pub(crate) fn watch(self: &Arc<Self>, kind: &ResourceKind, namespace: Option<&str>) {
+        // A weak reference, so that the watch does not keep the relay alive.
+        let inner = Arc::downgrade(self);
+        self.watches.start(&self.client, kind, namespace, move |unit| {
+            if let Some(inner) = inner.upgrade() {
+                inner.registry.notify_unit(unit);
+            }
+        });
+    }
+
     /// Wakes the loop of a task, or starts one.
     pub(crate) fn reconcile(self: &Arc<Self>, name: &TaskId) {
         if let Some(wake) = self.registry.wake_or_register(name) {

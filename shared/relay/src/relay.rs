@@ -15,6 +15,7 @@ use crate::discovery::DiscoveryCache;
 use crate::error::ReconcileError;
 use crate::fair_queue::FairQueue;
 use crate::reconcile;
+use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
 use crate::settings::RelaySettings;
 use crate::store::RecordStore;
@@ -33,22 +34,6 @@ const MAX_CALLBACKS: usize = 16;
 pub struct Relay {
     pub(crate) inner: Arc<Reconciler>,
     _tasks: Arc<ShutdownGuard>,
-}
-
-pub(crate) struct Reconciler {
-    pub(crate) client: Client,
-    pub(crate) settings: RelaySettings,
-    pub(crate) store: RecordStore,
-    pub(crate) discovery: DiscoveryCache,
-    pub(crate) watches: ObjectWatches,
-    pub(crate) registry: TaskRegistry,
-    pub(crate) queue: FairQueue,
-    pub(crate) http: reqwest::Client,
-    pub(crate) callbacks: Semaphore,
-    /// The UID of `kube-system`.
-    pub(crate) cluster_uid: String,
-    pub(crate) opened: Instant,
-    pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
 }
 
 /// Ends the loops when the last clone is dropped.

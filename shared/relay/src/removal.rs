@@ -6,8 +6,8 @@ use ebb_protocol::relay::TaskId;
 
 use crate::error::{ReconcileError, error_message};
 use crate::objects::DeleteOutcome;
+use crate::reconciler::Reconciler;
 use crate::record::TaskPhase;
-use crate::relay::Reconciler;
 use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 

@@ -15,9 +15,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::ReconcileError;
 use crate::names::{self, OUTPUT, PART};
+use crate::reconcile::CONFLICT_PAUSE;
+use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskPhase, TaskSpec};
-use crate::relay::{Reconciler, Relay};
-use crate::requests::CONFLICT_PAUSE;
+use crate::relay::Relay;
 use crate::store::VersionedRecord;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,13 +14,16 @@ use tokio::sync::SemaphorePermit;
 
 use crate::admit::RequestError;
 use crate::batch_context::BatchContext;
+use crate::clock::now_ms;
 use crate::documents;
 use crate::error::ReconcileError;
 use crate::fair_queue::SlotGrant;
 use crate::names;
+use crate::reconcile::CONFLICT_PAUSE;
+use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
-use crate::relay::{Reconciler, Relay};
-use crate::store::{VersionedRecord, now_ms};
+use crate::relay::Relay;
+use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 
 /// The time for which a request waits for a termination, beside the grace period.
@@ -29,7 +32,6 @@ const TERMINATION_WAIT: Duration = Duration::from_secs(5);
 const LOWER_WAIT: Duration = Duration::from_secs(12);
 /// The time for which a request is repeated after conflicting writes.
 const CONFLICT_RETRY: Duration = Duration::from_secs(10);
-pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// The first pause between two reads of a record. Further pauses double.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -11,13 +11,14 @@ use ebb_protocol::relay::SecretDocument;
 use serde_json::{Value, json};
 
 use crate::admit::RequestError;
+use crate::clock::now_ms;
 use crate::error::{ApiRefusal, ReconcileError, api_refusal, error_message, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::other_attempts::AttemptConflict;
 use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
-use crate::relay::Reconciler;
-use crate::store::{VersionedRecord, now_ms};
+use crate::store::VersionedRecord;
 
 const DYING: Duration = Duration::from_millis(200);
 

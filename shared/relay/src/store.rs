@@ -1,7 +1,6 @@
 //! Stores records as Secrets in the relay's namespace. Every write is conditional on the version that was read.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::{SecretDocument, TaskId};
@@ -11,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
+use crate::clock::now_ms;
 use crate::error::{ReconcileError, status};
 use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
 use crate::record::{AppliedObject, TaskPhase, TaskRecord};
@@ -26,12 +26,6 @@ const MAX_RECORD: usize = 300 << 10;
 const RECORD_RESERVE: usize = 16 << 10;
 const UID: &str = "00000000-0000-0000-0000-000000000000";
 const PAGE: u32 = 50;
-
-/// Returns milliseconds since 1970 by the relay's clock.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// A record with the version at which it was read.
 #[derive(Clone, Debug)]

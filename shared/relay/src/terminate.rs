@@ -5,12 +5,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Preconditions};
 
+use crate::clock::now_ms;
 use crate::error::{ReconcileError, error_message, status};
 use crate::objects::{self, DeleteOutcome};
 use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
-use crate::relay::Reconciler;
-use crate::store::{VersionedRecord, now_ms};
+use crate::store::VersionedRecord;
 
 /// The default grace period in milliseconds.
 pub(crate) const GRACE_MS: u64 = 5_000;

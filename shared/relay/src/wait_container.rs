@@ -11,15 +11,16 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
+use crate::clock::now_ms;
 use crate::error::ReconcileError;
 use crate::logs;
 use crate::objects;
 use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, StartBlocker};
 use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
 use crate::record::TaskSpec;
-use crate::relay::Reconciler;
 use crate::settings::millis;
-use crate::store::{VersionedRecord, now_ms};
+use crate::store::VersionedRecord;
 use crate::terminate::STUCK_MS;
 
 /// The pause between two checks of a Job without a pod. Events are not watched.

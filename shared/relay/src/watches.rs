@@ -2,19 +2,18 @@
 //! the state. An interrupted watch therefore loses nothing.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use futures::StreamExt as _;
-use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
 use tokio::task::AbortHandle;
 
 use crate::discovery::ResourceKind;
 use crate::names::{self, UNIT};
-use crate::relay::Reconciler;
 
 /// Version, kind and namespace.
 type WatchKey = (String, String, Option<String>);
@@ -30,23 +29,19 @@ impl Drop for ObjectWatches {
     }
 }
 
-impl Reconciler {
-    /// Starts a watch of a kind unless one runs.
-    pub(crate) fn watch(self: &Arc<Self>, kind: &ResourceKind, namespace: Option<&str>) {
+impl ObjectWatches {
+    /// Starts a watch of a kind unless one runs. `notify` gets the unit of each object that changes.
+    pub(crate) fn start(
+        &self,
+        client: &Client,
+        kind: &ResourceKind,
+        namespace: Option<&str>,
+        notify: impl Fn(&str) + Send + 'static,
+    ) {
         let resource = &kind.resource;
         let key = (resource.api_version.clone(), resource.kind.clone(), namespace.map(str::to_owned));
-        let mut watches = self.watches.0.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.entry(key).or_insert_with(|| {
-            let api = kind.api(&self.client, namespace);
-            // A weak reference, so that the watch does not keep the relay alive.
-            let inner = Arc::downgrade(self);
-            tokio::spawn(follow(api, move |unit| {
-                if let Some(inner) = inner.upgrade() {
-                    inner.registry.notify_unit(unit);
-                }
-            }))
-            .abort_handle()
-        });
+        let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.entry(key).or_insert_with(|| tokio::spawn(follow(kind.api(client, namespace), notify)).abort_handle());
     }
 }
 

@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
+use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::target::{TargetArgs, TargetRef};
-use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]

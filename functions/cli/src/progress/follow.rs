@@ -13,9 +13,9 @@ use crate::client::{ApiClient, ApiClientError};
 use crate::exit::CliError;
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
+use crate::output::printable;
 use crate::target::TargetRef;
 use crate::timing;
-use crate::why::printable;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration. It bounds the load on the server to a sixth.

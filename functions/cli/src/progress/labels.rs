@@ -92,7 +92,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
             let next = next.map(|time| format!(", next request in {}", timing::length(time)));
             let left = unit.deadline.as_deref().and_then(|at| timing::until(at, now));
             let left = left.map(|time| format!(", at most {} more", timing::length(time)));
-            let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::why::printable(line)));
+            let progress = unit.progress.as_deref().map(|line| format!(": {}", crate::output::printable(line)));
             let [next, left, progress] = [next, left, progress].map(Option::unwrap_or_default);
             format!("{since}{attempts}{next}{left}{progress}")
         }

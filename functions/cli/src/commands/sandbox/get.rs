@@ -51,11 +51,11 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "Next delivery: {}", timing::clock(next));
     }
     if let Some(waits) = &info.waits_for {
-        let _ = writeln!(text, "Waits for:   {}", why::printable(waits));
+        let _ = writeln!(text, "Waits for:   {}", output::printable(waits));
     }
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
         let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
-        let (since, reason) = (timing::clock(since), why::printable(reason));
+        let (since, reason) = (timing::clock(since), output::printable(reason));
         let _ = writeln!(text, "Outage:      cluster {cluster} gives no answer since {since}: {reason}");
         let _ = writeln!(text, "             waiting units: {}", units.join(", "));
         let _ = writeln!(text, "             next step: ebb why {}", named(&target));

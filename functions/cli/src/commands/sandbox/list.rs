@@ -6,10 +6,10 @@ use ebb_protocol::api::TargetInfo;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
+use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
 use crate::timing;
-use crate::why::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxListArgs {

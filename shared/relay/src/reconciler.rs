@@ -1,0 +1,29 @@
+//! The state that all steps of all tasks share.
+
+use std::time::Instant;
+
+use kube::Client;
+use tokio::sync::Semaphore;
+
+use crate::discovery::DiscoveryCache;
+use crate::fair_queue::FairQueue;
+use crate::settings::RelaySettings;
+use crate::store::RecordStore;
+use crate::task_registry::TaskRegistry;
+use crate::watches::ObjectWatches;
+
+pub(crate) struct Reconciler {
+    pub(crate) client: Client,
+    pub(crate) settings: RelaySettings,
+    pub(crate) store: RecordStore,
+    pub(crate) discovery: DiscoveryCache,
+    pub(crate) watches: ObjectWatches,
+    pub(crate) registry: TaskRegistry,
+    pub(crate) queue: FairQueue,
+    pub(crate) http: reqwest::Client,
+    pub(crate) callbacks: Semaphore,
+    /// The UID of `kube-system`.
+    pub(crate) cluster_uid: String,
+    pub(crate) opened: Instant,
+    pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
+}
