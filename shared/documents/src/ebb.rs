@@ -1,123 +1,83 @@
 //! Our documents: `apiVersion: ebb.dev/v1` and a `kind`.
 
-mod param;
-mod plugin;
-mod sandbox;
-mod unit;
+use serde::Deserialize;
 
-pub(crate) use plugin::plugin;
-pub(crate) use sandbox::sandbox;
-
+use crate::load::Document;
 use crate::load::names::{MAX_NAME, NameSyntax};
-use crate::load::reader::{DocumentReader, below};
-use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
-use crate::model::{At, TemplateText, TemplateTree};
+use crate::load::reader::DocumentReader;
+use crate::load::yaml::YamlNode;
+use crate::model::{ActionDoc, At, PluginDoc, SandboxDoc};
 
 /// The only version of the format.
-pub(crate) const API_VERSION: &str = "ebb.dev/v1";
-pub(crate) const KINDS: [&str; 2] = ["Plugin", "Sandbox"];
+const API_VERSION: &str = "ebb.dev/v1";
 
-/// Which of our documents something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DocumentKind {
-    Plugin,
-    Sandbox,
+/// The keys that say what a document is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DocumentHeader {
+    api_version: Option<At<String>>,
+    kind: At<String>,
 }
 
-impl DocumentReader<'_> {
-    /// Reads `apiVersion` and `kind`.
-    pub(crate) fn kind(&mut self, document: &YamlNode) -> Option<DocumentKind> {
-        let top = self.any_map(document, "")?;
-        if top.get("apiVersion").is_none() {
-            let wrong = self.wrong("missing-key", top.at, "the document has no `apiVersion`");
-            self.note(wrong.help(format!("add `apiVersion: {API_VERSION}` at the top")));
+/// Reads a document. `None`: it has been reported why it is none.
+pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<Document> {
+    let DocumentHeader { api_version, kind } = reader.read(node)?;
+    let wrong = match &api_version {
+        None => reader.wrong("missing-key", node.at, "the document has no `apiVersion`"),
+        Some(version) if version.value != API_VERSION => {
+            reader.wrong("api-version", version.at, format!("`{}` is not read here", version.value))
         }
-        let version = top.get("apiVersion").and_then(|node| self.string(node, "apiVersion"));
-        let kind = self.required_string(&top, "kind");
-        if let Some(version) = version.filter(|version| version.value != API_VERSION) {
-            let wrong = self.wrong("api-version", version.at, format!("`{}` is not read here", version.value));
-            self.note(wrong.help(format!("write `apiVersion: {API_VERSION}`")));
-            return None;
-        }
-        let kind = kind?;
-        match kind.value.as_str() {
-            "Plugin" => Some(DocumentKind::Plugin),
-            "Sandbox" => Some(DocumentKind::Sandbox),
+        Some(_) => match kind.value.as_str() {
+            "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
+            "Sandbox" => return sandbox(reader, node, expanded).map(Document::Sandbox),
             other => {
-                let wrong = self.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
-                self.note_near(wrong, other, KINDS);
-                None
+                let wrong = reader.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
+                reader.note(wrong.suggest(other, ["Plugin", "Sandbox"]));
+                return None;
             }
-        }
-    }
-
-    /// The entries of a mapping from names that the author chose.
-    fn named<'n>(
-        &mut self,
-        node: &'n YamlNode,
-        path: &str,
-        what: &str,
-        shape: NameSyntax,
-    ) -> Vec<(At<String>, &'n YamlNode)> {
-        let entries = self.entries(node, path).unwrap_or_default();
-        let most = if shape == NameSyntax::Environment { 255 } else { MAX_NAME };
-        entries
-            .iter()
-            .map(|(key, value)| {
-                let name = named(key);
-                self.check_name(&name, what, shape, most);
-                (name, value)
-            })
-            .collect()
-    }
-
-    /// A string with `${…}` in it.
-    fn text(&mut self, node: &YamlNode, path: &str) -> Option<At<TemplateText>> {
-        let text = self.string(node, path)?;
-        Some(At { value: TemplateText::Template(text.value), at: text.at })
-    }
-
-    /// One name or a list of them.
-    fn names(&mut self, node: &YamlNode, path: &str) -> Vec<At<String>> {
-        match &node.value {
-            YamlValue::List(items) => {
-                items.iter().enumerate().filter_map(|(n, item)| self.string(item, &format!("{path}[{n}]"))).collect()
-            }
-            YamlValue::String(name) => vec![At { value: name.clone(), at: node.at }],
-            _ => {
-                self.wrong_type(node, path, "a name or a list of names");
-                Vec::new()
-            }
-        }
-    }
-}
-
-fn named(key: &YamlKey) -> At<String> {
-    At { value: key.name.clone(), at: key.at }
-}
-
-/// A tree whose strings are templates.
-fn tree(node: &YamlNode) -> At<TemplateTree> {
-    let value = match &node.value {
-        YamlValue::String(text) => TemplateTree::Text(TemplateText::Template(text.clone())),
-        YamlValue::List(items) => TemplateTree::List(items.iter().map(tree).collect()),
-        YamlValue::Map(entries) => {
-            TemplateTree::Map(entries.iter().map(|(key, node)| (key.name.clone(), tree(node))).collect())
-        }
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
+        },
     };
-    At { value, at: node.at }
+    reader.note(wrong.help(format!("write `apiVersion: {API_VERSION}` at the top")));
+    None
 }
 
-fn inner(path: &str, name: &At<String>) -> String {
-    below(path, &name.value)
+fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<PluginDoc> {
+    let mut plugin: PluginDoc = reader.read(node)?;
+    plugin.version = reader.split_version(&mut plugin.name);
+    plugin.source = reader.source.clone();
+    plugin.expanded = expanded;
+    reader.check_names(&plugin.params, "the param's name", NameSyntax::Ours);
+    reader.check_names(&plugin.runners, "the runner's name", NameSyntax::Ours);
+    reader.check_names(&plugin.outputs, "the output's name", NameSyntax::Ours);
+    for runner in &plugin.runners {
+        let name = &runner.name.value;
+        if let Some(template) = node.get("runners").and_then(|all| all.get(name)?.get("podTemplate")) {
+            reader.check_pod_template(template, &format!("runners.{name}.podTemplate"), runner);
+        }
+    }
+    for (_, hook) in plugin.hooks() {
+        reader.check_names(hook, "the unit's name", NameSyntax::Ours);
+        for unit in &hook.inner {
+            reader.check_names(&unit.inputs, "the input's name", NameSyntax::Ours);
+            reader.check_names(&unit.outputs, "the output's name", NameSyntax::Ours);
+            if let ActionDoc::Pod(pod) = &unit.action {
+                reader.check_script(&pod.script);
+            }
+        }
+    }
+    plugin.apply_defaults();
+    Some(plugin)
 }
 
-/// The keys that are read, for the test that the schemas have the same.
-#[cfg(test)]
-pub(crate) mod keys {
-    pub(crate) use super::param::KEYS as PARAM;
-    pub(crate) use super::plugin::{DEFAULTS, KEYS as PLUGIN, RUNNER};
-    pub(crate) use super::sandbox::{KEYS as SANDBOX, RESOURCE};
-    pub(crate) use super::unit::{DESCRIBE, INPUT, KEYS as UNIT, OBJECT, OUTPUT, POD, RETRY, WEBHOOK};
+fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
+    let mut sandbox: SandboxDoc = reader.read(node)?;
+    sandbox.source = reader.source.clone();
+    sandbox.expanded = expanded;
+    reader.check_name(&sandbox.name, "the sandbox's name", NameSyntax::Signadot, MAX_NAME);
+    reader.check_names(&sandbox.resources, "the resource's name", NameSyntax::Ours);
+    reader.check_names(&sandbox.env, "the environment variable", NameSyntax::Environment);
+    for resource in &mut sandbox.resources.0 {
+        resource.version = reader.split_reference(&mut resource.inner.plugin);
+    }
+    Some(sandbox)
 }

@@ -66,6 +66,14 @@ impl SourceText {
         (start + from, length)
     }
 
+    /// The text of a number or boolean at a place, as it is written; if it is not written there, as JSON.
+    pub(crate) fn scalar(&self, at: LineColumn, value: &serde_json::Value) -> String {
+        let (start, length) = self.bytes(at, self.word_length(at));
+        let written = self.text.get(start..start + length).unwrap_or_default();
+        let plain = !written.is_empty() && !written.starts_with(['@', '*', '&', '!', '"', '\'']);
+        if plain { written.to_owned() } else { value.to_string() }
+    }
+
     /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.
     pub fn word_length(&self, at: LineColumn) -> usize {
         let (start, length) = self.bytes(at, usize::MAX);

@@ -111,7 +111,7 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
 /// A sandbox with one resource of this plugin and a value for each of its params.
 fn asks_for(plugin: &PluginDoc) -> String {
     let params: serde_json::Map<String, serde_json::Value> =
-        plugin.params.iter().map(|(name, param)| (name.value.clone(), fitting(param))).collect();
+        plugin.params.iter().map(|param| (param.name.value.clone(), fitting(param))).collect();
     serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "s",
         "resources": {"r": {"plugin": plugin.name.value, "params": params}},
@@ -121,13 +121,15 @@ fn asks_for(plugin: &PluginDoc) -> String {
 
 /// A value that has the type of a param, and fits what else it asks for in the simple cases.
 fn fitting(param: &ParamDoc) -> serde_json::Value {
-    if let Some(value) = param.one_of.first() {
+    if let Some(value) = param.allowed().next() {
         return value.clone();
     }
+    let least = param.minimum.as_ref().map(|bound| bound.value);
+    let length = param.min_length.as_ref().map_or(1, |bound| bound.value as usize);
     match param.kind {
-        ParamKind::String => "x".repeat(usize::try_from(param.min_length.unwrap_or(1)).unwrap_or(1).min(64)).into(),
-        ParamKind::Integer => (param.minimum.unwrap_or(0.0) as i64).into(),
-        ParamKind::Number => param.minimum.unwrap_or(0.5).into(),
+        ParamKind::String => "x".repeat(length.min(64)).into(),
+        ParamKind::Integer => (least.unwrap_or(0.0) as i64).into(),
+        ParamKind::Number => least.unwrap_or(0.5).into(),
         ParamKind::Boolean => true.into(),
         ParamKind::Object => serde_json::json!({"a": 1}),
         ParamKind::Array => serde_json::json!(["a"]),

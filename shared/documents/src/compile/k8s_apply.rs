@@ -12,10 +12,9 @@ use super::collector::DiagnosticCollector;
 use crate::load;
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, HookDoc, LineColumn, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
-    TemplateText, TemplateTree, UnitDoc,
+    ActionDoc, At, Dialect, Entries, HookDoc, LineColumn, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc,
+    SandboxDoc, SourceText, TemplateText, TemplateTree, UnitDoc, UnitSpec,
 };
-use crate::plan::HookName;
 use crate::template::{self, TemplatePiece};
 
 const NAME: &str = "k8s-apply";
@@ -88,15 +87,17 @@ fn is_signadots(plugin: &PluginDoc) -> bool {
     };
     plugin.dialect == Dialect::Signadot
         && plugin.name.value == NAME
-        && plugin.runners.iter().all(|(_, runner)| image(&runner.image.value))
+        && plugin.runners.iter().all(|runner| image(&runner.image.value))
 }
 
 /// The plugin of one resource; without units if its params are wrong.
 fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &ResourceDoc) -> PluginDoc {
-    let given = |name: &str| resource.params.iter().find(|(given, _)| given.value == name);
-    let ready = given(READY).and_then(|(_, value)| ready(report, value));
+    let given = |name: &str| resource.params.iter().find(|given| given.name.value == name);
+    let ready = given(READY).and_then(|given| ready(report, &given.inner));
     let data = match given(DATA) {
-        Some((name, value)) => text(report, name, value).map(|text| (name, At { value: text, at: value.at })),
+        Some(Named { name, inner: value }) => {
+            text(report, name, value).map(|text| (name, At { value: text, at: value.at }))
+        }
         None => {
             let message = format!("resource `{}` needs param `{DATA}`", resource.name.value);
             let help = "add `params: {data: …}`, a text with the manifests that are to be applied";
@@ -104,42 +105,24 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
             None
         }
     };
-    let mut hooks = Vec::new();
-    if let Some((name, data)) = &data {
-        hooks.extend(manifests(report, data).map(|manifests| {
-            let unit = unit(name.at, At { value: TemplateTree::List(manifests), at: data.at }, ready);
-            let hook_name = At { value: "preStart".to_owned(), at: name.at };
-            HookDoc { name: hook_name, hook: HookName::PreStart, units: vec![unit] }
-        }));
-    }
+    let pre_start = data.as_ref().and_then(|(name, data)| {
+        let manifest = At { value: TemplateTree::List(manifests(report, data)?), at: data.at };
+        let unit = unit(name.at, manifest, ready);
+        Some(HookDoc { name: At { value: "preStart".to_owned(), at: name.at }, inner: Entries(vec![unit]) })
+    });
     PluginDoc {
         source: sandbox.source.clone(),
         dialect: Dialect::Signadot,
         name: resource.plugin.clone(),
-        version: None,
-        description: None,
         expanded: data.map(|(_, data)| data.value).unwrap_or_default(),
-        params: Vec::new(),
-        runners: Vec::new(),
-        hooks,
-        outputs: Vec::new(),
+        pre_start,
+        ..PluginDoc::default()
     }
 }
 
 fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<TemplateText>>) -> UnitDoc {
-    UnitDoc {
-        name: At { value: UNIT.to_owned(), at },
-        action: ActionDoc::Object { manifest, ready, fail: None },
-        cluster: None,
-        when: None,
-        after: Vec::new(),
-        undoes: None,
-        leaves_nothing: false,
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        timeout_ms: None,
-        retry: None,
-    }
+    let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
+    Named { name: At { value: UNIT.to_owned(), at }, inner: UnitSpec::new(action) }
 }
 
 /// The text of a param, which is taken as it is.

@@ -13,7 +13,7 @@ use super::shared_keys;
 use super::unit::{self, CompiledUnit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope, WorkBudget};
-use crate::model::{ActionDoc, At, Dialect, LineColumn, ParamDoc, PluginDoc};
+use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, ParamDoc, PluginDoc, PodDoc};
 use crate::plan::{HookName, Template};
 use crate::template;
 
@@ -46,7 +46,7 @@ pub(super) struct CheckedOutput<'a> {
 pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Result<CheckedPlugin<'a>, Diagnostics> {
     let mut report = DiagnosticCollector::new(&plugin.source, budget);
     let mut declared = BTreeMap::new();
-    for (name, param) in &plugin.params {
+    for Named { name, inner: param } in &plugin.params {
         if report.is_full() {
             break;
         }
@@ -58,13 +58,13 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Resul
 
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for hook in &plugin.hooks {
-        if hook.units.len() > MAX_UNITS {
-            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.units.len());
+    for (which, hook) in plugin.hooks() {
+        if hook.len() > MAX_UNITS {
+            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.len());
             report.push(report.error("limit", hook.name.at, message));
             return Err(report.found);
         }
-        for doc in &hook.units {
+        for doc in &hook.inner {
             if !report.spend(UNIT_STEPS, doc.name.at) {
                 break;
             }
@@ -76,7 +76,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Resul
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
-            units.push(unit::compile(&mut report, plugin, doc, hook.hook));
+            units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
     let mut checked =
@@ -197,7 +197,7 @@ impl<'a> CheckedPlugin<'a> {
         for at in 0..self.units.len() {
             let unit = &self.units[at];
             let mut after = Vec::new();
-            for name in &unit.doc.after {
+            for name in &unit.doc.after.0 {
                 if report.is_full() {
                     break;
                 }
@@ -215,7 +215,7 @@ impl<'a> CheckedPlugin<'a> {
             let undoes = match &unit.doc.undoes {
                 Some(names) => {
                     let mut undoes = Vec::new();
-                    for name in names {
+                    for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
                         if self.units[undone].hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
@@ -269,7 +269,7 @@ impl<'a> CheckedPlugin<'a> {
     }
 
     fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
-        for (name, text) in &self.plugin.outputs {
+        for Named { name, inner: text } in &self.plugin.outputs {
             let mut uses = Vec::new();
             let value = report.text(&text.value, text.at, Scope::Plugin, &mut uses);
             let mut sensitivity = Sensitivity::Open;
@@ -328,7 +328,7 @@ impl<'a> CheckedPlugin<'a> {
                     steps[at].push((first, CycleReason::Reads(&found.source, pos)));
                 }
             }
-            for (&first, name) in unit.after.iter().zip(&unit.doc.after) {
+            for (&first, name) in unit.after.iter().zip(&unit.doc.after.0) {
                 steps[at].push((first, CycleReason::After(name.at)));
             }
         }
@@ -379,7 +379,7 @@ impl<'a> CheckedPlugin<'a> {
                     );
                 }
             }
-            if let ActionDoc::Pod { script, .. } = &unit.doc.action
+            if let ActionDoc::Pod(PodDoc { script, .. }) = &unit.doc.action
                 && self.plugin.dialect == Dialect::Ebb
                 && let Some(offset) = templated(&script.value)
             {
@@ -401,11 +401,11 @@ impl<'a> CheckedPlugin<'a> {
                 warnings.push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
             }
             // What objects make goes with them.
-            let makes = matches!(unit.doc.action, ActionDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
+            let makes = matches!(unit.doc.action, ActionDoc::Pod(_)) && !unit.doc.outputs.is_empty();
             // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
             if makes
-                && !unit.doc.leaves_nothing
+                && unit.doc.cleanup.is_none()
                 && !unknown
                 && unit.hook <= HookName::PostStart
                 && !undone.contains(&at)

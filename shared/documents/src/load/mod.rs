@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
-use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
-use crate::signadot::SignadotKind;
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
 use crate::{ebb, signadot};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
@@ -35,6 +36,12 @@ pub enum Document {
     Sandbox(SandboxDoc),
     /// Signadot's route group: a target without resources.
     RouteGroup(RouteGroupDoc),
+}
+
+/// The name of a document of any kind.
+#[derive(Deserialize)]
+struct DocumentTitle {
+    name: At<String>,
 }
 
 /// The documents of one text, and what looks wrong but is none.
@@ -113,72 +120,50 @@ fn read(
     as_written: Option<&str>,
     found: &mut Diagnostics,
 ) -> Option<Document> {
-    let text_of = |reader: &mut DocumentReader<'_>, node: &YamlNode| match as_written {
-        Some(text) => text.to_owned(),
-        None => written(reader, node),
-    };
-    let shape = signadot::shape(node);
-    let ours = shape.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
-    let mut reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
-    let document = match shape {
-        Some(SignadotKind::Alpha) => {
-            reader.alpha(node);
-            None
-        }
-        Some(shape) => {
-            let text = text_of(&mut reader, &signadot::kept(node));
-            match shape {
-                SignadotKind::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
-                SignadotKind::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
-                _ => signadot::route_group(&mut reader, node, text).map(Document::RouteGroup),
-            }
-        }
-        None if ours => {
-            let text = text_of(&mut reader, node);
-            match reader.kind(node) {
-                Some(ebb::DocumentKind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
-                Some(ebb::DocumentKind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),
-                None => None,
-            }
-        }
+    let kind = signadot::shape(node);
+    let ours = kind.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
+    let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
+    let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
+    let document = match kind {
+        Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
+        None if ours => ebb::document(&reader, node, stored(node)),
         None => {
-            reader.nothing_known(node);
+            unknown(&reader, node);
             None
         }
     };
-    found.extend(reader.found);
+    found.extend(reader.into_found());
     document
 }
 
 /// The document as YAML that reads as the same again.
-fn written(reader: &mut DocumentReader<'_>, node: &YamlNode) -> String {
+fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
-            let wrong = reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
-            reader.note(wrong);
+            let message = format!("the document cannot be written down again: {reason}");
+            reader.note(reader.wrong("yaml", node.at, message));
             String::new()
         }
     }
 }
 
-impl DocumentReader<'_> {
-    /// Says what makes a document one that is read.
-    fn nothing_known(&mut self, node: &YamlNode) {
-        if self.entries(node, "").is_none() {
-            return;
+/// Says what makes a document one that is read.
+fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) {
+    let (at, message) = match (&node.value, node.get("spec")) {
+        (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
+            (spec.at, "`spec` tells neither a plugin nor a sandbox")
         }
-        let wrong = match node.get("spec") {
-            Some(spec) if node.get("name").is_some() => {
-                self.wrong("unknown-document", spec.at, "`spec` tells neither a plugin nor a sandbox")
-            }
-            _ => self.wrong("unknown-document", node.at, "missing name or spec fields"),
-        };
-        self.note(wrong.help(
-            "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
-             `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
-        ));
-    }
+        (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
+        (value, _) => {
+            let message = format!("the document is {}, a mapping is wanted", value.noun());
+            return reader.note(reader.wrong("wrong-type", node.at, message));
+        }
+    };
+    reader.note(reader.wrong("unknown-document", at, message).help(
+        "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
+         `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
+    ));
 }
 
 /// The only document of a text, of any kind.
@@ -253,21 +238,19 @@ pub fn names(source_name: &str, text: &str, vars: &DocumentVars) -> Result<Vec<P
     let source = SourceText::new(source_name, text);
     let mut found = Diagnostics::new();
     let mut names = Vec::new();
-    for node in yaml::parse(&source)? {
-        let mut reader = DocumentReader::new(&source, Dialect::Signadot);
-        if let Some(top) = reader.any_map(&node, "")
-            && let Some(name) = reader.required(&top, "name")
-        {
-            let mut name = name.clone();
-            let mut expanded = Diagnostics::new();
-            DirectiveExpansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut name);
-            if expanded.is_empty() {
-                let text = reader.string(&name, "name");
-                names.extend(text.and_then(|text| reader.reference(&text)));
-            }
-            reader.found.extend(expanded);
+    for mut node in yaml::parse(&source)? {
+        let reader = DocumentReader::new(&source, Dialect::Signadot);
+        if let YamlValue::Map(entries) = &mut node.value {
+            entries.retain(|(key, _)| key.name.eq_ignore_ascii_case("name"));
         }
-        found.extend(reader.found);
+        let mut expanded = Diagnostics::new();
+        DirectiveExpansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut node);
+        if expanded.is_empty() {
+            let title: Option<DocumentTitle> = reader.read(&node);
+            names.extend(title.and_then(|title| reader.reference(&title.name)));
+        }
+        found.extend(expanded);
+        found.extend(reader.into_found());
     }
     found.or(names).map(|(names, _)| names)
 }

@@ -17,7 +17,7 @@ const OURS: &str = "ebb-";
 
 /// A pod template inside a document.
 struct PodTemplateCheck<'r, 'a, 'n> {
-    reader: &'r mut DocumentReader<'a>,
+    reader: &'r DocumentReader<'a>,
     outer: &'n YamlNode,
     text: &'n str,
     path: &'n str,
@@ -25,14 +25,14 @@ struct PodTemplateCheck<'r, 'a, 'n> {
 
 impl DocumentReader<'_> {
     /// Notes what a runner's pod template may not have.
-    pub(crate) fn check_pod_template(&mut self, outer: &YamlNode, path: &str, runner: &RunnerDoc) {
+    pub(crate) fn check_pod_template(&self, outer: &YamlNode, path: &str, runner: &RunnerDoc) {
         let YamlValue::String(text) = &outer.value else { return };
         PodTemplateCheck { reader: self, outer, text, path }.check(runner);
     }
 }
 
 impl PodTemplateCheck<'_, '_, '_> {
-    fn check(&mut self, runner: &RunnerDoc) {
+    fn check(&self, runner: &RunnerDoc) {
         let source = SourceText::new(self.path, self.text);
         let tree = match yaml::parse(&source) {
             Ok(mut documents) => match (documents.pop(), documents.len()) {
@@ -68,7 +68,7 @@ impl PodTemplateCheck<'_, '_, '_> {
         }
     }
 
-    fn metadata(&mut self, metadata: &YamlNode, runner: &RunnerDoc) {
+    fn metadata(&self, metadata: &YamlNode, runner: &RunnerDoc) {
         if let Some(name) = metadata.get("name").filter(|name| name.value != YamlValue::Null) {
             self.note(
                 "pod-name",
@@ -86,7 +86,7 @@ impl PodTemplateCheck<'_, '_, '_> {
         }
     }
 
-    fn spec(&mut self, spec: &YamlNode, runner: &RunnerDoc) {
+    fn spec(&self, spec: &YamlNode, runner: &RunnerDoc) {
         if !matches!(spec.value, YamlValue::Map(_) | YamlValue::Null) {
             let message = format!("`spec` is {}, a mapping is wanted", spec.value.noun());
             return self.note("pod-template", spec.at, message, "it is a Kubernetes PodSpec");
@@ -128,7 +128,7 @@ impl PodTemplateCheck<'_, '_, '_> {
         }
     }
 
-    fn main(&mut self, container: &YamlNode, runner: &RunnerDoc) {
+    fn main(&self, container: &YamlNode, runner: &RunnerDoc) {
         let Some(YamlNode { value: YamlValue::String(image), at, .. }) = container.get("image") else {
             return;
         };
@@ -138,18 +138,18 @@ impl PodTemplateCheck<'_, '_, '_> {
         }
     }
 
-    fn conflict(&mut self, at: LineColumn, message: String, own: &At<String>, help: &str) {
+    fn conflict(&self, at: LineColumn, message: String, own: &At<String>, help: &str) {
         let wrong = self.found("pod-template-conflict", at, message).help(help);
         self.reader.note(wrong.related(own.at, "the runner's"));
     }
 
-    fn note(&mut self, code: &'static str, at: LineColumn, message: impl Into<String>, help: impl Into<String>) {
+    fn note(&self, code: &'static str, at: LineColumn, message: impl Into<String>, help: impl Into<String>) {
         let wrong = self.found(code, at, message.into()).help(help);
         self.reader.note(wrong);
     }
 
     /// At the place in the document if the template stands there, else at what embeds it, saying the place in it.
-    fn found(&mut self, code: &'static str, at: LineColumn, message: String) -> Diagnostic {
+    fn found(&self, code: &'static str, at: LineColumn, message: String) -> Diagnostic {
         if self.outer.bytes.is_some() {
             let place = self.reader.inside(self.outer, self.text, at);
             return self.reader.wrong(code, place, message);

@@ -67,6 +67,13 @@ impl YamlNode {
         }
     }
 
+    /// The value of a key, in another case if it is not there in this one.
+    pub(crate) fn find(&self, name: &str) -> Option<&YamlNode> {
+        let YamlValue::Map(entries) = &self.value else { return None };
+        let near = || entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)).map(|(_, node)| node);
+        self.get(name).or_else(near)
+    }
+
     /// Levels of lists and mappings.
     pub(crate) fn depth(&self) -> usize {
         match &self.value {

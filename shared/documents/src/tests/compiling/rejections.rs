@@ -225,6 +225,8 @@ fn sandboxes() {
             WIRED.replace("PORT: \"p${resources.pg.outputs.port}\"", "PORT: \"p${resources.pg.outputs.dsn}\""),
             WIRED.replace("shared-postgres@1.4.0", "shared-postgrse@1.4.0"),
             WIRED.replace("${resources.users.outputs.dsn}", "${params.x}"),
+            "name: s\nspec:\n  cluster: c\n  resources:\n  - {name: r, plugin: shared-postgres}\n  - {name: r, plugin: shared-postgres}\n"
+                .to_owned(),
         ],
     );
 }
