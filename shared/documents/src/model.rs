@@ -23,7 +23,7 @@ pub use plugin::{DefaultsDoc, HookDoc, PluginDoc, PluginKind, RunnerDoc};
 pub use sandbox::{
     ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart,
 };
-pub use template::{TemplateText, TemplateTree};
+pub use template::TemplateTree;
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InputDoc, InputSpec, NameList, ObjectDoc, OutputDoc,
     OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, WebhookDoc, WebhookMethod,
@@ -56,7 +56,6 @@ written_as! {
     for<T> At<T> => T;
     for<T> Named<T> => T;
     for<T> Entries<T> => BTreeMap<String, T>;
-    for<> TemplateText => String;
     for<> TemplateTree => serde_json::Value;
     for<> ParamValue => serde_json::Value;
     for<> NameList => unit::NamesSchema;

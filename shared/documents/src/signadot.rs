@@ -17,8 +17,9 @@ use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, At, ConsumerDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, Named, OutputFromDoc,
     OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc,
-    TemplateText, TemplateTree, TtlStart, UnitSpec,
+    TemplateTree, TtlStart, UnitSpec,
 };
+use crate::template;
 
 /// Which of Signadot's documents something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ struct SignadotStep {
 }
 
 #[derive(JsonSchema)]
-#[schemars(transparent)]
+#[schemars(transparent, rename = "Name")]
 #[expect(dead_code, reason = "only its schema is used")]
 struct SignadotName(#[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String);
 
@@ -355,7 +356,7 @@ fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Opt
     let outputs = pre_start.iter().flat_map(|hook| hook.iter()).flat_map(|unit| {
         unit.outputs.iter().map(|Named { name, .. }| Named {
             name: At { value: format!("{}.{}", unit.name.value, name.value), at: name.at },
-            inner: At { value: TemplateText::Template(reference(&unit.name.value, &name.value)), at: name.at },
+            inner: At { value: reference(&unit.name.value, &name.value), at: name.at },
         })
     });
     Some(PluginDoc {
@@ -384,9 +385,10 @@ fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<Pa
     });
     let inputs = step.inputs.into_iter().filter_map(|one| input(reader, one, params)).collect();
     let spec = UnitSpec {
+        action: ActionDoc::Pod(PodDoc { runner: None, script: step.script }),
         inputs: Entries(inputs),
         outputs: Entries(outputs.collect()),
-        ..UnitSpec::new(ActionDoc::Pod(PodDoc { runner: None, script: step.script }))
+        ..UnitSpec::default()
     };
     Named { name: step.name, inner: spec }
 }
@@ -422,7 +424,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
     };
     // Go's reader leaves an empty text and an absent one alike.
     let given = |text: Option<At<String>>| text.filter(|text| !text.value.is_empty());
-    let value = At { value: TemplateTree::Text(TemplateText::Template(text)), at };
+    let value = At { value: TemplateTree::Text(text), at };
     let spec = InputSpec { value, env: given(input.r#as.env), path: given(input.r#as.path), optional };
     Some(Named { name, inner: spec })
 }
@@ -438,7 +440,7 @@ fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Op
         reader.check_name(&resource.name, "the resource's name", NameSyntax::Signadot, MAX_SIGNADOT_NAME);
         let version = reader.split_reference(&mut resource.plugin);
         let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
-            let text = TemplateText::Literal(value.unwrap_or_default());
+            let text = template::escape(&value.unwrap_or_default());
             Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
         });
         let spec = ResourceSpec { plugin: resource.plugin, params: Entries(params.collect()), version };

@@ -10,10 +10,10 @@ use semver::Version;
 use super::BoundPlugin;
 use super::collector::DiagnosticCollector;
 use crate::load;
-use crate::load::yaml::{self, YamlNode, YamlValue};
+use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, LineColumn, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc,
-    SandboxDoc, SourceText, TemplateText, TemplateTree, UnitDoc, UnitSpec,
+    SandboxDoc, SourceText, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::template::{self, TemplatePiece};
 
@@ -93,7 +93,7 @@ fn is_signadots(plugin: &PluginDoc) -> bool {
 /// The plugin of one resource; without units if its params are wrong.
 fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &ResourceDoc) -> PluginDoc {
     let given = |name: &str| resource.params.iter().find(|given| given.name.value == name);
-    let ready = given(READY).and_then(|given| ready(report, &given.inner));
+    let ready = given(READY).and_then(|given| ready(report, sandbox.dialect, &given.inner));
     let data = match given(DATA) {
         Some(Named { name, inner: value }) => {
             text(report, name, value).map(|text| (name, At { value: text, at: value.at }))
@@ -120,9 +120,9 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
     }
 }
 
-fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<TemplateText>>) -> UnitDoc {
+fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<String>>) -> UnitDoc {
     let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
-    Named { name: At { value: UNIT.to_owned(), at }, inner: UnitSpec::new(action) }
+    Named { name: At { value: UNIT.to_owned(), at }, inner: UnitSpec { action, ..UnitSpec::default() } }
 }
 
 /// The text of a param, which is taken as it is.
@@ -132,8 +132,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
         report.error("param-value", value.at, message).help(help)
     };
     let wrong = match &value.value {
-        ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))) => return Some(text.clone()),
-        ParamValue::Tree(TemplateTree::Text(TemplateText::Template(text))) => match template::split(text) {
+        ParamValue::Tree(TemplateTree::Text(text)) => match template::split(text) {
             Ok(pieces) if pieces.iter().all(|piece| matches!(piece, TemplatePiece::Literal(_))) => {
                 return Some(text.replace("$${", "${"));
             }
@@ -149,9 +148,13 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
     None
 }
 
-fn ready(report: &mut DiagnosticCollector, value: &At<ParamValue>) -> Option<At<TemplateText>> {
+fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<String>> {
     match &value.value {
-        ParamValue::Tree(TemplateTree::Text(text)) => Some(At { value: text.clone(), at: value.at }),
+        ParamValue::Tree(TemplateTree::Text(text)) => {
+            // Signadot's texts are no templates, so an expression in one was escaped.
+            let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
+            Some(At { value: text, at: value.at })
+        }
         _ => {
             let message = format!("`{READY}` has to be a text with an expression over `object`");
             report.push(report.error("param-value", value.at, message).help("such as `ready: ${true}`"));
@@ -229,10 +232,12 @@ impl ManifestLines {
     /// The tree with its places in the document; its texts are no templates.
     fn tree(&self, node: &YamlNode) -> At<TemplateTree> {
         let value = match &node.value {
-            YamlValue::String(text) => TemplateTree::Text(TemplateText::Literal(text.clone())),
+            YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
             YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| self.tree(item)).collect()),
             YamlValue::Map(entries) => {
-                TemplateTree::Map(entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect())
+                let named = |key: &YamlKey| At { value: key.name.clone(), at: self.place(key.at) };
+                let entries = entries.iter().map(|(key, node)| Named { name: named(key), inner: self.tree(node) });
+                TemplateTree::Map(Entries(entries.collect()))
             }
             YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
         };

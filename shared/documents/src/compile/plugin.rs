@@ -51,9 +51,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Resul
             break;
         }
         params::check_declaration(&mut report, name, param);
-        if declared.insert(name.value.as_str(), param).is_some() {
-            report.push(report.error("duplicate", name.at, format!("param `{}` is there twice", name.value)));
-        }
+        declared.insert(name.value.as_str(), param);
     }
 
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
@@ -304,13 +302,7 @@ impl<'a> CheckedPlugin<'a> {
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
-            if self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses }).is_some() {
-                report.push(report.error(
-                    "duplicate",
-                    name.at,
-                    format!("public output `{}` is there twice", name.value),
-                ));
-            }
+            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses });
         }
     }
 

@@ -123,10 +123,7 @@ fn given<'a>(
             continue;
         };
         if let Some((value, uses)) = param_value(report, dialect, name, param, value) {
-            let duplicate = given.insert(declared, ParamBinding { value, uses, at: name.at }).is_some();
-            if duplicate {
-                report.push(report.error("duplicate", name.at, format!("param `{declared}` is given twice")));
-            }
+            given.insert(declared, ParamBinding { value, uses, at: name.at });
         }
     }
     for (name, param) in &checked.params {

@@ -12,9 +12,7 @@ use super::input_destinations;
 use super::sensitive::TextRole;
 use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
-use crate::model::{
-    ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateText, TemplateTree, UnitDoc, WebhookDoc,
-};
+use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc};
 use crate::plan::{
     Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation,
     UnitPlan, WebhookAction,
@@ -91,7 +89,7 @@ pub(super) fn compile<'a>(
                 _ => check_manifest(report, manifest),
             }
             collect(TextRole::Manifest, std::mem::take(&mut found));
-            let mut judge = |what: &str, text: &'a Option<At<TemplateText>>| {
+            let mut judge = |what: &str, text: &'a Option<At<String>>| {
                 text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
             };
             let (ready, fail) = (judge("`ready`", &object.ready), judge("`fail`", &object.fail));
@@ -148,11 +146,10 @@ pub(super) fn compile<'a>(
             (OutputFromDoc::Secret(secret), ActionDoc::Object(_)) => {
                 let name = &secret.name;
                 let what = format!("the Secret's name of output `{}`", output.name.value);
-                let (TemplateText::Literal(text) | TemplateText::Template(text)) = &name.value;
-                let expression = match text.contains("${") {
+                let expression = match name.value.contains("${") {
                     true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
                     // A name that is written literally, as the text that it is in CEL.
-                    false => serde_json::Value::from(text.as_str()).to_string(),
+                    false => serde_json::Value::from(name.value.as_str()).to_string(),
                 };
                 OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
             }
@@ -329,12 +326,11 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     };
     for key in ["apiVersion", "kind"] {
         match manifest.value.get(key).map(|value| (value.at, &value.value)) {
-            Some((at, TemplateTree::Text(TemplateText::Template(text)))) if text.contains("${") => {
+            Some((at, TemplateTree::Text(text))) if text.contains("${") => {
                 let wrong = report.error("manifest", at, format!("`{key}` has to be literal"));
                 report.push(wrong.help("what is made must not depend on inputs"));
             }
-            Some((_, TemplateTree::Text(TemplateText::Template(text) | TemplateText::Literal(text))))
-                if !text.is_empty() => {}
+            Some((_, TemplateTree::Text(text))) if !text.is_empty() => {}
             _ => {
                 let wrong = report.error("manifest", manifest.at, format!("the manifest has no `{key}`"));
                 report.push(wrong.help(format!("add `{key}:`, a text")));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::expr::Scope;
-use crate::model::{At, Entries, Named, TemplateText};
+use crate::model::{At, Entries, Named};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
 
@@ -13,16 +13,12 @@ const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encodin
 /// The URL: absolute, http or https, with a literal host and no password.
 pub(super) fn url<'a>(
     report: &mut DiagnosticCollector,
-    url: &'a At<TemplateText>,
+    url: &'a At<String>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
     let made = report.text(&url.value, url.at, Scope::Plugin, uses);
-    let (TemplateText::Literal(text) | TemplateText::Template(text)) = &url.value;
-    let pieces = match &url.value {
-        TemplateText::Literal(text) => vec![TemplatePiece::Literal(text.clone())],
-        // What is wrong with the pieces has been reported.
-        TemplateText::Template(text) => template::split(text).unwrap_or_default(),
-    };
+    // What is wrong with the pieces has been reported.
+    let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
     let head = match first {
         TemplatePiece::Literal(literal) => literal.as_str(),
@@ -51,7 +47,7 @@ pub(super) fn url<'a>(
         })
         .collect();
     match url::Url::parse(&sample) {
-        Err(error) => report.push(report.error("url", url.at, format!("`{text}` is no URL: {error}"))),
+        Err(error) => report.push(report.error("url", url.at, format!("`{}` is no URL: {error}", url.value))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
             report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));
@@ -64,7 +60,7 @@ pub(super) fn url<'a>(
 /// The headers.
 pub(super) fn headers<'a>(
     report: &mut DiagnosticCollector,
-    headers: &'a Entries<At<TemplateText>>,
+    headers: &'a Entries<At<String>>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> BTreeMap<String, Template> {
     let mut made = BTreeMap::new();

@@ -4,13 +4,11 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
+use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
 use crate::{ebb, signadot};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
@@ -36,12 +34,6 @@ pub enum Document {
     Sandbox(SandboxDoc),
     /// Signadot's route group: a target without resources.
     RouteGroup(RouteGroupDoc),
-}
-
-/// The name of a document of any kind.
-#[derive(Deserialize)]
-struct DocumentTitle {
-    name: At<String>,
 }
 
 /// The documents of one text, and what looks wrong but is none.
@@ -228,31 +220,6 @@ pub fn sandbox(
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
     let message = format!("this is {}, {wanted} is wanted", document.noun());
     Diagnostic::error(code, document.source(), document.at(), message)
-}
-
-/// The plugins that a text defines, by name only: nothing else of it is read, embedded files need not exist.
-///
-/// # Errors
-/// Syntax; a document without a name; a name whose `@{var}` has no value.
-pub fn names(source_name: &str, text: &str, vars: &DocumentVars) -> Result<Vec<PluginReference>, Diagnostics> {
-    let source = SourceText::new(source_name, text);
-    let mut found = Diagnostics::new();
-    let mut names = Vec::new();
-    for mut node in yaml::parse(&source)? {
-        let reader = DocumentReader::new(&source, Dialect::Signadot);
-        if let YamlValue::Map(entries) = &mut node.value {
-            entries.retain(|(key, _)| key.name.eq_ignore_ascii_case("name"));
-        }
-        let mut expanded = Diagnostics::new();
-        DirectiveExpansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut node);
-        if expanded.is_empty() {
-            let title: Option<DocumentTitle> = reader.read(&node);
-            names.extend(title.and_then(|title| reader.reference(&title.name)));
-        }
-        found.extend(expanded);
-        found.extend(reader.into_found());
-    }
-    found.or(names).map(|(names, _)| names)
 }
 
 /// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the line that says

@@ -21,8 +21,17 @@ use crate::load::names;
 use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
 use crate::model::{Dialect, LineColumn, SourceText};
 
-/// Structs that ignore keys they do not know: the top level of Signadot's documents, and parts that are read first.
-const OPEN: [&str; 5] = ["DocumentHeader", "DocumentTitle", "ResourcePlugin", "SignadotSandbox", "SignadotRouteGroup"];
+/// Structs that ignore keys they do not know: the top level of Signadot's documents, the header of ours, and the parts of
+/// a pod template.
+const OPEN: [&str; 7] = [
+    "DocumentHeader",
+    "ResourcePlugin",
+    "SignadotSandbox",
+    "SignadotRouteGroup",
+    "PodTemplateMetadata",
+    "PodTemplateSpec",
+    "PodTemplateItem",
+];
 
 /// Structs that have exactly one of several keys: code, keys, help if there is none, help if there are several.
 const ALTERNATIVES: [(&str, &str, [&str; 3], &str, &str); 3] = [
@@ -306,14 +315,15 @@ impl<'n> NodeReader<'_, 'n, '_> {
         0
     }
 
-    /// The fields of a struct with their nodes. Signadot's reader takes an empty value as an absent one, and a key in
-    /// another case as the key.
+    /// The fields of a struct with their nodes. An empty value is absent for Signadot and Kubernetes. Signadot also takes a
+    /// key in another case as the key.
     fn fields(
         &self,
+        name: &str,
         entries: &'n [(YamlKey, YamlNode)],
         fields: &'static [&'static str],
-        open: bool,
     ) -> Vec<Field<'n>> {
+        let open = OPEN.contains(&name);
         let signadot = self.reader.dialect == Dialect::Signadot;
         let written = |field: &str| entries.iter().any(|(key, _)| key.name == field);
         let near: Vec<&str> = fields.iter().copied().filter(|field| signadot && !written(field)).collect();
@@ -338,7 +348,8 @@ impl<'n> NodeReader<'_, 'n, '_> {
                 let warning = Diagnostic::warning("key-case", self.reader.source, key.at, message);
                 self.reader.note(warning.help(format!("write `{field}`")));
             }
-            let absent = signadot && node.value == YamlValue::Null || known.iter().any(|(known, ..)| *known == field);
+            let empty = node.value == YamlValue::Null && (signadot || name.starts_with("PodTemplate"));
+            let absent = empty || known.iter().any(|(known, ..)| *known == field);
             if !absent {
                 known.push((field, Some(key), node));
             }
@@ -511,7 +522,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
                 let name = Pair(Some(position(at)), Some(BorrowedStrDeserializer::new(name)));
                 return visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)));
             }
-            (_, YamlValue::Map(entries)) => self.fields(entries, fields, OPEN.contains(&name)),
+            (_, YamlValue::Map(entries)) => self.fields(name, entries, fields),
             ("InputSpec", YamlValue::List(_)) => {
                 self.wrong_type("a value, or a mapping with `value`");
                 return Err(ReadError::Reported);
@@ -529,13 +540,22 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
         self.report(visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required }))
     }
 
-    /// A variant is the key under which its value stands, or a text.
+    /// A variant is the key under which its value stands, or a text; that of a tree is the type of its value.
     fn deserialize_enum<V: Visitor<'n>>(
         self,
-        _: &'static str,
+        name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Found<V::Value> {
+        if name == "TemplateTree" {
+            let field = match &self.node.value {
+                YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => "Scalar",
+                YamlValue::String(_) => "Text",
+                YamlValue::List(_) => "List",
+                YamlValue::Map(_) => "Map",
+            };
+            return visitor.visit_enum(Self { field, form: Form::Value, ..self });
+        }
         if variants.contains(&self.field) {
             return visitor.visit_enum(self);
         }

@@ -6,9 +6,7 @@ use schemars::JsonSchema;
 use semver::Version;
 use serde::Deserialize;
 
-use super::{
-    ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, TemplateText, UnitSpec,
-};
+use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
 use crate::plan::HookName;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -47,7 +45,7 @@ pub struct PluginDoc {
     pub post_stop: Option<HookDoc>,
     /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
     #[serde(default)]
-    pub outputs: Entries<At<TemplateText>>,
+    pub outputs: Entries<At<String>>,
     /// The version in `name`.
     #[serde(skip)]
     pub version: Option<Version>,

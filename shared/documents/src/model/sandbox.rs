@@ -8,7 +8,7 @@ use semver::Version;
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, SourceText, TemplateText, TemplateTree};
+use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, SourceText, TemplateTree};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum SandboxKind {
@@ -41,7 +41,7 @@ pub struct SandboxDoc {
     pub resources: Entries<ResourceSpec>,
     /// Its environment: templates such as `${resources.users.outputs.dsn}`.
     #[serde(default)]
-    pub env: Entries<At<TemplateText>>,
+    pub env: Entries<At<String>>,
     /// Every `valueFrom.resource` of a Signadot document.
     #[serde(skip)]
     pub consumers: Vec<ConsumerDoc>,
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for ParamValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let tree = TemplateTree::deserialize(deserializer)?;
         let text = |key| match &tree.get(key)?.value {
-            TemplateTree::Text(TemplateText::Template(text)) => Some(text.clone()),
+            TemplateTree::Text(text) => Some(text.clone()),
             _ => None,
         };
         if let TemplateTree::Map(entries) = &tree

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{At, Entries, Named, TemplateText, TemplateTree};
+use super::{At, Entries, Named, TemplateTree};
 
 /// A unit with its name, which is unique over all hooks of the plugin.
 pub type UnitDoc = Named<UnitSpec>;
@@ -14,7 +14,7 @@ pub type InputDoc = Named<InputSpec>;
 pub type OutputDoc = Named<OutputSpec>;
 
 /// A unit. It has exactly one of `pod`, `webhook` and `object`.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Unit")]
 pub struct UnitSpec {
@@ -22,9 +22,9 @@ pub struct UnitSpec {
     #[schemars(flatten)]
     pub action: ActionDoc,
     /// The cluster of its pod or objects: a name, or `${params.NAME}`. The default is the cluster of the target.
-    pub cluster: Option<At<TemplateText>>,
+    pub cluster: Option<At<String>>,
     /// A CEL expression. If it is false, the unit is skipped.
-    pub when: Option<At<TemplateText>>,
+    pub when: Option<At<String>>,
     /// Units of the same hook that have to succeed first.
     #[serde(default)]
     pub after: NameList,
@@ -45,24 +45,6 @@ pub struct UnitSpec {
     pub outputs: Entries<OutputSpec>,
 }
 
-impl UnitSpec {
-    /// Returns a unit that has nothing but an action.
-    pub(crate) fn new(action: ActionDoc) -> Self {
-        Self {
-            action,
-            cluster: None,
-            when: None,
-            after: NameList::default(),
-            undoes: None,
-            cleanup: None,
-            timeout: None,
-            retry: None,
-            inputs: Entries::default(),
-            outputs: Entries::default(),
-        }
-    }
-}
-
 /// How a unit runs.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -75,8 +57,14 @@ pub enum ActionDoc {
     Object(ObjectDoc),
 }
 
+impl Default for ActionDoc {
+    fn default() -> Self {
+        Self::Pod(PodDoc::default())
+    }
+}
+
 /// A script in an image.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Pod")]
 pub struct PodDoc {
@@ -92,13 +80,13 @@ pub struct PodDoc {
 #[schemars(rename = "Webhook")]
 pub struct WebhookDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
-    pub url: At<TemplateText>,
+    pub url: At<String>,
     /// The default is `POST`.
     #[serde(default)]
     pub method: WebhookMethod,
     /// Headers by name.
     #[serde(default)]
-    pub headers: Entries<At<TemplateText>>,
+    pub headers: Entries<At<String>>,
     /// The body. The default is an object of the inputs.
     pub body: Option<At<TemplateTree>>,
     /// The longest time for which the receiver processes a request without an answer. The default is the `timeout` of
@@ -143,7 +131,7 @@ impl WebhookMethod {
 #[schemars(rename = "Describe")]
 pub struct DescribeDoc {
     /// The URL. Its host is literal, other parts may hold `${…}`.
-    pub url: At<TemplateText>,
+    pub url: At<String>,
 }
 
 /// Kubernetes objects.
@@ -155,9 +143,9 @@ pub struct ObjectDoc {
     #[schemars(with = "ManifestSchema")]
     pub manifest: At<TemplateTree>,
     /// A CEL expression over `object`, the first one, that is true when it is ready.
-    pub ready: Option<At<TemplateText>>,
+    pub ready: Option<At<String>>,
     /// A CEL expression over `object`, the first one, that is true when it has failed.
-    pub fail: Option<At<TemplateText>>,
+    pub fail: Option<At<String>>,
 }
 
 /// A manifest, a list of manifests, or what embeds one.
@@ -225,7 +213,7 @@ pub enum OutputFromDoc {
     /// An absolute path in the pod. The bytes of the file are taken as they are.
     File(At<String>),
     /// A CEL expression over `response` of a webhook, or over `object`, the first one, and `objects`.
-    Value(At<TemplateText>),
+    Value(At<String>),
     /// A key of a Secret in the namespace of the first object.
     Secret(SecretOutput),
 }
@@ -235,7 +223,7 @@ pub enum OutputFromDoc {
 #[serde(deny_unknown_fields)]
 pub struct SecretOutput {
     /// The name of the Secret, or `${…}` over `object` and `objects` that returns it.
-    pub name: At<TemplateText>,
+    pub name: At<String>,
     /// The key in it.
     pub key: At<String>,
 }

@@ -4,7 +4,7 @@ use super::{FIXTURES, expanded, fixture, folder, meaning, text, vars};
 use crate::load::{self, Document, DocumentVars, FolderFiles, NoFiles};
 use crate::model::{
     ActionDoc, Dialect, DurationMs, InputDoc, LineColumn, Named, ObjectDoc, OutputFromDoc, ParamKind, ParamValue,
-    PluginDoc, PodDoc, SandboxDoc, TemplateText, TemplateTree, UnitDoc,
+    PluginDoc, PodDoc, SandboxDoc, TemplateTree, UnitDoc,
 };
 use crate::plan::HookName;
 
@@ -28,7 +28,7 @@ fn units(plugin: &PluginDoc, hook: usize) -> &[UnitDoc] {
 
 fn template(input: &InputDoc) -> &str {
     match &input.value.value {
-        TemplateTree::Text(TemplateText::Template(text)) => text,
+        TemplateTree::Text(text) => text,
         other => panic!("{other:?}"),
     }
 }
@@ -116,7 +116,7 @@ fn a_signadot_sandbox_becomes_our_model() {
     );
     let given: Vec<_> =
         sandbox.resources[0].params.iter().map(|given| (given.name.value.as_str(), &given.value)).collect();
-    let literal = |text: &str| ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text.to_owned())));
+    let literal = |text: &str| ParamValue::Tree(TemplateTree::Text(text.to_owned()));
     assert_eq!(given, [("region", &literal("eu-west-1")), ("storage-class", &literal("U1RBTkRBUkQ="))]);
     let consumers: Vec<_> =
         sandbox.consumers.iter().map(|c| (c.resource.value.as_str(), c.output.value.as_str())).collect();
@@ -156,7 +156,7 @@ fn our_plugin_becomes_the_model() {
     assert_eq!(
         scalars,
         [
-            &TemplateTree::Text(TemplateText::Template("${params.count}".into())),
+            &TemplateTree::Text("${params.count}".into()),
             &TemplateTree::Scalar(5.into()),
             &TemplateTree::Scalar(false.into())
         ]
@@ -167,7 +167,7 @@ fn our_plugin_becomes_the_model() {
     assert_eq!(on, ["503", "connect"]);
     let ActionDoc::Object(ObjectDoc { manifest, .. }) = &units(&plugin, 2)[0].action else { panic!() };
     let TemplateTree::Map(manifest) = &manifest.value else { panic!() };
-    assert_eq!(manifest[0].0, "apiVersion");
+    assert_eq!(manifest[0].name.value, "apiVersion");
     let unmake = &units(&plugin, 3)[1];
     assert_eq!(unmake.undoes.as_ref().unwrap().0[0].value, "make");
     assert_eq!(unmake.after.0[0].value, "untell");
@@ -235,14 +235,6 @@ fn keys_in_another_case_are_taken_from_signadot_with_a_warning() {
     assert_eq!(plugin.runners[0].image.value, "busybox");
     let again = load::document("again", &plugin.expanded, &NoFiles, &DocumentVars::none()).unwrap();
     assert_eq!(meaning(&loaded.documents[0]), meaning(&again));
-}
-
-#[test]
-fn names_are_read_without_the_rest() {
-    let text = "name: \"@{team}-db@1.0\"\nspec: {create: [{script: \"@{embed: nowhere.sh}\"}]}\n";
-    let names = load::names("f", text, &DocumentVars::parse(["team=a"]).unwrap()).unwrap();
-    assert_eq!(names[0].to_string(), "a-db@1.0.0");
-    assert!(load::names("f", text, &DocumentVars::none()).is_err());
 }
 
 #[test]
