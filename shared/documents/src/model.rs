@@ -182,6 +182,6 @@ pub struct SourceText {
     pub text: String,
     /// The byte at which each line begins.
     pub(crate) starts: Vec<usize>,
-    /// Where its lines stand in the file of its author, if it was written again.
+    /// The lines in the file of its author, if it was written again.
     pub(crate) runs: Vec<crate::load::LineRun>,
 }

@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::template;
 
-/// Which of Signadot's documents something is.
+/// The kinds of Signadot's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignadotKind {
     Plugin,
@@ -174,7 +174,7 @@ struct SandboxSpec {
     endpoints: Option<Vec<Value>>,
 }
 
-/// How long a sandbox lives.
+/// The lifetime of a sandbox.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SandboxTtl {

@@ -1,4 +1,4 @@
-//! Where units go: the cluster that each names, and that nothing sensitive is used outside of the cluster that holds it.
+//! The cluster of each unit. Nothing sensitive is used outside of the cluster that holds it.
 
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
-//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`. The image that it names looks for
-//! objects that only Signadot makes, so here it is a unit of objects, and their removal is what ends them. Nobody has to
-//! publish it; Signadot's document of it, if it is published, means the same. A plugin of this name with another image
-//! is its author's.
+//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`.
+//!
+//! Its image looks for objects that only Signadot makes. Here the plugin is a unit of objects, which is removed as any
+//! other is. It need not be published; Signadot's document of it, if it is published, means the same. A plugin of this
+//! name with another image is its author's.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use semver::Version;
 use super::BoundPlugin;
 use super::collector::DiagnosticCollector;
 use crate::load;
+use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
     ActionDoc, At, Dialect, Entries, HookDoc, LineColumn, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc,
@@ -32,12 +34,12 @@ pub fn is_built_in(resource: &ResourceDoc) -> bool {
     resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
 }
 
-/// What a version that nobody has given is.
+/// The version of a plugin without one.
 fn bare() -> Version {
     Version::new(0, 0, 0)
 }
 
-/// What such resources are bound to, by the resource's name.
+/// The plugins of such resources, by the resource's name.
 pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
 
 impl BuiltIn {
@@ -166,7 +168,7 @@ fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamVal
 /// The manifests in a text. `None`: it has been reported what is wrong with them.
 fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<At<TemplateTree>>> {
     let source = SourceText::new(DATA, data.value.as_str());
-    let lines = ManifestLines::of(&report.source, &source, data.at);
+    let lines = EmbeddedLines::of(&report.source, &source, data.at);
     let nodes = match yaml::parse(&source) {
         Ok(nodes) => nodes,
         Err(error) => {
@@ -190,57 +192,20 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
             report.push(wrong.help("write its items one by one, `---` separates them"));
         }
     }
-    Some(nodes.iter().map(|node| lines.tree(node)).collect())
+    Some(nodes.iter().map(|node| tree(&lines, node)).collect())
 }
 
-/// Where the lines of a text stand in the document: its line, and how many characters are before it.
-struct ManifestLines {
-    lines: Vec<Option<(u32, u32)>>,
-    /// Where the text begins, for lines that do not stand there as they are.
-    at: LineColumn,
-}
-
-impl ManifestLines {
-    fn of(document: &SourceText, text: &SourceText, at: LineColumn) -> Self {
-        // A block begins at its first line that is not empty.
-        let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
-        let lines = text.lines().zip(0..).map(|(line, number)| {
-            let there = (at.line + number).checked_sub(u32::try_from(empty).ok()?)?;
-            let written = document.line(there)?;
-            let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
-            let blanks = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
-            let before = if written.ends_with(line) {
-                written.chars().count() - line.chars().count()
-            } else if first(written) == first(line) {
-                // What `@{…}` stood for is longer or shorter.
-                blanks(written).saturating_sub(blanks(line))
-            } else {
-                return None;
-            };
-            Some((there, u32::try_from(before).ok()?))
-        });
-        Self { lines: lines.collect(), at }
-    }
-
-    fn place(&self, at: LineColumn) -> LineColumn {
-        match self.lines.get((at.line as usize).saturating_sub(1)) {
-            Some(&Some((line, before))) => LineColumn { line, column: before.saturating_add(at.column) },
-            _ => self.at,
+/// The tree with its places in the document; its texts are no templates.
+fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
+    let value = match &node.value {
+        YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
+        YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| tree(lines, item)).collect()),
+        YamlValue::Map(entries) => {
+            let named = |key: &YamlKey| At { value: key.name.clone(), at: lines.place(key.at) };
+            let entries = entries.iter().map(|(key, node)| Named { name: named(key), inner: tree(lines, node) });
+            TemplateTree::Map(Entries(entries.collect()))
         }
-    }
-
-    /// The tree with its places in the document; its texts are no templates.
-    fn tree(&self, node: &YamlNode) -> At<TemplateTree> {
-        let value = match &node.value {
-            YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
-            YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| self.tree(item)).collect()),
-            YamlValue::Map(entries) => {
-                let named = |key: &YamlKey| At { value: key.name.clone(), at: self.place(key.at) };
-                let entries = entries.iter().map(|(key, node)| Named { name: named(key), inner: self.tree(node) });
-                TemplateTree::Map(Entries(entries.collect()))
-            }
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
-        };
-        At { value, at: self.place(node.at) }
-    }
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
+    };
+    At { value, at: lines.place(node.at) }
 }

@@ -243,8 +243,8 @@ impl<'a> CheckedPlugin<'a> {
         found
     }
 
-    /// What a unit without `undoes` takes away: in postStop, the setup units that it reads; nothing else. A Signadot
-    /// `delete` step that reads none takes away whatever `create` made, so that it is left out only when nothing began.
+    /// Returns what a unit without `undoes` undoes: in postStop, the setup units that it reads. A Signadot `delete` step
+    /// that reads none undoes all of `create`, so that it is left out only when nothing began.
     fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
         if unit.hook != HookName::PostStop {
             return Vec::new();
@@ -293,7 +293,7 @@ impl<'a> CheckedPlugin<'a> {
                 }
             }
             if let Some((found, unit, hook)) = teardown {
-                // Signadot publishes the outputs of every step; nobody is there to read those of `delete`.
+                // Signadot publishes the outputs of every step, but those of `delete` cannot be read.
                 if self.plugin.dialect == Dialect::Signadot {
                     continue;
                 }
@@ -364,7 +364,7 @@ impl<'a> CheckedPlugin<'a> {
                 for output in
                     unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str())))
                 {
-                    let message = format!("nobody reads output `{}` of `{name}`", output.name.value);
+                    let message = format!("output `{}` of `{name}` is never read", output.name.value);
                     let help = "read it in another unit, publish it under `outputs`, or leave it out";
                     warnings.push(
                         Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help),
@@ -392,9 +392,9 @@ impl<'a> CheckedPlugin<'a> {
                 let at = unit.doc.cluster.as_ref().map_or(unit.doc.name.at, |cluster| cluster.at);
                 warnings.push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
             }
-            // What objects make goes with them.
+            // Objects are removed without an undo.
             let makes = matches!(unit.doc.action, ActionDoc::Pod(_)) && !unit.doc.outputs.is_empty();
-            // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
+            // Signadot's documents cannot say what a step undoes: any step after the stop may be the undo.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
             if makes
                 && unit.doc.cleanup.is_none()
@@ -402,7 +402,7 @@ impl<'a> CheckedPlugin<'a> {
                 && unit.hook <= HookName::PostStart
                 && !undone.contains(&at)
             {
-                let message = format!("nothing takes away what `{name}` makes");
+                let message = format!("nothing undoes what `{name}` makes");
                 let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
                 warnings
                     .push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));

@@ -347,7 +347,7 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     }
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();
-        // What is wrong with the text itself is reported with the rest of the manifest.
+        // Errors of the text itself are reported with the rest of the manifest.
         DiagnosticCollector::new(&report.source, &report.budget).strings(namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";

@@ -17,7 +17,7 @@ pub(super) fn url<'a>(
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
     let made = report.text(&url.value, url.at, Scope::Plugin, uses);
-    // What is wrong with the pieces has been reported.
+    // Errors in the pieces have been reported.
     let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
     let head = match first {

@@ -1,6 +1,7 @@
 //! From text to documents: `@{…}` expanded, keys, types, names and limits checked, every part with its place.
 //!
-//! What needs several parts of a document (references, cycles, sensitivity) is checked by compiling, not here.
+//! A document is checked in two steps. Loading reports every error of form. If there is none, compiling reports every error
+//! of meaning: ranges, contradictions, references, cycles, sensitivity.
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub struct LoadedDocuments {
 }
 
 impl Document {
-    /// What it is, for a message.
+    /// Its kind in words.
     fn noun(&self) -> &'static str {
         match self {
             Self::Plugin(_) => "a plugin",
@@ -105,7 +106,7 @@ pub fn documents(
     Ok(LoadedDocuments { documents, warnings })
 }
 
-/// Reads one document whose strings are expanded. Its text is `as_written`, or is written anew.
+/// Reads one document whose strings are expanded. Its text is `as_written`, or is written again.
 fn read(
     source: &Arc<SourceText>,
     node: &YamlNode,

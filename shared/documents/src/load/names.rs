@@ -81,7 +81,7 @@ pub fn version(text: &str) -> Option<Version> {
     Version::parse(&format!("{numbers}{missing}{rest}")).ok()
 }
 
-/// Which characters a name may have.
+/// The characters that a name may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSyntax {
     /// Letters, digits, `-`.

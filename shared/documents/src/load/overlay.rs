@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
+use crate::load::lines::EmbeddedLines;
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{self, YamlNode};
 use crate::model::{At, Dialect, LineColumn, RunnerDoc, SourceText};
@@ -53,11 +54,12 @@ impl DocumentReader<'_> {
         let source = SourceText::new(path, text.as_str());
         let inner = DocumentReader::new(&source, Dialect::Ebb);
         inner.pod_template(path, runner);
+        let lines = EmbeddedLines::of(self.source, &source, outer.at);
         for found in inner.into_found() {
             let at = found.at.unwrap_or(LineColumn { line: 1, column: 1 });
             // At the place in the document if the template stands there, else at what embeds it.
             let moved = match outer.bytes {
-                Some(_) => self.wrong(found.code, self.inside(outer, text, at), found.message),
+                Some(_) => self.wrong(found.code, lines.place(at), found.message),
                 None => {
                     let place = format!("line {}, column {} of what is embedded", at.line, at.column);
                     self.wrong(found.code, outer.at, format!("{} ({place})", found.message))

@@ -67,7 +67,8 @@ impl<'a> DocumentReader<'a> {
 
     /// Reads as [`Self::read`] does what stands below the top.
     pub(crate) fn read_below<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>) -> Option<T> {
-        T::deserialize(NodeReader { reader: self, node, key: None, field: "", path, form: Form::Value }).ok()
+        let reader = NodeReader { reader: self, node, key: None, field: "", path, form: Form::Value };
+        reader.report(T::deserialize(reader)).ok()
     }
 
     pub(crate) fn into_found(self) -> Diagnostics {
@@ -110,29 +111,6 @@ impl<'a> DocumentReader<'a> {
         match node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length)) {
             Some(raw) if !raw.trim().is_empty() => raw.trim().to_owned(),
             _ => node.to_json().to_string(),
-        }
-    }
-
-    /// Where a line and column (from 1) of a string stand in the document.
-    pub(crate) fn inside(&self, node: &YamlNode, value: &str, at: LineColumn) -> LineColumn {
-        if node.bytes.is_none() {
-            return node.at;
-        }
-        // A block begins at its first line that is not empty.
-        let empty = u32::try_from(value.chars().take_while(|c| *c == '\n').count()).unwrap_or(0);
-        let Some(line) = (node.at.line + at.line).checked_sub(empty + 1) else { return node.at };
-        let (Some(source), Some(text)) = (self.source.line(line), value.lines().nth(at.line as usize - 1)) else {
-            return node.at;
-        };
-        match source.rfind(text) {
-            Some(byte) if !text.is_empty() => {
-                let before = u32::try_from(source[..byte].chars().count()).unwrap_or(u32::MAX);
-                LineColumn { line, column: before.saturating_add(at.column) }
-            }
-            _ => {
-                let blanks = source.chars().take_while(|c| c.is_whitespace()).count();
-                LineColumn { line, column: u32::try_from(blanks).unwrap_or(u32::MAX).saturating_add(1) }
-            }
         }
     }
 }
@@ -185,7 +163,7 @@ impl de::Error for ReadError {
 
 type Found<T> = Result<T, ReadError>;
 
-/// How a value is written.
+/// The form of a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Value,
@@ -399,7 +377,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        let made = match &self.node.value {
+        match &self.node.value {
             YamlValue::Null => visitor.visit_unit(),
             YamlValue::Bool(value) => visitor.visit_bool(*value),
             YamlValue::Number(number) => match (number.as_u64(), number.as_i64()) {
@@ -413,8 +391,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
                 let entries = entries.iter().map(|(key, node)| (key.name.as_str(), Some(key), node));
                 visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Value })
             }
-        };
-        self.report(made)
+        }
     }
 
     fn deserialize_bool<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
@@ -537,7 +514,7 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
             return Err(ReadError::Reported);
         }
         let entries = fields.into_iter();
-        self.report(visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required }))
+        visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required })
     }
 
     /// A variant is the key under which its value stands, or a text; that of a tree is the type of its value.
@@ -630,7 +607,7 @@ impl<'n> SeqAccess<'n> for ListReader<'_, 'n, '_> {
         let path = NodePath::Item(self.list.path, number);
         let reader =
             NodeReader { reader: self.list.reader, node, key: None, field: "", path: &path, form: Form::Value };
-        seed.deserialize(reader).map(Some)
+        reader.report(seed.deserialize(reader)).map(Some)
     }
 }
 
@@ -654,7 +631,8 @@ impl<'n, E: Iterator<Item = Field<'n>>> MapAccess<'n> for MapReader<'_, 'n, '_, 
         let Some((field, key, node)) = self.next else { return Err(ReadError::Reported) };
         let below = key.map(|key| NodePath::Key(self.map.path, &key.name));
         let path = below.as_ref().unwrap_or(self.map.path);
-        seed.deserialize(NodeReader { reader: self.map.reader, node, key, field, path, form: self.form })
+        let reader = NodeReader { reader: self.map.reader, node, key, field, path, form: self.form };
+        reader.report(seed.deserialize(reader))
     }
 }
 

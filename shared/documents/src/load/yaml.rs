@@ -26,7 +26,7 @@ pub(crate) struct YamlNode {
     pub(crate) bytes: Option<(usize, usize)>,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum YamlValue {
     Null,
@@ -45,7 +45,7 @@ pub(crate) struct YamlKey {
 }
 
 impl YamlValue {
-    /// What it is, for a message.
+    /// Its type in words.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -161,7 +161,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// What serde-saphyr refused, in our words.
+/// Returns an error of serde-saphyr in our words.
 fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic {
     use serde_saphyr::Error as E;
     let error = error.without_snippet();
@@ -215,7 +215,7 @@ fn unquoted(line: &str) -> bool {
     line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))
 }
 
-/// What limit was met, in words.
+/// Returns the limit that was met in words.
 fn too_complex(message: String) -> String {
     if message.starts_with("recursion") || message.contains("nesting") || message.contains("depth") {
         "this is nested too deeply".to_owned()

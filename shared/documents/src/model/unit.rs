@@ -45,7 +45,7 @@ pub struct UnitSpec {
     pub outputs: Entries<OutputSpec>,
 }
 
-/// How a unit runs.
+/// The action of a unit.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ActionDoc {

@@ -68,7 +68,7 @@ fn clusters() {
             ),
         ],
     );
-    // What only a sandbox can tell.
+    // Errors that need a sandbox.
     let used = |inputs: &str| {
         format!(
             "{HEAD}{secret}  use: {{cluster: \"${{params.at}}\", pod: {{script: '#!/bin/sh'}}, inputs: {{{inputs}}}}}\noutputs: {{o: \"${{units.make.outputs.o}}\", p: \"${{units.make.outputs.p}}\"}}\n"
@@ -247,7 +247,7 @@ fn too_many_units() {
     insta::assert_snapshot!(plain.join("\n"));
 }
 
-/// What is wrong with the manifests of `k8s-apply` is told where it stands in the sandbox.
+/// Errors in the manifests of `k8s-apply` are reported at their place in the sandbox.
 #[test]
 fn k8s_apply() {
     let resource = |rest: &str| {

@@ -1,4 +1,4 @@
-//! What is sent.
+//! Rendered units.
 
 use std::collections::BTreeMap;
 
@@ -194,7 +194,7 @@ fn outputs_of_answers() {
     insta::assert_snapshot!(bad.unwrap_err());
 }
 
-/// What decides what runs and where is taken as it was written, whatever a document's users choose.
+/// Users of a plugin cannot change the parts that decide what runs and where.
 #[test]
 fn scripts_and_places_are_no_templates() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";

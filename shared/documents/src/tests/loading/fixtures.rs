@@ -33,7 +33,7 @@ fn template(input: &InputDoc) -> &str {
     }
 }
 
-/// What stands in the text at a place.
+/// Returns the text from a place on.
 fn standing(text: &str, at: LineColumn) -> &str {
     let line = text.lines().nth(at.line as usize - 1).unwrap();
     &line[line.char_indices().nth(at.column as usize - 1).unwrap().0..]

@@ -10,7 +10,7 @@ mod templates;
 use crate::diagnostic::Diagnostics;
 use crate::load::{self, Document, DocumentVars, FolderFiles};
 
-/// Where the fixtures are.
+/// The folder of the fixtures.
 fn folder() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading/fixtures").to_owned()
 }
