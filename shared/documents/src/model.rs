@@ -6,7 +6,7 @@
 mod param;
 mod plugin;
 mod sandbox;
-mod template;
+mod template_tree;
 mod unit;
 
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
+pub use crate::source::SourceText;
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, PluginDoc, PluginKind, RunnerDoc};
 pub use sandbox::{
     ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind, TtlStart,
 };
-pub use template::TemplateTree;
+pub use template_tree::TemplateTree;
 pub use unit::{
     ActionDoc, Cleanup, DescribeDoc, DurationMs, FailureClass, InputDoc, InputSpec, NameList, ObjectDoc, OutputDoc,
     OutputFromDoc, OutputSpec, PodDoc, RetryDoc, SecretOutput, UnitDoc, UnitSpec, WebhookDoc, WebhookMethod,
@@ -171,17 +172,4 @@ pub enum Dialect {
     /// Ours: `apiVersion: ebb.dev/v1`.
     #[default]
     Ebb,
-}
-
-/// A document's text and its name in messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceText {
-    /// The path as it was given, `<stdin>`, or `name@version` for a stored plugin.
-    pub name: String,
-    /// The text before `@{…}` is expanded: places refer to it.
-    pub text: String,
-    /// The byte at which each line begins.
-    pub(crate) starts: Vec<usize>,
-    /// The lines in the file of its author, if it was written again.
-    pub(crate) runs: Vec<crate::load::LineRun>,
 }

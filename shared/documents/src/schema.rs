@@ -5,8 +5,8 @@
 use schemars::schema_for;
 use serde_json::Value;
 
+use crate::load::signadot::{ResourcePlugin, SignadotSandbox};
 use crate::model::{PluginDoc, SandboxDoc};
-use crate::signadot::{ResourcePlugin, SignadotSandbox};
 
 /// Our `kind: Plugin`.
 pub fn plugin() -> Value {

@@ -5,7 +5,20 @@ use std::sync::Arc;
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
 
 use crate::load::lines;
-use crate::model::{LineColumn, SourceText};
+use crate::model::LineColumn;
+
+/// A document's text and its name in messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceText {
+    /// The path as it was given, `<stdin>`, or `name@version` for a stored plugin.
+    pub name: String,
+    /// The text before `@{…}` is expanded: places refer to it.
+    pub text: String,
+    /// The byte at which each line begins.
+    pub(crate) starts: Vec<usize>,
+    /// The lines in the file of its author, if it was written again.
+    runs: Vec<lines::LineRun>,
+}
 
 impl SourceText {
     /// A text and what to call it.

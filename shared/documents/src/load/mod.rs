@@ -6,30 +6,32 @@
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::directives::DirectiveExpansion;
+use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
-use crate::{ebb, signadot};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
 pub use vars::{DocumentVars, VarError};
 pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
-pub(crate) use lines::LineRun;
 pub(crate) use vars::is_variable;
 
+pub(crate) mod directives;
+mod ebb;
 mod files;
 pub(crate) mod lines;
 pub(crate) mod names;
-mod overlay;
+mod pod_template;
 pub(crate) mod reader;
+pub(crate) mod signadot;
 mod vars;
 pub(crate) mod yaml;
 
 /// A document of any kind; its shape or its `kind` tells which.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one for a document")]
 pub enum Document {
     Plugin(PluginDoc),
     Sandbox(SandboxDoc),

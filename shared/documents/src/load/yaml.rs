@@ -376,7 +376,7 @@ impl Serialize for EscapedNode<'_> {
             YamlValue::Null => serializer.serialize_unit(),
             YamlValue::Bool(value) => serializer.serialize_bool(*value),
             YamlValue::Number(value) => value.serialize(serializer),
-            YamlValue::String(value) => match crate::directives::escaped(value) {
+            YamlValue::String(value) => match crate::load::directives::escaped(value) {
                 Some(escaped) => serializer.serialize_str(&escaped),
                 None => serializer.serialize_str(value),
             },
