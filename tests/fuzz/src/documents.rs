@@ -58,14 +58,6 @@ fn as_plugin(document: &Document) -> Option<&PluginDoc> {
     }
 }
 
-fn expanded(document: &Document) -> &str {
-    match document {
-        Document::Plugin(plugin) => &plugin.expanded,
-        Document::Sandbox(sandbox) => &sandbox.expanded,
-        Document::RouteGroup(group) => &group.expanded,
-    }
-}
-
 fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
     let vars = DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
     match load::documents("f.yaml", text, files, &vars) {
@@ -82,10 +74,10 @@ fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
 
 /// What loads can be stored: it reads as the same again, without files and variables, and compiles to the same plan.
 fn stored(document: &Document, plugins: &[&PluginDoc]) {
-    let text = expanded(document);
+    let text = document.expanded();
     let again = load::document("stored.yaml", text, &NoFiles, &DocumentVars::none());
     let again = again.unwrap_or_else(|errors| panic!("what was written does not load: {errors}\n{text}"));
-    assert_eq!(expanded(&again), text, "it is written in another way the second time");
+    assert_eq!(again.expanded(), text, "it is written in another way the second time");
     match (document, &again) {
         (Document::Plugin(one), Document::Plugin(two)) => {
             assert_eq!(load::digest(one), load::digest(two));

@@ -58,6 +58,15 @@ impl Document {
         }
     }
 
+    /// The document as YAML with all `@{…}` expanded.
+    pub fn expanded(&self) -> &str {
+        match self {
+            Self::Plugin(plugin) => &plugin.expanded,
+            Self::Sandbox(sandbox) => &sandbox.expanded,
+            Self::RouteGroup(group) => &group.expanded,
+        }
+    }
+
     fn source(&self) -> &Arc<SourceText> {
         match self {
             Self::Plugin(plugin) => &plugin.source,

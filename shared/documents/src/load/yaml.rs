@@ -312,14 +312,6 @@ impl<'de> Deserialize<'de> for RawNode {
                 Ok(RawNode::Leaf(YamlValue::Null))
             }
 
-            fn visit_none<E: de::Error>(self) -> Result<RawNode, E> {
-                Ok(RawNode::Leaf(YamlValue::Null))
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawNode, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<RawNode, E> {
                 Ok(RawNode::Leaf(YamlValue::Bool(value)))
             }
@@ -340,10 +332,6 @@ impl<'de> Deserialize<'de> for RawNode {
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<RawNode, E> {
                 Ok(RawNode::Leaf(YamlValue::String(value.to_owned())))
-            }
-
-            fn visit_string<E: de::Error>(self, value: String) -> Result<RawNode, E> {
-                Ok(RawNode::Leaf(YamlValue::String(value)))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawNode, A::Error> {

@@ -1,6 +1,6 @@
 //! Documents that load: what they become, where their parts stand, and that writing and reading is the identity.
 
-use super::{FIXTURES, expanded, fixture, folder, meaning, text, vars};
+use super::{FIXTURES, fixture, folder, meaning, text, vars};
 use crate::load::{self, Document, DocumentVars, FolderFiles, NoFiles};
 use crate::model::{
     ActionDoc, Dialect, DurationMs, InputDoc, LineColumn, Named, ObjectDoc, OutputFromDoc, ParamKind, ParamValue,
@@ -202,10 +202,10 @@ fn the_examples_of_the_format_load() {
 fn what_is_written_reads_as_the_same() {
     for name in FIXTURES {
         for document in fixture(name) {
-            let again = load::document(name, expanded(&document), &NoFiles, &DocumentVars::none())
-                .unwrap_or_else(|e| panic!("{e}\n{}", expanded(&document)));
+            let again = load::document(name, document.expanded(), &NoFiles, &DocumentVars::none())
+                .unwrap_or_else(|e| panic!("{e}\n{}", document.expanded()));
             assert_eq!(meaning(&document), meaning(&again), "{name}");
-            assert_eq!(expanded(&document), expanded(&again), "{name}");
+            assert_eq!(document.expanded(), again.expanded(), "{name}");
         }
     }
 }

@@ -34,14 +34,6 @@ fn load(name: &str, text: &str) -> Result<Vec<Document>, Diagnostics> {
     load::documents(name, text, &FolderFiles::new(folder()), &vars()).map(|loaded| loaded.documents)
 }
 
-fn expanded(document: &Document) -> &str {
-    match document {
-        Document::Plugin(plugin) => &plugin.expanded,
-        Document::Sandbox(sandbox) => &sandbox.expanded,
-        Document::RouteGroup(group) => &group.expanded,
-    }
-}
-
 /// A document as text without places and source, to compare what two texts mean.
 fn meaning(document: &Document) -> String {
     let mut document = document.clone();
