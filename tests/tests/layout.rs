@@ -150,7 +150,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("api.rs", 4),
     ("checks.rs", 6),
     ("client.rs", 4),
-    ("documents.rs", 5),
+    ("documents.rs", 7),
     ("fixture.rs", 4),
     ("functions.rs", 4),
     ("list.rs", 5),
@@ -167,7 +167,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
 /// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
 /// numbers may only decrease.
 const BANNED_WORDS: [([&str; 2], usize); 4] =
-    [(["no", "body"], 88), (["some", "body"], 35), (["who", "ever"], 39), (["a", "new"], 2)];
+    [(["no", "body"], 81), (["some", "body"], 35), (["who", "ever"], 36), (["a", "new"], 1)];
 
 /// Praise that no figure can hold up, as whole words.
 const PRAISE: [&str; 20] = [

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_documents::compile::{self, BoundPlugin, EdgeReason};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{At, Dialect, PluginDoc, ResourceDoc, SandboxDoc};
+use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, SandboxDoc};
 use ebb_documents::plan::Plan;
 use ebb_protocol::api::PlanPreview;
 use semver::Version;
@@ -81,28 +81,18 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
 /// Compiles one plugin in a sandbox with one resource, named like the plugin, without params.
 pub(crate) fn plan_alone(plugin: &PluginDoc) -> Result<LocalPlan, CliError> {
     let mut plugin = plugin.clone();
-    for (_, param) in &mut plugin.params {
+    for param in &mut plugin.params.0 {
         // The picture does not depend on params, so missing ones are allowed.
-        param.optional = param.default.is_none();
+        param.required = Some(At { value: false, at: param.name.at });
     }
     let name = At { value: resource_name(&plugin), at: plugin.name.at };
+    let resource =
+        ResourceSpec { plugin: plugin.name.clone(), version: plugin.version.clone(), ..ResourceSpec::default() };
     let sandbox = SandboxDoc {
         source: plugin.source.clone(),
-        dialect: Dialect::Ebb,
         name: At { value: "alone".to_owned(), at: plugin.name.at },
-        expanded: String::new(),
-        cluster: None,
-        namespace: None,
-        labels: BTreeMap::new(),
-        ttl_ms: None,
-        resources: vec![ResourceDoc {
-            name,
-            plugin: plugin.name.clone(),
-            version: plugin.version.clone(),
-            params: Vec::new(),
-        }],
-        env: Vec::new(),
-        consumers: Vec::new(),
+        resources: Entries(vec![Named { name, inner: resource }]),
+        ..SandboxDoc::default()
     };
     plan(&sandbox, std::slice::from_ref(&plugin))
 }

@@ -1,7 +1,7 @@
-//! What is wrong with a document: a stable code, a place, and what would be right.
+//! Errors and warnings of documents: a stable code, a place, and a fix.
 //!
 //! Every check of this crate makes [`Diagnostic`]s and collects them in [`Diagnostics`], so that one reading of a
-//! document tells everything that can be told. How they are shown is decided here; where they go is not.
+//! document tells everything that can be told. Their form is decided here, their destination is not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ const MAX_MESSAGE: usize = 600;
 /// The most errors of a document that are told, and the most warnings: a document may have one in every line.
 pub const MAX_REPORTED: usize = 100;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     Error,
-    /// The document is taken, but does perhaps not what its author thinks.
+    /// The document is accepted, but perhaps it does not do what its author expects.
     Warning,
 }
 
@@ -38,7 +38,7 @@ impl Severity {
     }
 }
 
-/// How a diagnostic with its snippet is drawn.
+/// The characters with which a diagnostic is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiagnosticStyle {
     /// Unicode lines, no colour.
@@ -48,18 +48,18 @@ pub enum DiagnosticStyle {
     Ascii,
 }
 
-/// One thing that is wrong, or looks wrong, with a document.
+/// One error or warning of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What kind of mistake, in kebab-case; never renamed once released.
+    /// The kind of the mistake in kebab-case. It is never renamed once released.
     pub code: &'static str,
     pub severity: Severity,
-    /// What is wrong, as a sentence without a full stop.
+    /// The mistake as a sentence without a full stop.
     pub message: String,
     pub help: Option<String>,
     /// The document that places refer to.
     pub source: Arc<SourceText>,
-    /// Where; `None` if it concerns the document as a whole.
+    /// The place. `None` stands for the document as a whole.
     pub at: Option<LineColumn>,
     /// Characters to underline from `at` on; never past the end of the line.
     pub length: usize,
@@ -160,7 +160,7 @@ impl Diagnostic {
     /// long line is named without its line.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
         if self.source.text.replace("\r\n", "").contains('\r') {
-            // What draws takes a carriage return alone for a line's end here and for none there.
+            // miette is not consistent in taking a carriage return alone for the end of a line.
             let lines: Vec<&str> = self.source.lines().collect();
             let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
             return Self { source, ..self.clone() }.drawn(drawing);
@@ -253,7 +253,7 @@ impl Diagnostics {
             MAX_REPORTED => {
                 let message = format!("there is more like this; the first {MAX_REPORTED} are told");
                 let more = Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
-                self.0.push(more.help("mend these and look again"));
+                self.0.push(more.help("fix these and check again"));
             }
             _ => {}
         }
@@ -270,7 +270,7 @@ impl Diagnostics {
         self.0.iter()
     }
 
-    /// How many.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -4,14 +4,11 @@
 //! table nor network.
 pub mod compile;
 pub mod diagnostic;
-mod directives;
-mod ebb;
 pub mod load;
 pub mod model;
 pub mod plan;
 pub mod render;
 pub mod schema;
-mod signadot;
 mod source;
 pub mod template;
 

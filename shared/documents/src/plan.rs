@@ -1,7 +1,7 @@
 //! The frozen plan: everything that a target's four hooks need, compiled once and stored under its digest.
 //!
 //! Teardown needs nothing that is not in here: plugins are resolved to exact versions, files embedded, names
-//! checked, edges derived. What differs between two targets of one document (name, uid) is not in the plan.
+//! checked, edges derived. Values that differ between two targets of one document (name, uid) are not in the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::compile::PLAN_VERSION;
 pub struct Plan {
     /// Version of this format; 1.
     pub v: u32,
-    /// What the target's document says of it, beside its resources.
+    /// The other parts of the target's document.
     pub target: TargetSpec,
     /// The resources by name: which plugin, what it gives to the outside.
     pub resources: BTreeMap<String, Resource>,
@@ -27,7 +27,7 @@ pub struct Plan {
     pub hooks: Vec<HookPlan>,
 }
 
-/// What the target's document says beside its resources.
+/// The parts of the target's document beside its resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSpec {
@@ -105,7 +105,7 @@ pub struct UnitPlan {
     /// The cluster that it names; the target's if absent, see [`Plan::cluster`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What it waits for, in the same hook, whatever the reason (references, `after`, reverse order of undo).
+    /// The units of the same hook that it waits for, for any reason (references, `after`, reverse order of undo).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<u32>,
     /// Outputs that it reads, in this hook or an earlier one; complete, through params and resources.
@@ -119,14 +119,14 @@ pub struct UnitPlan {
     pub inputs: Vec<InputPlan>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, OutputPlan>,
-    /// Units of earlier hooks that it takes away. Empty: it takes nothing away and always runs.
+    /// Units of earlier hooks that it undoes. If there are none, it always runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<UnitRef>,
     /// Milliseconds that one try may take.
     pub timeout_ms: u64,
     /// When and how often it is tried again.
     pub retry: RetryPolicy,
-    /// Where it stands in its document.
+    /// Its place in its document.
     pub source: SourceLocation,
 }
 
@@ -150,14 +150,14 @@ pub struct OutputRead {
     pub optional: bool,
 }
 
-/// What a unit runs.
+/// The action of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Action {
     Pod(PodAction),
     Webhook(WebhookAction),
     Object(ObjectAction),
-    /// The objects of the unit that this one undoes are taken away. No document has it; the compiler adds it.
+    /// Removes the objects of the unit that this one undoes. The compiler adds it; no document has it.
     Removal,
 }
 
@@ -266,12 +266,12 @@ pub struct OutputPlan {
     /// True if its value stays where it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// What the document says it is.
+    /// Its description in the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
 
-/// Where an output comes from.
+/// The source of an output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum OutputFrom {
@@ -298,7 +298,7 @@ pub struct RetryPolicy {
     pub backoff_ms: u64,
     /// Milliseconds; no wait is longer.
     pub max_backoff_ms: u64,
-    /// Which failures are tried again: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exact status such as
+    /// The failures that are tried again: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), an exact status such as
     /// `503`. Empty: all that can pass by themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
@@ -321,7 +321,7 @@ pub struct SourceLocation {
     pub column: u32,
 }
 
-/// How a value is made.
+/// A value, or the way in which it is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Template {
@@ -406,7 +406,7 @@ impl Plan {
     }
 }
 
-/// The name of a cluster: whoever names none means the one called `default`.
+/// The name of a cluster. The default is `default`.
 pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
 }

@@ -5,7 +5,20 @@ use std::sync::Arc;
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
 
 use crate::load::lines;
-use crate::model::{LineColumn, SourceText};
+use crate::model::LineColumn;
+
+/// A document's text and its name in messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceText {
+    /// The path as it was given, `<stdin>`, or `name@version` for a stored plugin.
+    pub name: String,
+    /// The text before `@{…}` is expanded: places refer to it.
+    pub text: String,
+    /// The byte at which each line begins.
+    pub(crate) starts: Vec<usize>,
+    /// The lines in the file of its author, if it was written again.
+    runs: Vec<lines::LineRun>,
+}
 
 impl SourceText {
     /// A text and what to call it.
@@ -64,6 +77,14 @@ impl SourceText {
         let rest = &line[from..];
         let length = rest.char_indices().nth(characters).map_or(rest.len(), |(byte, _)| byte);
         (start + from, length)
+    }
+
+    /// The text of a number or boolean at a place, as it is written; if it is not written there, as JSON.
+    pub(crate) fn scalar(&self, at: LineColumn, value: &serde_json::Value) -> String {
+        let (start, length) = self.bytes(at, self.word_length(at));
+        let written = self.text.get(start..start + length).unwrap_or_default();
+        let plain = !written.is_empty() && !written.starts_with(['@', '*', '&', '!', '"', '\'']);
+        if plain { written.to_owned() } else { value.to_string() }
     }
 
     /// Characters of the word at a place: a quoted text with its quotes, or up to a blank or a YAML delimiter.

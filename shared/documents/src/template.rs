@@ -1,7 +1,7 @@
 //! Text with `${…}` in it, taken apart.
 //!
-//! `$${` is a literal `${`. Whether a `}` ends an expression is decided by CEL's own tokens: one in a string, a
-//! comment or a map does not. What is inside is not looked at here; that is [`crate::expr`]'s.
+//! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::expr`] parses the
+//! expressions.
 
 use crate::model::{At, LineColumn, SourceText};
 
@@ -11,7 +11,7 @@ pub enum TemplatePiece {
     /// Text as it will be, escapes resolved.
     Literal(String),
     Expression {
-        /// What is between `${` and `}`.
+        /// The text between `${` and `}`.
         text: String,
         /// The byte of the template where `text` begins.
         offset: usize,
@@ -91,7 +91,7 @@ fn expression_length(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether the string that begins at `quote` has an `r` before it, alone or beside a `b`.
+/// Returns the mode of the string that begins at `quote`: raw if an `r` is before it, alone or beside a `b`.
 fn raw(bytes: &[u8], quote: usize) -> EscapeMode {
     let start = bytes[..quote].iter().rposition(|b| !b.is_ascii_alphanumeric() && *b != b'_');
     let prefix = &bytes[start.map_or(0, |n| n + 1)..quote];

@@ -58,14 +58,6 @@ fn as_plugin(document: &Document) -> Option<&PluginDoc> {
     }
 }
 
-fn expanded(document: &Document) -> &str {
-    match document {
-        Document::Plugin(plugin) => &plugin.expanded,
-        Document::Sandbox(sandbox) => &sandbox.expanded,
-        Document::RouteGroup(group) => &group.expanded,
-    }
-}
-
 fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
     let vars = DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
     match load::documents("f.yaml", text, files, &vars) {
@@ -82,10 +74,10 @@ fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
 
 /// Checks that a document can be stored: its expanded text loads to the same document and compiles to the same plan.
 fn stored(document: &Document, plugins: &[&PluginDoc]) {
-    let text = expanded(document);
+    let text = document.expanded();
     let again = load::document("stored.yaml", text, &NoFiles, &DocumentVars::none());
     let again = again.unwrap_or_else(|errors| panic!("what was written does not load: {errors}\n{text}"));
-    assert_eq!(expanded(&again), text, "it is written in another way the second time");
+    assert_eq!(again.expanded(), text, "it is written in another way the second time");
     match (document, &again) {
         (Document::Plugin(one), Document::Plugin(two)) => {
             assert_eq!(load::digest(one), load::digest(two));
@@ -111,7 +103,7 @@ fn stored(document: &Document, plugins: &[&PluginDoc]) {
 /// Returns a sandbox with one resource of this plugin and a value for each param.
 fn sandbox_of(plugin: &PluginDoc) -> String {
     let params: serde_json::Map<String, serde_json::Value> =
-        plugin.params.iter().map(|(name, param)| (name.value.clone(), value_for(param))).collect();
+        plugin.params.iter().map(|param| (param.name.value.clone(), value_for(param))).collect();
     serde_json::json!({
         "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "s",
         "resources": {"r": {"plugin": plugin.name.value, "params": params}},
@@ -121,13 +113,15 @@ fn sandbox_of(plugin: &PluginDoc) -> String {
 
 /// Returns a value of a param's type that meets its simple constraints.
 fn value_for(param: &ParamDoc) -> serde_json::Value {
-    if let Some(value) = param.one_of.first() {
+    if let Some(value) = param.allowed().next() {
         return value.clone();
     }
+    let least = param.minimum.as_ref().map(|bound| bound.value);
+    let length = param.min_length.as_ref().map_or(1, |bound| bound.value as usize);
     match param.kind {
-        ParamKind::String => "x".repeat(usize::try_from(param.min_length.unwrap_or(1)).unwrap_or(1).min(64)).into(),
-        ParamKind::Integer => (param.minimum.unwrap_or(0.0) as i64).into(),
-        ParamKind::Number => param.minimum.unwrap_or(0.5).into(),
+        ParamKind::String => "x".repeat(length.min(64)).into(),
+        ParamKind::Integer => (least.unwrap_or(0.0) as i64).into(),
+        ParamKind::Number => least.unwrap_or(0.5).into(),
         ParamKind::Boolean => true.into(),
         ParamKind::Object => serde_json::json!({"a": 1}),
         ParamKind::Array => serde_json::json!(["a"]),

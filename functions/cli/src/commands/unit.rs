@@ -148,7 +148,7 @@ fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
 }
 
 fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
-    plugin.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.name.value.as_str())
+    plugin.hooks().flat_map(|(_, hook)| &hook.inner).map(|unit| unit.name.value.as_str())
 }
 
 fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {

@@ -66,7 +66,7 @@ pub(super) fn plan(
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),
         labels: sandbox.labels.clone(),
-        ttl_ms: sandbox.ttl_ms,
+        ttl_ms: sandbox.ttl.map(|ttl| ttl.0),
     };
     let resources = instances.iter().enumerate().map(|(number, i)| (i.name.to_owned(), resource(number, i, wires)));
     Plan { v: PLAN_VERSION, target, resources: resources.collect(), env, hooks: hooks.collect() }

@@ -1,4 +1,4 @@
-//! Where units go: the cluster that each names, and that nothing sensitive is used outside of the cluster that holds it.
+//! The cluster of each unit. Nothing sensitive is used outside of the cluster that holds it.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(super) fn named<'a>(
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Option<UnitCluster> {
     let text = doc.cluster.as_ref()?;
-    if let ActionDoc::Webhook { .. } = doc.action {
+    if let ActionDoc::Webhook(_) = doc.action {
         let message = format!("`{}` is a webhook, which goes to its URL", doc.name.value);
         report.push(report.error("cluster", text.at, message).help("leave `cluster` out"));
         return None;
@@ -39,15 +39,15 @@ pub(super) fn named<'a>(
             Template::Text(_),
             [ExpressionRead { source: ReferenceSource::Param(name), usage: ReferenceUsage::Whole, .. }],
         ) => {
-            let declared = plugin.params.iter().find(|(declared, _)| declared.value == *name);
-            if let Some((declared, param)) = declared
-                && param.kind != ParamKind::String
+            let declared = plugin.params.iter().find(|declared| declared.name.value == *name);
+            if let Some(declared) = declared
+                && declared.kind != ParamKind::String
             {
                 let message = format!("param `{name}` is no text, so it cannot name a cluster");
                 report.push(
                     report
                         .error("cluster", text.at, message)
-                        .related(declared.at, "the param")
+                        .related(declared.name.at, "the param")
                         .help("make it a `string`"),
                 );
             }

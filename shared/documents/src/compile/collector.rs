@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{self, ReferenceSource, ReferenceUsage, Scope, WorkBudget};
-use crate::model::{At, LineColumn, SourceText, TemplateText, TemplateTree};
+use crate::model::{At, LineColumn, Named, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
 
@@ -117,20 +117,16 @@ impl DiagnosticCollector {
     /// The template that a text is, and what it uses.
     pub(super) fn text<'a>(
         &mut self,
-        text: &'a TemplateText,
+        text: &'a str,
         at: LineColumn,
         scope: Scope,
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Template {
-        let text = match text {
-            TemplateText::Literal(text) => return Template::Literal(text.as_str().into()),
-            TemplateText::Template(text) => text,
-        };
         let pieces = match template::split(text) {
             Ok(pieces) => pieces,
             Err(UnclosedExpression { offset }) => {
                 self.unclosed(text, at, offset);
-                return Template::Literal(text.as_str().into());
+                return Template::Literal(text.into());
             }
         };
         let alone = pieces.len() == 1;
@@ -151,18 +147,18 @@ impl DiagnosticCollector {
                 }
             }
         }
-        if expressions { Template::Text(text.clone()) } else { Template::Literal(literal.into()) }
+        if expressions { Template::Text(text.to_owned()) } else { Template::Literal(literal.into()) }
     }
 
     /// The CEL expression that a text is: the one in its `${…}`, or all of it.
     pub(super) fn expression<'a>(
         &mut self,
         what: &str,
-        text: &'a At<TemplateText>,
+        text: &'a At<String>,
         scope: Scope,
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Option<String> {
-        let (TemplateText::Literal(content) | TemplateText::Template(content)) = &text.value;
+        let content = text.value.as_str();
         let pieces = match template::split(content) {
             Ok(pieces) => pieces,
             Err(UnclosedExpression { offset }) => {
@@ -172,7 +168,7 @@ impl DiagnosticCollector {
         };
         let (expression, offset) = match pieces.as_slice() {
             [TemplatePiece::Expression { text, offset }] => (text.clone(), *offset),
-            [] | [TemplatePiece::Literal(_)] => (content.clone(), 0),
+            [] | [TemplatePiece::Literal(_)] => (content.to_owned(), 0),
             _ => {
                 let message = format!("{what} has to be one expression");
                 let help = "put all of it into one `${…}`";
@@ -249,8 +245,8 @@ impl DiagnosticCollector {
             TemplateTree::List(items) => items.iter().map(|item| self.strings(item, scope, uses)).collect(),
             TemplateTree::Map(entries) => {
                 let mut map = serde_json::Map::new();
-                for (key, value) in entries {
-                    map.insert(key.clone(), self.strings(value, scope, uses));
+                for Named { name, inner: value } in entries {
+                    map.insert(name.value.clone(), self.strings(value, scope, uses));
                 }
                 map.into()
             }
@@ -303,11 +299,11 @@ impl DiagnosticCollector {
 /// Returns true if a text in the tree computes something, be it from constants.
 fn has_expression(tree: &TemplateTree) -> bool {
     match tree {
-        TemplateTree::Scalar(_) | TemplateTree::Text(TemplateText::Literal(_)) => false,
-        TemplateTree::Text(TemplateText::Template(text)) => template::split(text)
+        TemplateTree::Scalar(_) => false,
+        TemplateTree::Text(text) => template::split(text)
             .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, TemplatePiece::Expression { .. }))),
         TemplateTree::List(items) => items.iter().any(|item| has_expression(&item.value)),
-        TemplateTree::Map(entries) => entries.iter().any(|(_, value)| has_expression(&value.value)),
+        TemplateTree::Map(entries) => entries.iter().any(|entry| has_expression(&entry.value)),
     }
 }
 
@@ -315,11 +311,10 @@ fn has_expression(tree: &TemplateTree) -> bool {
 fn literal(tree: &TemplateTree) -> Value {
     match tree {
         TemplateTree::Scalar(value) => value.clone(),
-        TemplateTree::Text(TemplateText::Literal(text)) => text.as_str().into(),
-        TemplateTree::Text(TemplateText::Template(text)) => text.replace("$${", "${").into(),
+        TemplateTree::Text(text) => text.replace("$${", "${").into(),
         TemplateTree::List(items) => items.iter().map(|item| literal(&item.value)).collect(),
         TemplateTree::Map(entries) => {
-            let entries = entries.iter().map(|(key, value)| (key.clone(), literal(&value.value)));
+            let entries = entries.iter().map(|entry| (entry.name.value.clone(), literal(&entry.value)));
             Value::Object(entries.collect())
         }
     }

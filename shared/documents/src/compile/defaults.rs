@@ -1,4 +1,4 @@
-//! What holds where a document says nothing, and the limits of what it can say.
+//! Defaults and limits of documents.
 
 use crate::plan::HookName;
 

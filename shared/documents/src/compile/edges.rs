@@ -21,7 +21,7 @@ pub enum EdgeReason {
     Reads(String),
     /// Its `after` says so.
     After,
-    /// What others were wired to is taken away last.
+    /// A resource that others were wired to is removed last.
     TeardownOrder,
 }
 

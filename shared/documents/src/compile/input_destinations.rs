@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::collector::DiagnosticCollector;
+use crate::load::names::{NameSyntax, is_name, name_help};
 use crate::model::{At, InputDoc, LineColumn};
 
 /// Beginnings of variables that are ours to set.
@@ -69,12 +70,9 @@ fn twice<'a>(
 }
 
 fn check_env(report: &mut DiagnosticCollector, name: &str, at: LineColumn) {
-    let mut characters = name.chars();
-    let valid = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !valid {
+    if !is_name(name, NameSyntax::Environment) {
         let message = format!("`{name}` cannot be an environment variable");
-        report.push(report.error("env", at, message).help("letters, digits and `_`, and no digit first"));
+        report.push(report.error("env", at, message).help(name_help(name, NameSyntax::Environment, 255)));
     } else if let Some(prefix) = RESERVED_ENV.iter().find(|prefix| name.starts_with(**prefix)) {
         let message = format!("environment variable `{name}` is reserved");
         report.push(report.error("env", at, message).help(format!("names that begin with `{prefix}` are set by Ebb")));

@@ -1,7 +1,8 @@
-//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`. The image that it names looks for
-//! objects that only Signadot makes, so here it is a unit of objects, and their removal is what ends them. Nobody has to
-//! publish it; Signadot's document of it, if it is published, means the same. A plugin of this name with another image
-//! is its author's.
+//! Signadot's own plugin `k8s-apply`, which applies the manifests in its param `data`.
+//!
+//! Its image looks for objects that only Signadot makes. Here the plugin is a unit of objects, which is removed as any
+//! other is. It need not be published; Signadot's document of it, if it is published, means the same. A plugin of this
+//! name with another image is its author's.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,12 @@ use semver::Version;
 use super::BoundPlugin;
 use super::collector::DiagnosticCollector;
 use crate::load;
-use crate::load::yaml::{self, YamlNode, YamlValue};
+use crate::load::lines::EmbeddedLines;
+use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, HookDoc, LineColumn, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
-    TemplateText, TemplateTree, UnitDoc,
+    ActionDoc, At, Dialect, Entries, HookDoc, LineColumn, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc,
+    SandboxDoc, SourceText, TemplateTree, UnitDoc, UnitSpec,
 };
-use crate::plan::HookName;
 use crate::template::{self, TemplatePiece};
 
 const NAME: &str = "k8s-apply";
@@ -33,12 +34,12 @@ pub fn is_built_in(resource: &ResourceDoc) -> bool {
     resource.plugin.value == NAME && resource.version.as_ref().is_none_or(|version| *version == bare())
 }
 
-/// What a version that nobody has given is.
+/// The version of a plugin without one.
 fn bare() -> Version {
     Version::new(0, 0, 0)
 }
 
-/// What such resources are bound to, by the resource's name.
+/// The plugins of such resources, by the resource's name.
 pub(super) struct BuiltIn(BTreeMap<String, (PluginDoc, Version, String)>);
 
 impl BuiltIn {
@@ -88,15 +89,17 @@ fn is_signadots(plugin: &PluginDoc) -> bool {
     };
     plugin.dialect == Dialect::Signadot
         && plugin.name.value == NAME
-        && plugin.runners.iter().all(|(_, runner)| image(&runner.image.value))
+        && plugin.runners.iter().all(|runner| image(&runner.image.value))
 }
 
 /// The plugin of one resource; without units if its params are wrong.
 fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &ResourceDoc) -> PluginDoc {
-    let given = |name: &str| resource.params.iter().find(|(given, _)| given.value == name);
-    let ready = given(READY).and_then(|(_, value)| ready(report, value));
+    let given = |name: &str| resource.params.iter().find(|given| given.name.value == name);
+    let ready = given(READY).and_then(|given| ready(report, sandbox.dialect, &given.inner));
     let data = match given(DATA) {
-        Some((name, value)) => text(report, name, value).map(|text| (name, At { value: text, at: value.at })),
+        Some(Named { name, inner: value }) => {
+            text(report, name, value).map(|text| (name, At { value: text, at: value.at }))
+        }
         None => {
             let message = format!("resource `{}` needs param `{DATA}`", resource.name.value);
             let help = "add `params: {data: …}`, a text with the manifests that are to be applied";
@@ -104,42 +107,24 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
             None
         }
     };
-    let mut hooks = Vec::new();
-    if let Some((name, data)) = &data {
-        hooks.extend(manifests(report, data).map(|manifests| {
-            let unit = unit(name.at, At { value: TemplateTree::List(manifests), at: data.at }, ready);
-            let hook_name = At { value: "preStart".to_owned(), at: name.at };
-            HookDoc { name: hook_name, hook: HookName::PreStart, units: vec![unit] }
-        }));
-    }
+    let pre_start = data.as_ref().and_then(|(name, data)| {
+        let manifest = At { value: TemplateTree::List(manifests(report, data)?), at: data.at };
+        let unit = unit(name.at, manifest, ready);
+        Some(HookDoc { name: At { value: "preStart".to_owned(), at: name.at }, inner: Entries(vec![unit]) })
+    });
     PluginDoc {
         source: sandbox.source.clone(),
         dialect: Dialect::Signadot,
         name: resource.plugin.clone(),
-        version: None,
-        description: None,
         expanded: data.map(|(_, data)| data.value).unwrap_or_default(),
-        params: Vec::new(),
-        runners: Vec::new(),
-        hooks,
-        outputs: Vec::new(),
+        pre_start,
+        ..PluginDoc::default()
     }
 }
 
-fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<TemplateText>>) -> UnitDoc {
-    UnitDoc {
-        name: At { value: UNIT.to_owned(), at },
-        action: ActionDoc::Object { manifest, ready, fail: None },
-        cluster: None,
-        when: None,
-        after: Vec::new(),
-        undoes: None,
-        leaves_nothing: false,
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        timeout_ms: None,
-        retry: None,
-    }
+fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<String>>) -> UnitDoc {
+    let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
+    Named { name: At { value: UNIT.to_owned(), at }, inner: UnitSpec { action, ..UnitSpec::default() } }
 }
 
 /// The text of a param, which is taken as it is.
@@ -149,8 +134,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
         report.error("param-value", value.at, message).help(help)
     };
     let wrong = match &value.value {
-        ParamValue::Tree(TemplateTree::Text(TemplateText::Literal(text))) => return Some(text.clone()),
-        ParamValue::Tree(TemplateTree::Text(TemplateText::Template(text))) => match template::split(text) {
+        ParamValue::Tree(TemplateTree::Text(text)) => match template::split(text) {
             Ok(pieces) if pieces.iter().all(|piece| matches!(piece, TemplatePiece::Literal(_))) => {
                 return Some(text.replace("$${", "${"));
             }
@@ -166,9 +150,13 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
     None
 }
 
-fn ready(report: &mut DiagnosticCollector, value: &At<ParamValue>) -> Option<At<TemplateText>> {
+fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<String>> {
     match &value.value {
-        ParamValue::Tree(TemplateTree::Text(text)) => Some(At { value: text.clone(), at: value.at }),
+        ParamValue::Tree(TemplateTree::Text(text)) => {
+            // Signadot's texts are no templates, so an expression in one was escaped.
+            let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
+            Some(At { value: text, at: value.at })
+        }
         _ => {
             let message = format!("`{READY}` has to be a text with an expression over `object`");
             report.push(report.error("param-value", value.at, message).help("such as `ready: ${true}`"));
@@ -180,7 +168,7 @@ fn ready(report: &mut DiagnosticCollector, value: &At<ParamValue>) -> Option<At<
 /// The manifests in a text. `None`: it has been reported what is wrong with them.
 fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<At<TemplateTree>>> {
     let source = SourceText::new(DATA, data.value.as_str());
-    let lines = ManifestLines::of(&report.source, &source, data.at);
+    let lines = EmbeddedLines::of(&report.source, &source, data.at);
     let nodes = match yaml::parse(&source) {
         Ok(nodes) => nodes,
         Err(error) => {
@@ -204,55 +192,20 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
             report.push(wrong.help("write its items one by one, `---` separates them"));
         }
     }
-    Some(nodes.iter().map(|node| lines.tree(node)).collect())
+    Some(nodes.iter().map(|node| tree(&lines, node)).collect())
 }
 
-/// Where the lines of a text stand in the document: its line, and how many characters are before it.
-struct ManifestLines {
-    lines: Vec<Option<(u32, u32)>>,
-    /// Where the text begins, for lines that do not stand there as they are.
-    at: LineColumn,
-}
-
-impl ManifestLines {
-    fn of(document: &SourceText, text: &SourceText, at: LineColumn) -> Self {
-        // A block begins at its first line that is not empty.
-        let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
-        let lines = text.lines().zip(0..).map(|(line, number)| {
-            let there = (at.line + number).checked_sub(u32::try_from(empty).ok()?)?;
-            let written = document.line(there)?;
-            let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
-            let blanks = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
-            let before = if written.ends_with(line) {
-                written.chars().count() - line.chars().count()
-            } else if first(written) == first(line) {
-                // What `@{…}` stood for is longer or shorter.
-                blanks(written).saturating_sub(blanks(line))
-            } else {
-                return None;
-            };
-            Some((there, u32::try_from(before).ok()?))
-        });
-        Self { lines: lines.collect(), at }
-    }
-
-    fn place(&self, at: LineColumn) -> LineColumn {
-        match self.lines.get((at.line as usize).saturating_sub(1)) {
-            Some(&Some((line, before))) => LineColumn { line, column: before.saturating_add(at.column) },
-            _ => self.at,
+/// The tree with its places in the document; its texts are no templates.
+fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
+    let value = match &node.value {
+        YamlValue::String(text) => TemplateTree::Text(template::escape(text)),
+        YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| tree(lines, item)).collect()),
+        YamlValue::Map(entries) => {
+            let named = |key: &YamlKey| At { value: key.name.clone(), at: lines.place(key.at) };
+            let entries = entries.iter().map(|(key, node)| Named { name: named(key), inner: tree(lines, node) });
+            TemplateTree::Map(Entries(entries.collect()))
         }
-    }
-
-    /// The tree with its places in the document; its texts are no templates.
-    fn tree(&self, node: &YamlNode) -> At<TemplateTree> {
-        let value = match &node.value {
-            YamlValue::String(text) => TemplateTree::Text(TemplateText::Literal(text.clone())),
-            YamlValue::List(items) => TemplateTree::List(items.iter().map(|item| self.tree(item)).collect()),
-            YamlValue::Map(entries) => {
-                TemplateTree::Map(entries.iter().map(|(key, node)| (key.name.clone(), self.tree(node))).collect())
-            }
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
-        };
-        At { value, at: self.place(node.at) }
-    }
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => TemplateTree::Scalar(node.to_json()),
+    };
+    At { value, at: lines.place(node.at) }
 }

@@ -35,7 +35,7 @@ pub(super) fn cycle(dependencies: &[Vec<usize>]) -> Option<Vec<usize>> {
     if left == 0 {
         return None;
     }
-    // What is left waits, directly or not, for a cycle; following what it waits for must come to one.
+    // The rest waits, directly or not, for a cycle, so following the dependencies comes to one.
     let mut at = missing.iter().position(|&missing| missing > 0)?;
     let mut step_of = vec![None; dependencies.len()];
     let mut path = Vec::new();

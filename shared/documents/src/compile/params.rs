@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::collector::DiagnosticCollector;
+use crate::diagnostic::Diagnostic;
 use crate::expr::{PATTERN_HELP, PatternError, TextPattern, WorkBudget};
-use crate::model::{At, ParamDoc, ParamKind};
+use crate::model::{At, LineColumn, ParamDoc, ParamKind};
 
 /// The name of a type in documents.
 pub fn kind_name(kind: ParamKind) -> &'static str {
@@ -21,15 +22,29 @@ pub fn kind_name(kind: ParamKind) -> &'static str {
 /// Checks a declaration against itself: bounds, pattern, default.
 pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<String>, param: &ParamDoc) {
     let named = &name.value;
-    if let (Some(low), Some(high)) = (param.minimum, param.maximum)
-        && low > high
+    if let (Some(low), Some(high)) = (&param.minimum, &param.maximum)
+        && low.value > high.value
     {
-        report.push(report.error("param", name.at, format!("the minimum of `{named}` is above its maximum")));
+        report.push(report.error("param", low.at, format!("the minimum of `{named}` is above its maximum")));
     }
-    if let (Some(low), Some(high)) = (param.min_length, param.max_length)
-        && low > high
+    if let (Some(low), Some(high)) = (&param.min_length, &param.max_length)
+        && low.value > high.value
     {
-        report.push(report.error("param", name.at, format!("the minLength of `{named}` is above its maxLength")));
+        report.push(report.error("param", low.at, format!("the minLength of `{named}` is above its maxLength")));
+    }
+    let number = matches!(param.kind, ParamKind::Integer | ParamKind::Number);
+    let text = param.kind == ParamKind::String;
+    for (key, at, fits, kinds) in [
+        ("minimum", param.minimum.as_ref().map(|bound| bound.at), number, "`integer` and `number`"),
+        ("maximum", param.maximum.as_ref().map(|bound| bound.at), number, "`integer` and `number`"),
+        ("minLength", param.min_length.as_ref().map(|bound| bound.at), text, "`string`"),
+        ("maxLength", param.max_length.as_ref().map(|bound| bound.at), text, "`string`"),
+        ("pattern", param.pattern.as_ref().map(|pattern| pattern.at), text, "`string`"),
+    ] {
+        if let Some(at) = at.filter(|_| !fits) {
+            let message = format!("`{key}` says nothing of type {}", kind_name(param.kind));
+            report.push(report.error("contradiction", at, message).help(format!("it is for {kinds}")));
+        }
     }
     if let Some(pattern) = &param.pattern {
         match matcher(&report.budget, &pattern.value) {
@@ -45,42 +60,77 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
             }
         }
     }
-    for value in &param.one_of {
+    for At { at, value } in param.one_of.iter().flat_map(|values| &values.value) {
         if let Err(wrong) = fits_kind(param.kind, value) {
-            report.push(report.error("param", name.at, format!("an allowed value of `{named}` {wrong}")));
+            let wrong = report.error("param", *at, format!("an allowed value of `{named}` {wrong}"));
+            report.push(quoted(report, param.kind, value, *at, wrong));
         }
     }
+    if let Some(values) = param.one_of.as_ref().filter(|values| values.value.is_empty()) {
+        let help = "list the values that are allowed, or leave `enum` out";
+        report.push(report.error("param", values.at, format!("the `enum` of `{named}` is empty")).help(help));
+    }
     let Some(default) = &param.default else { return };
+    if let Some(required) = param.required.as_ref().filter(|required| required.value) {
+        let help = "leave one of the two; without a default it is required anyway";
+        let message = format!("`{named}` is required and has a default");
+        report.push(report.error("contradiction", required.at, message).help(help));
+    }
     if param.sensitive {
         let message = format!("`{named}` is sensitive, so it cannot have a default");
-        let help = "whoever can read the plugin could read it; the sandbox gives a Secret: `{secret: NAME, key: KEY}`";
+        let help = "every reader of the plugin could read it; the sandbox gives a Secret: `{secret: NAME, key: KEY}`";
         report.push(report.error("sensitive", default.at, message).help(help));
     } else if let Err(wrong) = fits(&report.budget, param, &default.value) {
-        report.push(report.error("param", default.at, format!("the default of `{named}` {wrong}")));
+        let wrong = report.error("param", default.at, format!("the default of `{named}` {wrong}"));
+        let wrong = quoted(report, param.kind, &default.value, default.at, wrong);
+        let near = default
+            .value
+            .as_str()
+            .and_then(|text| report.budget.nearest(text, param.allowed().filter_map(Value::as_str)));
+        report.push(match near {
+            Some(near) => wrong.help(format!("did you mean `{near}`?")),
+            None => wrong,
+        });
+    }
+}
+
+/// Says how a text is written that looks like a number or a boolean.
+fn quoted(
+    report: &DiagnosticCollector,
+    kind: ParamKind,
+    value: &Value,
+    at: LineColumn,
+    wrong: Diagnostic,
+) -> Diagnostic {
+    match value {
+        Value::Number(_) | Value::Bool(_) if kind == ParamKind::String => {
+            wrong.help(format!("quote it: \"{}\"", report.source.scalar(at, value)))
+        }
+        _ => wrong,
     }
 }
 
 /// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
 pub(super) fn fits(budget: &WorkBudget, param: &ParamDoc, value: &Value) -> Result<(), String> {
     fits_kind(param.kind, value)?;
-    if !param.one_of.is_empty() && !param.one_of.contains(value) {
-        let allowed: Vec<String> = param.one_of.iter().take(12).map(|v| format!("`{}`", shown(v))).collect();
+    if param.one_of.is_some() && !param.allowed().any(|allowed| allowed == value) {
+        let allowed: Vec<String> = param.allowed().take(12).map(|v| format!("`{}`", shown(v))).collect();
         return Err(format!("has to be one of {}", allowed.join(", ")));
     }
     if let Some(number) = value.as_f64() {
-        if let Some(low) = param.minimum.filter(|low| number < *low) {
+        if let Some(low) = param.minimum.as_ref().map(|low| low.value).filter(|low| number < *low) {
             return Err(format!("has to be at least {low}"));
         }
-        if let Some(high) = param.maximum.filter(|high| number > *high) {
+        if let Some(high) = param.maximum.as_ref().map(|high| high.value).filter(|high| number > *high) {
             return Err(format!("has to be at most {high}"));
         }
     }
     let Value::String(text) = value else { return Ok(()) };
     let length = text.chars().count() as u64;
-    if let Some(low) = param.min_length.filter(|low| length < *low) {
+    if let Some(low) = param.min_length.as_ref().map(|low| u64::from(low.value)).filter(|low| length < *low) {
         return Err(format!("has to have at least {low} characters, not {length}"));
     }
-    if let Some(high) = param.max_length.filter(|high| length > *high) {
+    if let Some(high) = param.max_length.as_ref().map(|high| u64::from(high.value)).filter(|high| length > *high) {
         return Err(format!("has to have at most {high} characters, not {length}"));
     }
     let Some(pattern) = &param.pattern else { return Ok(()) };

@@ -13,7 +13,7 @@ use super::shared_keys;
 use super::unit::{self, CompiledUnit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope, WorkBudget};
-use crate::model::{ActionDoc, At, Dialect, LineColumn, ParamDoc, PluginDoc};
+use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, ParamDoc, PluginDoc, PodDoc};
 use crate::plan::{HookName, Template};
 use crate::template;
 
@@ -46,25 +46,23 @@ pub(super) struct CheckedOutput<'a> {
 pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Result<CheckedPlugin<'a>, Diagnostics> {
     let mut report = DiagnosticCollector::new(&plugin.source, budget);
     let mut declared = BTreeMap::new();
-    for (name, param) in &plugin.params {
+    for Named { name, inner: param } in &plugin.params {
         if report.is_full() {
             break;
         }
         params::check_declaration(&mut report, name, param);
-        if declared.insert(name.value.as_str(), param).is_some() {
-            report.push(report.error("duplicate", name.at, format!("param `{}` is there twice", name.value)));
-        }
+        declared.insert(name.value.as_str(), param);
     }
 
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
-    for hook in &plugin.hooks {
-        if hook.units.len() > MAX_UNITS {
-            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.units.len());
+    for (which, hook) in plugin.hooks() {
+        if hook.len() > MAX_UNITS {
+            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.len());
             report.push(report.error("limit", hook.name.at, message));
             return Err(report.found);
         }
-        for doc in &hook.units {
+        for doc in &hook.inner {
             if !report.spend(UNIT_STEPS, doc.name.at) {
                 break;
             }
@@ -76,7 +74,7 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Resul
                 continue;
             }
             by_name.insert(&doc.name.value, units.len());
-            units.push(unit::compile(&mut report, plugin, doc, hook.hook));
+            units.push(unit::compile(&mut report, plugin, doc, which));
         }
     }
     let mut checked =
@@ -197,7 +195,7 @@ impl<'a> CheckedPlugin<'a> {
         for at in 0..self.units.len() {
             let unit = &self.units[at];
             let mut after = Vec::new();
-            for name in &unit.doc.after {
+            for name in &unit.doc.after.0 {
                 if report.is_full() {
                     break;
                 }
@@ -215,7 +213,7 @@ impl<'a> CheckedPlugin<'a> {
             let undoes = match &unit.doc.undoes {
                 Some(names) => {
                     let mut undoes = Vec::new();
-                    for name in names {
+                    for name in &names.0 {
                         let Some(undone) = self.named(report, name) else { continue };
                         if self.units[undone].hook >= unit.hook || unit.hook < HookName::PreStop {
                             let message = format!("`{}` cannot undo `{}`", unit.doc.name.value, name.value);
@@ -245,8 +243,8 @@ impl<'a> CheckedPlugin<'a> {
         found
     }
 
-    /// What a unit without `undoes` takes away: in postStop, the setup units that it reads; nothing else. A Signadot
-    /// `delete` step that reads none takes away whatever `create` made, so that it is left out only when nothing began.
+    /// Returns what a unit without `undoes` undoes: in postStop, the setup units that it reads. A Signadot `delete` step
+    /// that reads none undoes all of `create`, so that it is left out only when nothing began.
     fn inferred(&self, unit: &CompiledUnit<'_>) -> Vec<usize> {
         if unit.hook != HookName::PostStop {
             return Vec::new();
@@ -269,7 +267,7 @@ impl<'a> CheckedPlugin<'a> {
     }
 
     fn public_outputs(&mut self, report: &mut DiagnosticCollector) {
-        for (name, text) in &self.plugin.outputs {
+        for Named { name, inner: text } in &self.plugin.outputs {
             let mut uses = Vec::new();
             let value = report.text(&text.value, text.at, Scope::Plugin, &mut uses);
             let mut sensitivity = Sensitivity::Open;
@@ -295,7 +293,7 @@ impl<'a> CheckedPlugin<'a> {
                 }
             }
             if let Some((found, unit, hook)) = teardown {
-                // Signadot publishes the outputs of every step; nobody is there to read those of `delete`.
+                // Signadot publishes the outputs of every step, but those of `delete` cannot be read.
                 if self.plugin.dialect == Dialect::Signadot {
                     continue;
                 }
@@ -304,13 +302,7 @@ impl<'a> CheckedPlugin<'a> {
                 let help = "what the sandbox gets is made in preStart or postStart";
                 report.push(report.error_in("hook-order", &found.spot, message).help(help));
             }
-            if self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses }).is_some() {
-                report.push(report.error(
-                    "duplicate",
-                    name.at,
-                    format!("public output `{}` is there twice", name.value),
-                ));
-            }
+            self.outputs.insert(&name.value, CheckedOutput { value, sensitivity, uses });
         }
     }
 
@@ -328,7 +320,7 @@ impl<'a> CheckedPlugin<'a> {
                     steps[at].push((first, CycleReason::Reads(&found.source, pos)));
                 }
             }
-            for (&first, name) in unit.after.iter().zip(&unit.doc.after) {
+            for (&first, name) in unit.after.iter().zip(&unit.doc.after.0) {
                 steps[at].push((first, CycleReason::After(name.at)));
             }
         }
@@ -372,14 +364,14 @@ impl<'a> CheckedPlugin<'a> {
                 for output in
                     unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str())))
                 {
-                    let message = format!("nobody reads output `{}` of `{name}`", output.name.value);
+                    let message = format!("output `{}` of `{name}` is never read", output.name.value);
                     let help = "read it in another unit, publish it under `outputs`, or leave it out";
                     warnings.push(
                         Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help),
                     );
                 }
             }
-            if let ActionDoc::Pod { script, .. } = &unit.doc.action
+            if let ActionDoc::Pod(PodDoc { script, .. }) = &unit.doc.action
                 && self.plugin.dialect == Dialect::Ebb
                 && let Some(offset) = templated(&script.value)
             {
@@ -400,17 +392,17 @@ impl<'a> CheckedPlugin<'a> {
                 let at = unit.doc.cluster.as_ref().map_or(unit.doc.name.at, |cluster| cluster.at);
                 warnings.push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
             }
-            // What objects make goes with them.
-            let makes = matches!(unit.doc.action, ActionDoc::Pod { .. }) && !unit.doc.outputs.is_empty();
-            // Signadot's documents cannot say what a step takes away: any step after the stop may be the one.
+            // Objects are removed without an undo.
+            let makes = matches!(unit.doc.action, ActionDoc::Pod(_)) && !unit.doc.outputs.is_empty();
+            // Signadot's documents cannot say what a step undoes: any step after the stop may be the undo.
             let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
             if makes
-                && !unit.doc.leaves_nothing
+                && unit.doc.cleanup.is_none()
                 && !unknown
                 && unit.hook <= HookName::PostStart
                 && !undone.contains(&at)
             {
-                let message = format!("nothing takes away what `{name}` makes");
+                let message = format!("nothing undoes what `{name}` makes");
                 let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
                 warnings
                     .push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));

@@ -1,4 +1,4 @@
-//! What flows between resources: params that are wired to public outputs, and what of the units they read in the end.
+//! Values that flow between resources: params that are wired to public outputs, and the outputs of units behind them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -102,18 +102,18 @@ impl<'a> ResourceReads<'a> {
         Ok(wires)
     }
 
-    /// What a param of a resource reads; nothing if it is not given.
+    /// Returns what a param of a resource reads. `None` if it is not given.
     pub(super) fn param(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
         self.reads.get(*self.nodes.get(&ResourceValue::Param(resource, name))?)
     }
 
-    /// What a public output of a resource reads.
+    /// Returns what a public output of a resource reads.
     pub(super) fn output(&self, resource: usize, name: &'a str) -> Option<&OutputReads> {
         self.reads.get(*self.nodes.get(&ResourceValue::Output(resource, name))?)
     }
 }
 
-/// Where a param is given; an output has no place in the sandbox.
+/// Returns the place of a param. An output has no place in the sandbox.
 fn place(instances: &[BoundResource<'_>], node: ResourceValue<'_>) -> Option<LineColumn> {
     match node {
         ResourceValue::Param(resource, name) => instances[resource].params.get(name).map(|given| given.at),

@@ -1,10 +1,10 @@
 //! The units that take objects away: one in postStop for each object that is applied before the target is ready or
-//! after it. No document names them; they undo what they take away as any undo does, and come last.
+//! after it. No document names them. They undo their unit as any undo does, and come last.
 
 use super::defaults::{BACKOFF_MS, TIMEOUT_MS, attempts, max_backoff};
 use crate::plan::{Action, HookName, HookPlan, Plan, RetryPolicy, UnitPlan, UnitRef};
 
-/// What is behind the name of the unit whose objects are removed. No author's name has a full stop.
+/// The suffix to the name of the unit whose objects are removed. Names of authors have no full stop.
 const SUFFIX: &str = ".removal";
 
 /// Returns true if a unit's objects stay until a removal.
@@ -43,7 +43,7 @@ fn removal(unit: &UnitPlan, at: UnitRef) -> UnitPlan {
         inputs: Vec::new(),
         outputs: Default::default(),
         undoes: vec![at],
-        // What takes long to come takes long to go.
+        // Objects that take long to create take long to delete.
         timeout_ms: unit.timeout_ms.max(TIMEOUT_MS),
         retry: RetryPolicy {
             attempts: attempts(hook),

@@ -1,7 +1,7 @@
 //! The fields of a route group that Ebb does not support.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::RouteGroupDoc;
+use crate::model::{RouteGroupDoc, TtlStart};
 
 /// Checks that a route group can be a target.
 ///
@@ -9,7 +9,7 @@ use crate::model::RouteGroupDoc;
 /// A `ttl` that counts from the end of the last matching sandbox: no platform reports which sandboxes match, so the route
 /// group would end while some do.
 pub fn check_route_group(group: &RouteGroupDoc) -> Result<(), Diagnostics> {
-    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == RouteGroupDoc::NO_MATCHED_SANDBOXES) else {
+    let Some(from) = group.ttl_from.as_ref().filter(|from| from.value == TtlStart::NoMatchedSandboxes) else {
         return Ok(());
     };
     let message = "this `ttl` counts from when no sandbox matches the route group, which is not known here";

@@ -14,7 +14,7 @@ use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{
-    At, Dialect, LineColumn, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
+    At, Dialect, LineColumn, Named, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
 };
 use crate::plan::{Template, UnitRef};
 
@@ -112,7 +112,7 @@ fn given<'a>(
     checked: &CheckedPlugin<'a>,
 ) -> BTreeMap<&'a str, ParamBinding<'a>> {
     let mut given = BTreeMap::new();
-    for (name, value) in &resource.params {
+    for Named { name, inner: value } in &resource.params {
         let Some((&declared, param)) = checked.params.get_key_value(name.value.as_str()) else {
             // Signadot ignores params that no input names.
             if checked.plugin.dialect == Dialect::Ebb {
@@ -123,20 +123,17 @@ fn given<'a>(
             continue;
         };
         if let Some((value, uses)) = param_value(report, dialect, name, param, value) {
-            let duplicate = given.insert(declared, ParamBinding { value, uses, at: name.at }).is_some();
-            if duplicate {
-                report.push(report.error("duplicate", name.at, format!("param `{declared}` is given twice")));
-            }
+            given.insert(declared, ParamBinding { value, uses, at: name.at });
         }
     }
     for (name, param) in &checked.params {
-        if given.contains_key(name) || resource.params.iter().any(|(given, _)| given.value == *name) {
+        if given.contains_key(name) || resource.params.iter().any(|given| given.name.value == *name) {
             continue;
         }
         if let Some(default) = &param.default {
             let value = Template::Literal(default.value.clone());
             given.insert(name, ParamBinding { value, uses: Vec::new(), at: resource.name.at });
-        } else if !param.optional {
+        } else if !param.is_optional() {
             let message = format!("resource `{}` needs param `{name}`", resource.name.value);
             let kind = params::kind_name(param.kind);
             let help = match param.sensitive {
@@ -197,7 +194,7 @@ fn param_value<'a>(
                         diagnostic.help(format!("without quotes: `{text}`"))
                     }
                     (Value::String(text), ParamKind::String) => {
-                        let near = param.one_of.iter().filter_map(Value::as_str);
+                        let near = param.allowed().filter_map(Value::as_str);
                         match report.budget.nearest(text, near) {
                             Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                             None => diagnostic,
@@ -231,12 +228,7 @@ fn is_one_expression(text: &str) -> bool {
 /// all texts, so one for a number is that number.
 fn converted(report: &DiagnosticCollector, dialect: Dialect, kind: ParamKind, value: Value, at: LineColumn) -> Value {
     match (&value, kind) {
-        (Value::Number(_) | Value::Bool(_), ParamKind::String) => {
-            let (start, length) = report.source.bytes(at, report.source.word_length(at));
-            let written = report.source.text.get(start..start + length).unwrap_or_default();
-            let plain = !written.is_empty() && !written.starts_with(['@', '*', '&', '!', '"', '\'']);
-            Value::String(if plain { written.to_owned() } else { value.to_string() })
-        }
+        (Value::Number(_) | Value::Bool(_), ParamKind::String) => Value::String(report.source.scalar(at, &value)),
         (Value::String(text), ParamKind::Integer | ParamKind::Number | ParamKind::Boolean)
             if dialect == Dialect::Signadot =>
         {
@@ -373,7 +365,7 @@ pub(super) fn env<'a>(
 ) -> (BTreeMap<String, Template>, Vec<ExpressionRead<'a>>) {
     let mut uses = Vec::new();
     let mut env = BTreeMap::new();
-    for (name, text) in &sandbox.env {
+    for Named { name, inner: text } in &sandbox.env {
         env.insert(name.value.clone(), report.text(&text.value, text.at, Scope::Sandbox, &mut uses));
     }
     (env, uses)

@@ -1,9 +1,9 @@
-//! Where a sensitive value may go.
+//! The destinations of sensitive values.
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::expr::ReferenceUsage;
 
-/// What a text is for.
+/// The role of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRole {
     PodInput,
@@ -54,7 +54,7 @@ pub(super) fn check(
     report.push(report.error_in("sensitive", &found.spot, message).help(help));
 }
 
-/// Whether a value may be seen.
+/// The sensitivity of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sensitivity {
     Open,

@@ -1,8 +1,8 @@
 //! Things that two resources of one target would make under the same name.
 //!
 //! `target.key` is the same for all resources of a target. A name that is made of it, of literals and of params with the
-//! same values is therefore the same in two resources; one with `resource.key` or `resource.name` is not. What depends on
-//! an output or on a computed param is not decided here.
+//! same values is therefore the same in two resources; one with `resource.key` or `resource.name` is not. Names that
+//! depend on an output or on a computed param are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,30 +1,29 @@
-//! The order of taking away across resources: what others were wired to goes last.
+//! The order of teardown across resources: a resource that others were wired to is removed last.
 //!
-//! If `y` in postStop takes away (or reads) something that was made with the help of what `x` of another resource
-//! takes away, then `x` waits for `y`. Explicit edges win: an edge that would close a cycle is left out.
+//! Let `y` in postStop undo (or read) a unit that was made with outputs of a unit that `x` of another resource undoes.
+//! Then `x` waits for `y`. Explicit edges win: an edge that would close a cycle is left out.
 //!
-//! Within a resource the order is its author's, but for the removals of objects, which the author cannot name: these
-//! come after all that takes away or reads the object or what was made with its help, and before what takes away that
-//! which the object was made with.
+//! Within a resource, its author decides the order. The author cannot name the removals of objects. A removal comes after
+//! all units that undo or read the object, or what was made with it, and before those that undo its own inputs.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::order;
 use crate::plan::{HookName, UnitRef};
 
-/// What is known of a unit of postStop.
+/// A unit of postStop.
 pub(super) struct TeardownUnit<'a> {
     pub(super) resource: &'a str,
-    /// Setup units that it takes away.
+    /// Setup units that it undoes.
     pub(super) undoes: &'a [UnitRef],
-    /// Setup units that it takes away or reads.
+    /// Setup units that it undoes or reads.
     pub(super) touches: Vec<UnitRef>,
-    /// What it waits for in postStop.
+    /// The units of postStop that it waits for.
     pub(super) dependencies: &'a [u32],
     pub(super) order: OrderSource,
 }
 
-/// Who orders a unit among those of its resource.
+/// The source of the order of a unit among those of its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderSource {
     /// Its author: `after`.
@@ -70,7 +69,7 @@ pub(super) fn edges(units: &[TeardownUnit<'_>], users: &HashMap<UnitRef, Vec<Uni
 
 /// Returns true if it is ours to say that `x` waits for `y`.
 fn is_ours(x: &TeardownUnit<'_>, y: &TeardownUnit<'_>) -> bool {
-    // Who still reads an object is not made to wait until it is gone.
+    // A unit that still reads an object does not wait until it is gone.
     let needs = || y.undoes.iter().any(|at| x.touches.contains(at));
     x.resource != y.resource || x.order == OrderSource::Compiler || (y.order == OrderSource::Compiler && !needs())
 }

@@ -12,7 +12,7 @@ use super::input_destinations;
 use super::sensitive::TextRole;
 use super::webhook;
 use crate::expr::{self, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, TemplateText, TemplateTree, UnitDoc};
+use crate::model::{ActionDoc, At, LineColumn, OutputFromDoc, PluginDoc, PodDoc, TemplateTree, UnitDoc, WebhookDoc};
 use crate::plan::{
     Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation,
     UnitPlan, WebhookAction,
@@ -54,28 +54,30 @@ pub(super) fn compile<'a>(
     collect(TextRole::Cluster, std::mem::take(&mut found));
 
     let (work, role) = match &doc.action {
-        ActionDoc::Pod { runner, script } => {
+        ActionDoc::Pod(action) => {
             input_destinations::check_inputs(report, &doc.inputs);
-            (Action::Pod(pod(report, plugin, doc, runner.as_ref(), script)), TextRole::PodInput)
+            (Action::Pod(pod(report, plugin, doc, action)), TextRole::PodInput)
         }
-        ActionDoc::Webhook { method, url, headers, body, max_processing_time_ms, idempotent, describe } => {
-            let method = webhook::method(report, method.as_ref());
-            let url = webhook::url(report, url, &mut found);
-            let headers = webhook::headers(report, headers, &mut found);
-            let body = body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
-            let describe = describe.as_ref().map(|url| webhook::url(report, url, &mut found));
+        ActionDoc::Webhook(webhook) => {
+            let method = webhook.method.as_str().to_owned();
+            let url = webhook::url(report, &webhook.url, &mut found);
+            let headers = webhook::headers(report, &webhook.headers, &mut found);
+            let body = webhook.body.as_ref().map(|body| report.strings(body, Scope::Plugin, &mut found));
+            let describe = webhook.describe.as_ref().map(|it| webhook::url(report, &it.url, &mut found));
             collect(TextRole::Webhook, std::mem::take(&mut found));
             if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
                 let message = "this webhook has a body, so its inputs go nowhere";
                 let help = "put the values into `body`; without `body`, the inputs are sent as an object";
                 report.push(report.error("input", first.name.at, message).help(help));
             }
-            let (max_processing_time_ms, non_idempotent) = (*max_processing_time_ms, !idempotent);
+            let max_processing_time_ms = webhook.max_processing_time.map(|time| time.0);
+            let non_idempotent = webhook.idempotent == Some(false);
             let webhook =
                 WebhookAction { method, url, headers, body, max_processing_time_ms, non_idempotent, describe };
             (Action::Webhook(webhook), TextRole::Webhook)
         }
-        ActionDoc::Object { manifest, ready, fail } => {
+        ActionDoc::Object(object) => {
+            let manifest = &object.manifest;
             let tree = report.strings(manifest, Scope::Plugin, &mut found);
             match &manifest.value {
                 TemplateTree::List(manifests) => {
@@ -87,10 +89,10 @@ pub(super) fn compile<'a>(
                 _ => check_manifest(report, manifest),
             }
             collect(TextRole::Manifest, std::mem::take(&mut found));
-            let mut judge = |what: &str, text: &'a Option<At<TemplateText>>| {
+            let mut judge = |what: &str, text: &'a Option<At<String>>| {
                 text.as_ref().and_then(|text| report.expression(what, text, Scope::Object, &mut Vec::new()))
             };
-            let (ready, fail) = (judge("`ready`", ready), judge("`fail`", fail));
+            let (ready, fail) = (judge("`ready`", &object.ready), judge("`fail`", &object.fail));
             if let Some(first) = doc.inputs.first() {
                 let help = "put the value into the manifest: `${…}`";
                 report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
@@ -122,7 +124,7 @@ pub(super) fn compile<'a>(
     unique(report, "output", doc.outputs.iter().map(|output| &output.name));
     let outputs = doc.outputs.iter().filter_map(|output| {
         let from = match (&output.from, &doc.action) {
-            (OutputFromDoc::File(path), ActionDoc::Pod { .. }) => {
+            (OutputFromDoc::File(path), ActionDoc::Pod(_)) => {
                 input_destinations::check_path(report, path);
                 OutputFrom::File(path.value.clone())
             }
@@ -131,33 +133,38 @@ pub(super) fn compile<'a>(
                 report.push(report.error("output", path.at, "only a pod has files").help(help));
                 return None;
             }
-            (OutputFromDoc::Value(text), ActionDoc::Pod { .. }) => {
+            (OutputFromDoc::Value(text), ActionDoc::Pod(_)) => {
                 let help = format!("let the script write a file and name it: `{}: {{file: /out/{}}}`", output.name.value, output.name.value);
                 report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
                 return None;
             }
-            (OutputFromDoc::Secret { name, key }, _) => {
+            (OutputFromDoc::Secret(secret), ActionDoc::Pod(_) | ActionDoc::Webhook(_)) => {
+                let help = "name a pod's file with `file: /PATH`, or take a value of the answer with `value: ${…}`";
+                report.push(report.error("output", secret.key.at, "only objects bring Secrets").help(help));
+                return None;
+            }
+            (OutputFromDoc::Secret(secret), ActionDoc::Object(_)) => {
+                let name = &secret.name;
                 let what = format!("the Secret's name of output `{}`", output.name.value);
-                let (TemplateText::Literal(text) | TemplateText::Template(text)) = &name.value;
-                let expression = match text.contains("${") {
+                let expression = match name.value.contains("${") {
                     true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
                     // A name that is written literally, as the text that it is in CEL.
-                    false => serde_json::Value::from(text.as_str()).to_string(),
+                    false => serde_json::Value::from(name.value.as_str()).to_string(),
                 };
-                OutputFrom::Secret { name: expression, key: key.value.clone() }
+                OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
             }
             (OutputFromDoc::Value(text), work) => {
-                let scope = if matches!(work, ActionDoc::Webhook { .. }) { Scope::Response } else { Scope::Objects };
+                let scope = if matches!(work, ActionDoc::Webhook(_)) { Scope::Response } else { Scope::Objects };
                 let what = format!("output `{}`", output.name.value);
                 OutputFrom::Expression(report.expression(&what, text, scope, &mut Vec::new())?)
             }
         };
-        if output.sensitive && matches!(doc.action, ActionDoc::Webhook { .. }) {
+        if output.is_sensitive() && matches!(doc.action, ActionDoc::Webhook(_)) {
             let message = format!("output `{}` comes through the table, so it cannot be sensitive", output.name.value);
             let help = "let the receiver put it into a Secret and answer with its name, or make it in a pod";
             report.push(report.error("sensitive", output.name.at, message).help(help));
         }
-        let made = OutputPlan { from, sensitive: output.sensitive, description: output.description.clone() };
+        let made = OutputPlan { from, sensitive: output.is_sensitive(), description: output.description.clone() };
         Some((output.name.value.clone(), made))
     });
     let outputs = outputs.collect();
@@ -175,7 +182,7 @@ pub(super) fn compile<'a>(
         inputs,
         outputs,
         undoes: Vec::new(),
-        timeout_ms: doc.timeout_ms.unwrap_or(default),
+        timeout_ms: doc.timeout.map_or(default, |timeout| timeout.0),
         retry: retry(report, doc, hook),
         source,
     };
@@ -190,37 +197,36 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
             report.push(report.error("limit", at, message).help("hand on one file, or split the unit"));
         }
     }
-    if let Some(timeout) = doc.timeout_ms
+    if let Some(timeout) = doc.timeout.map(|timeout| timeout.0)
         && !(1..=MAX_TIMEOUT_MS).contains(&timeout)
     {
         let message =
             format!("`{}` has a timeout of {timeout} ms; it has to be above 0 and at most 24h", doc.name.value);
         report.push(report.error("limit", at, message));
     }
-    if let ActionDoc::Webhook { max_processing_time_ms, describe, .. } = &doc.action {
-        max_processing_time(report, doc, *max_processing_time_ms, describe.as_ref().map(|url| url.at));
+    if let ActionDoc::Webhook(webhook) = &doc.action {
+        max_processing_time(report, doc, webhook);
     }
 }
 
 /// Checks `maxProcessingTime` of a webhook. A 404 of the `describe` URL is final only after that time, and the unit ends at
 /// its timeout.
-fn max_processing_time(
-    report: &mut DiagnosticCollector,
-    doc: &UnitDoc,
-    max_processing_time_ms: Option<u64>,
-    describe: Option<LineColumn>,
-) {
+fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook: &WebhookDoc) {
     let name = &doc.name.value;
-    if let Some(time) = max_processing_time_ms
+    let time = webhook.max_processing_time.map(|time| time.0);
+    if let Some(time) = time
         && time > MAX_TIMEOUT_MS
     {
         let message = format!("`{name}` has a `maxProcessingTime` of {time} ms; it has to be at most 24h");
         report.push(report.error("limit", doc.name.at, message));
     }
-    let timeout = doc.timeout_ms.unwrap_or(TIMEOUT_MS);
-    if let Some(at) = describe
-        && max_processing_time_ms.unwrap_or(timeout) >= timeout
-    {
+    let timeout = doc.timeout.map_or(TIMEOUT_MS, |timeout| timeout.0);
+    let Some(describe) = &webhook.describe else { return };
+    let at = describe.url.at;
+    if webhook.idempotent != Some(false) {
+        let help = "a request that is idempotent is sent again instead";
+        report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));
+    } else if time.unwrap_or(timeout) >= timeout {
         let message =
             format!("`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {timeout} ms");
         let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
@@ -238,16 +244,10 @@ fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator
     }
 }
 
-fn pod(
-    report: &mut DiagnosticCollector,
-    plugin: &PluginDoc,
-    doc: &UnitDoc,
-    runner: Option<&At<String>>,
-    script: &At<String>,
-) -> PodAction {
-    let names = || plugin.runners.iter().map(|(name, _)| name.value.as_str());
-    let named = |wanted: &str| plugin.runners.iter().find(|(name, _)| name.value == wanted).map(|(_, runner)| runner);
-    let found = match runner {
+fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, action: &PodDoc) -> PodAction {
+    let names = || plugin.runners.iter().map(|runner| runner.name.value.as_str());
+    let named = |wanted: &str| plugin.runners.iter().find(|runner| runner.name.value == wanted);
+    let found = match &action.runner {
         Some(name) => {
             let found = named(&name.value);
             if found.is_none() {
@@ -258,7 +258,7 @@ fn pod(
             found
         }
         None => {
-            let only = if plugin.runners.len() == 1 { plugin.runners.first().map(|(_, runner)| runner) } else { None };
+            let only = plugin.runners.first().filter(|_| plugin.runners.len() == 1);
             let found = named("default").or(only);
             if found.is_none() {
                 let message = format!("`{}` does not say which runner runs it", doc.name.value);
@@ -278,30 +278,33 @@ fn pod(
         image: found.map(|runner| runner.image.value.clone()).unwrap_or_default(),
         namespace: found.and_then(|runner| text(&runner.namespace)),
         pod_template: found.and_then(|runner| text(&runner.pod_template)),
-        script: script.value.clone(),
+        script: action.script.value.clone(),
     }
 }
 
 fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> RetryPolicy {
     let given = doc.retry.clone().unwrap_or_default();
-    let tries = given.attempts.unwrap_or_else(|| attempts(hook));
-    let backoff_ms = given.backoff_ms.unwrap_or(BACKOFF_MS);
-    let max_backoff_ms = given.max_backoff_ms.unwrap_or_else(|| max_backoff(hook).max(backoff_ms));
-    let at = doc.name.at;
+    let tries = given.attempts.as_ref().map_or_else(|| attempts(hook), |attempts| attempts.value);
+    let backoff_ms = given.backoff.as_ref().map_or(BACKOFF_MS, |backoff| backoff.value.0);
+    let max_backoff_ms =
+        given.max_backoff.as_ref().map_or_else(|| max_backoff(hook).max(backoff_ms), |backoff| backoff.value.0);
     if !(1..=MAX_ATTEMPTS).contains(&tries) {
         let message = format!("`{}` has {tries} attempts; there can be 1 to {MAX_ATTEMPTS}", doc.name.value);
+        let at = given.attempts.as_ref().map_or(doc.name.at, |attempts| attempts.at);
         report.push(report.error("limit", at, message));
     }
     if backoff_ms > max_backoff_ms || max_backoff_ms > MAX_TIMEOUT_MS {
         let message = format!("`{}` has backoff {backoff_ms} ms and maxBackoff {max_backoff_ms} ms", doc.name.value);
+        let at = given.backoff.as_ref().or(given.max_backoff.as_ref()).map_or(doc.name.at, |backoff| backoff.at);
         report.push(report.error("limit", at, message).help("`backoff` is at most `maxBackoff`, and that at most 24h"));
     }
     for class in &given.on {
-        let status = class.value.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
-        if !status && !RETRY_CLASSES.contains(&class.value.as_str()) {
-            let message = format!("`{}` is no failure that can be tried again", class.value);
+        let name = class.value.0.as_str();
+        let status = name.len() == 3 && name.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
+        if !status && !RETRY_CLASSES.contains(&name) {
+            let message = format!("`{name}` is no failure that can be tried again");
             let diagnostic = report.error("retry", class.at, message);
-            report.push(match report.budget.nearest(&class.value, RETRY_CLASSES) {
+            report.push(match report.budget.nearest(name, RETRY_CLASSES) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                 None => diagnostic.help(format!(
                     "there is {}, and a status such as 503",
@@ -310,57 +313,42 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
             });
         }
     }
-    let on = given.on.into_iter().map(|class| class.value).collect();
+    let on = given.on.into_iter().map(|class| class.value.0).collect();
     RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
 }
 
 /// A manifest names its kind literally, and its namespace is not for inputs to choose.
 fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>) {
-    let TemplateTree::Map(entries) = &manifest.value else {
-        report.push(report.error(
-            "manifest",
-            manifest.at,
-            "a manifest is a mapping with `apiVersion`, `kind` and `metadata`",
-        ));
-        return;
-    };
-    let get = |entries: &[(String, At<TemplateTree>)], key: &str| {
-        entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+    let TemplateTree::Map(_) = &manifest.value else {
+        let message = "a manifest is a mapping with `apiVersion`, `kind` and `metadata`";
+        let help = "write it as YAML here, or embed it with `@{embed[yaml]: FILE}`";
+        return report.push(report.error("manifest", manifest.at, message).help(help));
     };
     for key in ["apiVersion", "kind"] {
-        let literal = match get(entries, key).map(|value| (value.at, value.value)) {
-            Some((_, TemplateTree::Text(TemplateText::Literal(_)))) => true,
-            Some((at, TemplateTree::Text(TemplateText::Template(text)))) => {
-                if text.contains("${") {
-                    report.push(
-                        report
-                            .error("manifest", at, format!("`{key}` has to be literal"))
-                            .help("what is made must not depend on inputs"),
-                    );
-                }
-                true
+        match manifest.value.get(key).map(|value| (value.at, &value.value)) {
+            Some((at, TemplateTree::Text(text))) if text.contains("${") => {
+                let wrong = report.error("manifest", at, format!("`{key}` has to be literal"));
+                report.push(wrong.help("what is made must not depend on inputs"));
             }
-            _ => false,
-        };
-        if !literal {
-            report.push(report.error("manifest", manifest.at, format!("the manifest has no `{key}`")));
+            Some((_, TemplateTree::Text(text))) if !text.is_empty() => {}
+            _ => {
+                let wrong = report.error("manifest", manifest.at, format!("the manifest has no `{key}`"));
+                report.push(wrong.help(format!("add `{key}:`, a text")));
+            }
         }
     }
-    let metadata = match get(entries, "metadata").map(|value| value.value) {
-        Some(TemplateTree::Map(metadata)) => metadata,
-        _ => Vec::new(),
-    };
-    if get(&metadata, "name").is_none() {
+    let metadata = manifest.value.get("metadata").map(|metadata| &metadata.value);
+    if metadata.is_none_or(|metadata| metadata.get("name").is_none()) {
         report.push(
             report
                 .error("manifest", manifest.at, "the manifest has no `metadata.name`")
                 .help("such as `name: \"cache-${target.key}\"`"),
         );
     }
-    if let Some(namespace) = get(&metadata, "namespace") {
+    if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();
-        // What is wrong with the text itself is reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.budget).strings(&namespace, Scope::Plugin, &mut used);
+        // Errors of the text itself are reported with the rest of the manifest.
+        DiagnosticCollector::new(&report.source, &report.budget).strings(namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));

@@ -1,4 +1,4 @@
-//! Which version a resource is bound to.
+//! The version that a resource is bound to.
 
 use semver::Version;
 

@@ -4,38 +4,21 @@ use std::collections::BTreeMap;
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use crate::expr::Scope;
-use crate::model::{At, TemplateText};
+use crate::model::{At, Entries, Named};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece};
 
-const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
 const RESERVED_HEADERS: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
-
-/// The method; `POST` if none is named.
-pub(super) fn method(report: &mut DiagnosticCollector, method: Option<&At<String>>) -> String {
-    let Some(written) = method else { return "POST".to_owned() };
-    let upper = written.value.to_ascii_uppercase();
-    if !METHODS.contains(&upper.as_str()) {
-        let message = format!("`{}` is no method of a webhook", written.value);
-        let help = format!("there is {}", METHODS.map(|method| format!("`{method}`")).join(", "));
-        report.push(report.error("url", written.at, message).help(help));
-    }
-    upper
-}
 
 /// The URL: absolute, http or https, with a literal host and no password.
 pub(super) fn url<'a>(
     report: &mut DiagnosticCollector,
-    url: &'a At<TemplateText>,
+    url: &'a At<String>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
     let made = report.text(&url.value, url.at, Scope::Plugin, uses);
-    let (TemplateText::Literal(text) | TemplateText::Template(text)) = &url.value;
-    let pieces = match &url.value {
-        TemplateText::Literal(text) => vec![TemplatePiece::Literal(text.clone())],
-        // What is wrong with the pieces has been reported.
-        TemplateText::Template(text) => template::split(text).unwrap_or_default(),
-    };
+    // Errors in the pieces have been reported.
+    let pieces = template::split(&url.value).unwrap_or_default();
     let Some(first) = pieces.first() else { return made };
     let head = match first {
         TemplatePiece::Literal(literal) => literal.as_str(),
@@ -64,7 +47,7 @@ pub(super) fn url<'a>(
         })
         .collect();
     match url::Url::parse(&sample) {
-        Err(error) => report.push(report.error("url", url.at, format!("`{text}` is no URL: {error}"))),
+        Err(error) => report.push(report.error("url", url.at, format!("`{}` is no URL: {error}", url.value))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
             report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));
@@ -77,16 +60,20 @@ pub(super) fn url<'a>(
 /// The headers.
 pub(super) fn headers<'a>(
     report: &mut DiagnosticCollector,
-    headers: &'a [(At<String>, At<TemplateText>)],
+    headers: &'a Entries<At<String>>,
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> BTreeMap<String, Template> {
     let mut made = BTreeMap::new();
-    for (name, value) in headers {
+    for Named { name, inner: value } in headers {
         let lower = name.value.to_ascii_lowercase();
         let valid =
             !lower.is_empty() && lower.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
         if !valid {
-            report.push(report.error("header", name.at, format!("`{}` cannot be a header", name.value)));
+            report.push(
+                report
+                    .error("header", name.at, format!("`{}` cannot be a header", name.value))
+                    .help("letters, digits and `-`"),
+            );
         } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("webhook-") {
             report.push(report.error("header", name.at, format!("header `{}` is set by Ebb", name.value)));
         }

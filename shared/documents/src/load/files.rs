@@ -1,4 +1,4 @@
-//! Where `@{embed: …}` reads from.
+//! Sources of the files that `@{embed: …}` names.
 
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Which line of its author's file a line of a stored document comes from.
+//! The lines of stored and embedded text in the file of its author.
 //!
 //! A document with `@{…}` in it, or one of several in a file, is written again before it is stored, so its lines are
-//! others. What they were stands in a comment in the first line: for each run of lines its first one, the author's, and by
-//! how many columns the author's begin farther right. Digests do not count that line.
+//! others. A comment in the first line maps them: for each run of lines its first line, that of the author, and the number
+//! of columns by which the author's lines begin farther right. Digests do not count that comment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl LineRun {
         self.own
     }
 
-    /// Where a place at or after its first line stands in the author's file.
+    /// Returns the place in the author's file of a place at or after its first line.
     pub(crate) fn place(self, at: LineColumn) -> LineColumn {
         let line = self.author.saturating_add(at.line.saturating_sub(self.own));
         let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
@@ -95,6 +95,44 @@ fn pair(source: &SourceText, author: &YamlNode, own: &YamlNode, places: &mut BTr
         }
         _ => {
             places.entry(own.at.line).or_insert((own.at.column, source.author(author.at)));
+        }
+    }
+}
+
+/// The lines of an embedded text in the document: line, and number of characters before it.
+pub(crate) struct EmbeddedLines {
+    lines: Vec<Option<(u32, u32)>>,
+    /// The place of lines that do not stand there as they are: the beginning of the text.
+    at: LineColumn,
+}
+
+impl EmbeddedLines {
+    pub(crate) fn of(document: &SourceText, text: &SourceText, at: LineColumn) -> Self {
+        // A block begins at its first line that is not empty.
+        let empty = text.lines().take_while(|line| line.trim().is_empty()).count();
+        let lines = text.lines().zip(0..).map(|(line, number)| {
+            let there = (at.line + number).checked_sub(u32::try_from(empty).ok()?)?;
+            let written = document.line(there)?;
+            let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+            let blanks = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
+            let before = if written.ends_with(line) {
+                written.chars().count() - line.chars().count()
+            } else if first(written) == first(line) {
+                // The value of a `@{…}` is longer or shorter.
+                blanks(written).saturating_sub(blanks(line))
+            } else {
+                return None;
+            };
+            Some((there, u32::try_from(before).ok()?))
+        });
+        Self { lines: lines.collect(), at }
+    }
+
+    /// The place in the document of a place in the text.
+    pub(crate) fn place(&self, at: LineColumn) -> LineColumn {
+        match self.lines.get((at.line as usize).saturating_sub(1)) {
+            Some(&Some((line, before))) => LineColumn { line, column: before.saturating_add(at.column) },
+            _ => self.at,
         }
     }
 }

@@ -1,35 +1,37 @@
 //! From text to documents: `@{…}` expanded, keys, types, names and limits checked, every part with its place.
 //!
-//! What needs several parts of a document (references, cycles, sensitivity) is checked by compiling, not here.
+//! A document is checked in two steps. Loading reports every error of form. If there is none, compiling reports every error
+//! of meaning: ranges, contradictions, references, cycles, sensitivity.
 
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::directives::DirectiveExpansion;
+use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
+use crate::load::yaml::{YamlNode, YamlValue};
 use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
-use crate::signadot::SignadotKind;
-use crate::{ebb, signadot};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
 pub use vars::{DocumentVars, VarError};
 pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 
-pub(crate) use lines::LineRun;
 pub(crate) use vars::is_variable;
 
+pub(crate) mod directives;
+mod ebb;
 mod files;
 pub(crate) mod lines;
 pub(crate) mod names;
-mod overlay;
+mod pod_template;
 pub(crate) mod reader;
+pub(crate) mod signadot;
 mod vars;
 pub(crate) mod yaml;
 
 /// A document of any kind; its shape or its `kind` tells which.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one for a document")]
 pub enum Document {
     Plugin(PluginDoc),
     Sandbox(SandboxDoc),
@@ -47,12 +49,21 @@ pub struct LoadedDocuments {
 }
 
 impl Document {
-    /// What it is, for a message.
+    /// Its kind in words.
     fn noun(&self) -> &'static str {
         match self {
             Self::Plugin(_) => "a plugin",
             Self::Sandbox(_) => "a sandbox",
             Self::RouteGroup(_) => "a route group",
+        }
+    }
+
+    /// The document as YAML with all `@{…}` expanded.
+    pub fn expanded(&self) -> &str {
+        match self {
+            Self::Plugin(plugin) => &plugin.expanded,
+            Self::Sandbox(sandbox) => &sandbox.expanded,
+            Self::RouteGroup(group) => &group.expanded,
         }
     }
 
@@ -106,79 +117,57 @@ pub fn documents(
     Ok(LoadedDocuments { documents, warnings })
 }
 
-/// Reads one document whose strings are expanded. Its text is `as_written`, or is written anew.
+/// Reads one document whose strings are expanded. Its text is `as_written`, or is written again.
 fn read(
     source: &Arc<SourceText>,
     node: &YamlNode,
     as_written: Option<&str>,
     found: &mut Diagnostics,
 ) -> Option<Document> {
-    let text_of = |reader: &mut DocumentReader<'_>, node: &YamlNode| match as_written {
-        Some(text) => text.to_owned(),
-        None => written(reader, node),
-    };
-    let shape = signadot::shape(node);
-    let ours = shape.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
-    let mut reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
-    let document = match shape {
-        Some(SignadotKind::Alpha) => {
-            reader.alpha(node);
-            None
-        }
-        Some(shape) => {
-            let text = text_of(&mut reader, &signadot::kept(node));
-            match shape {
-                SignadotKind::Plugin => signadot::plugin(&mut reader, node, text).map(Document::Plugin),
-                SignadotKind::Sandbox => signadot::sandbox(&mut reader, node, text).map(Document::Sandbox),
-                _ => signadot::route_group(&mut reader, node, text).map(Document::RouteGroup),
-            }
-        }
-        None if ours => {
-            let text = text_of(&mut reader, node);
-            match reader.kind(node) {
-                Some(ebb::DocumentKind::Plugin) => ebb::plugin(&mut reader, node, text).map(Document::Plugin),
-                Some(ebb::DocumentKind::Sandbox) => ebb::sandbox(&mut reader, node, text).map(Document::Sandbox),
-                None => None,
-            }
-        }
+    let kind = signadot::shape(node);
+    let ours = kind.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
+    let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
+    let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
+    let document = match kind {
+        Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
+        None if ours => ebb::document(&reader, node, stored(node)),
         None => {
-            reader.nothing_known(node);
+            unknown(&reader, node);
             None
         }
     };
-    found.extend(reader.found);
+    found.extend(reader.into_found());
     document
 }
 
 /// The document as YAML that reads as the same again.
-fn written(reader: &mut DocumentReader<'_>, node: &YamlNode) -> String {
+fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     match yaml::write(node) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
-            let wrong = reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}"));
-            reader.note(wrong);
+            let message = format!("the document cannot be written down again: {reason}");
+            reader.note(reader.wrong("yaml", node.at, message));
             String::new()
         }
     }
 }
 
-impl DocumentReader<'_> {
-    /// Says what makes a document one that is read.
-    fn nothing_known(&mut self, node: &YamlNode) {
-        if self.entries(node, "").is_none() {
-            return;
+/// Says what makes a document one that is read.
+fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) {
+    let (at, message) = match (&node.value, node.get("spec")) {
+        (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
+            (spec.at, "`spec` tells neither a plugin nor a sandbox")
         }
-        let wrong = match node.get("spec") {
-            Some(spec) if node.get("name").is_some() => {
-                self.wrong("unknown-document", spec.at, "`spec` tells neither a plugin nor a sandbox")
-            }
-            _ => self.wrong("unknown-document", node.at, "missing name or spec fields"),
-        };
-        self.note(wrong.help(
-            "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
-             `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
-        ));
-    }
+        (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
+        (value, _) => {
+            let message = format!("the document is {}, a mapping is wanted", value.noun());
+            return reader.note(reader.wrong("wrong-type", node.at, message));
+        }
+    };
+    reader.note(reader.wrong("unknown-document", at, message).help(
+        "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
+         `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
+    ));
 }
 
 /// The only document of a text, of any kind.
@@ -243,33 +232,6 @@ pub fn sandbox(
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
     let message = format!("this is {}, {wanted} is wanted", document.noun());
     Diagnostic::error(code, document.source(), document.at(), message)
-}
-
-/// The plugins that a text defines, by name only: nothing else of it is read, embedded files need not exist.
-///
-/// # Errors
-/// Syntax; a document without a name; a name whose `@{var}` has no value.
-pub fn names(source_name: &str, text: &str, vars: &DocumentVars) -> Result<Vec<PluginReference>, Diagnostics> {
-    let source = SourceText::new(source_name, text);
-    let mut found = Diagnostics::new();
-    let mut names = Vec::new();
-    for node in yaml::parse(&source)? {
-        let mut reader = DocumentReader::new(&source, Dialect::Signadot);
-        if let Some(top) = reader.any_map(&node, "")
-            && let Some(name) = reader.required(&top, "name")
-        {
-            let mut name = name.clone();
-            let mut expanded = Diagnostics::new();
-            DirectiveExpansion::new(&source, &NoFiles, vars, &mut expanded).expand(&mut name);
-            if expanded.is_empty() {
-                let text = reader.string(&name, "name");
-                names.extend(text.and_then(|text| reader.reference(&text)));
-            }
-            reader.found.extend(expanded);
-        }
-        found.extend(reader.found);
-    }
-    found.or(names).map(|(names, _)| names)
 }
 
 /// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the line that says

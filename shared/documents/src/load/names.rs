@@ -3,8 +3,7 @@
 use semver::Version;
 
 use crate::load::reader::DocumentReader;
-use crate::load::yaml::YamlNode;
-use crate::model::At;
+use crate::model::{At, Entries, Named};
 
 /// The most bytes of a plugin's bare name.
 pub const MAX_PLUGIN_NAME: usize = 253;
@@ -17,6 +16,10 @@ pub const MAX_SCRIPT: usize = 256 << 10;
 /// The longest duration: ten years in milliseconds.
 const MAX_DURATION: u64 = 10 * 366 * DAY;
 const DAY: u64 = 24 * 60 * 60 * 1000;
+/// The units of a duration in milliseconds.
+pub(crate) const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)];
+/// The units of a duration in Signadot's documents in milliseconds.
+pub(crate) const SIGNADOT_UNITS: [(&str, u64); 4] = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
 
 /// A plugin as it is referred to: `name`, `name@version` or `name@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +81,7 @@ pub fn version(text: &str) -> Option<Version> {
     Version::parse(&format!("{numbers}{missing}{rest}")).ok()
 }
 
-/// Which characters a name may have.
+/// The characters that a name may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSyntax {
     /// Letters, digits, `-`.
@@ -118,39 +121,31 @@ fn tidied(name: &str, shape: NameSyntax, most: usize) -> Option<String> {
     (is_name(&text, shape) && text != name).then_some(text)
 }
 
+/// The rule for a name, with a similar name that follows it.
+pub(crate) fn name_help(name: &str, shape: NameSyntax, most: usize) -> String {
+    let rule = match shape {
+        NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
+        NameSyntax::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
+        NameSyntax::Environment => "letters, digits and `_`, no digit first",
+    };
+    tidied(name, shape, most).map_or_else(|| rule.to_owned(), |tidy| format!("{rule}: `{tidy}`"))
+}
+
 impl DocumentReader<'_> {
     /// Notes a name that is too long or has the wrong characters.
-    pub(crate) fn check_name(&mut self, name: &At<String>, what: &str, shape: NameSyntax, most: usize) {
+    pub(crate) fn check_name(&self, name: &At<String>, what: &str, shape: NameSyntax, most: usize) {
         let length = name.value.chars().count();
         if length > most {
             let wrong = self.wrong("name-too-long", name.at, format!("{what} has {length} characters"));
             self.note(wrong.help(format!("at most {most}")));
         } else if !is_name(&name.value, shape) {
-            let rule = match shape {
-                NameSyntax::Signadot => "letters, digits and `-`, a letter first, no `-` last",
-                NameSyntax::Ours => "letters, digits, `-` and `_`, a letter first, a letter or digit last",
-                NameSyntax::Environment => "letters, digits and `_`, no digit first",
-            };
             let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is no name", name.value));
-            self.note(match tidied(&name.value, shape, most) {
-                Some(tidy) => wrong.help(format!("{rule}: `{tidy}`")),
-                None => wrong.help(rule),
-            });
-        }
-    }
-
-    /// A path of a pod's file system.
-    pub(crate) fn check_path(&mut self, path: &At<String>) {
-        let text = &path.value;
-        let whole = text.starts_with('/') && !text.ends_with('/') && !text.contains('\0');
-        if !whole || text.split('/').any(|part| part == "..") {
-            let wrong = self.wrong("bad-path", path.at, format!("`{text}` is no absolute path of a file"));
-            self.note(wrong.help("write it from `/` on, without `..`"));
+            self.note(wrong.help(name_help(&name.value, shape, most)));
         }
     }
 
     /// A script: an interpreter in the first line, not too large.
-    pub(crate) fn check_script(&mut self, script: &At<String>) {
+    pub(crate) fn check_script(&self, script: &At<String>) {
         if script.value.len() > MAX_SCRIPT {
             let wrong = self.wrong(
                 "too-large",
@@ -173,19 +168,33 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// `name[@version]` of a plugin that is defined here.
-    pub(crate) fn definition(&mut self, text: &At<String>) -> Option<(At<String>, Option<Version>)> {
-        if let Some((name, "latest")) = text.value.split_once('@') {
-            let wrong = self.wrong("bad-version", text.at, "`@latest` is not a version, it only refers to one");
-            self.note(wrong.help(format!("give it a number: `{name}@1.0.0`, or none")));
+    /// Reports keys of a mapping that are no names.
+    pub(crate) fn check_names<T>(&self, entries: &Entries<T>, what: &str, shape: NameSyntax) {
+        let most = if shape == NameSyntax::Environment { 255 } else { MAX_NAME };
+        for Named { name, .. } in entries {
+            self.check_name(name, what, shape, most);
+        }
+    }
+
+    /// Takes the version out of the name of a plugin.
+    pub(crate) fn split_version(&self, name: &mut At<String>) -> Option<Version> {
+        if let Some((bare, "latest")) = name.value.split_once('@') {
+            let wrong = self.wrong("bad-version", name.at, "`@latest` is not a version, it only refers to one");
+            self.note(wrong.help(format!("give it a number: `{bare}@1.0.0`, or none")));
             return None;
         }
-        let reference = self.reference(text)?;
-        Some((At { value: reference.name, at: text.at }, reference.version))
+        self.split_reference(name)
+    }
+
+    /// Takes the version out of a reference to a plugin: `name[@version|@latest]`.
+    pub(crate) fn split_reference(&self, name: &mut At<String>) -> Option<Version> {
+        let PluginReference { name: bare, version } = self.reference(name)?;
+        name.value = bare;
+        version
     }
 
     /// `name[@version|@latest]` of a plugin that is referred to.
-    pub(crate) fn reference(&mut self, text: &At<String>) -> Option<PluginReference> {
+    pub(crate) fn reference(&self, text: &At<String>) -> Option<PluginReference> {
         match text.value.parse::<PluginReference>() {
             Ok(reference) => Some(reference),
             Err(ReferenceError::Version(version)) => {
@@ -205,49 +214,10 @@ impl DocumentReader<'_> {
             }
         }
     }
-
-    /// A duration with a unit, in milliseconds.
-    pub(crate) fn duration(&mut self, node: &YamlNode, path: &str) -> Option<u64> {
-        let example = "a number with its unit: 500ms, 5s, 5m, 2h or 1d";
-        let text = match &node.value {
-            crate::load::yaml::YamlValue::String(text) => text.clone(),
-            crate::load::yaml::YamlValue::Number(number) => {
-                let wrong = self.wrong("bad-duration", node.at, format!("`{path}` is {number}, without a unit"));
-                self.note(wrong.help(format!("{number}s if seconds are meant")));
-                return None;
-            }
-            _ => {
-                self.wrong_type(node, path, "a duration");
-                return None;
-            }
-        };
-        let found = duration(&text, &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)]);
-        if found.is_none() {
-            let zero =
-                text.trim_start_matches('0').starts_with(|c: char| c.is_ascii_alphabetic()) && text.starts_with('0');
-            let wrong = match zero {
-                true => self.wrong_at("bad-duration", node, format!("`{path}` must be above 0")),
-                false => self.wrong_at("bad-duration", node, format!("`{text}` is not a duration")),
-            };
-            self.note(wrong.help(example));
-        }
-        found
-    }
-
-    /// Signadot's duration, in milliseconds.
-    pub(crate) fn signadot_duration(&mut self, text: &At<String>) -> Option<u64> {
-        let units = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
-        let found = duration(&text.value, &units);
-        if found.is_none() {
-            let wrong = self.wrong("bad-duration", text.at, format!("`{}` is not a duration above 0", text.value));
-            self.note(wrong.help("a whole number with its unit: 30m, 4h, 2d or 1w"));
-        }
-        found
-    }
 }
 
 /// A whole number above 0 and one of the units.
-fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+pub(crate) fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[end..])?;

@@ -1,60 +1,78 @@
-//! Taking values out of a tree: what is not as it should be is noted, and the reading goes on.
+//! Reads structs from a tree with `serde`. It supplies places, reports all that is wrong, and goes on.
+//!
+//! A wrong value is reported and replaced by an empty one, so that the rest of its document is still read. Only a struct
+//! without a required key cannot be made: its entry is left out. A document with an error is refused in any case.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
-use crate::model::{At, Dialect, LineColumn, SourceText};
+use serde::Deserialize;
+use serde::de::value::{
+    BorrowedStrDeserializer, MapDeserializer, SeqAccessDeserializer, SeqDeserializer, StrDeserializer,
+    StringDeserializer, U64Deserializer,
+};
+use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::forward_to_deserialize_any;
 
-/// Reads one document and notes what is wrong with it.
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::load::names;
+use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
+use crate::model::{Dialect, LineColumn, SourceText};
+
+/// Structs that ignore keys they do not know: the top level of Signadot's documents, the header of ours, and the parts of
+/// a pod template.
+const OPEN: [&str; 7] = [
+    "DocumentHeader",
+    "ResourcePlugin",
+    "SignadotSandbox",
+    "SignadotRouteGroup",
+    "PodTemplateMetadata",
+    "PodTemplateSpec",
+    "PodTemplateItem",
+];
+
+/// Structs that have exactly one of several keys: code, keys, help if there is none, help if there are several.
+const ALTERNATIVES: [(&str, &str, [&str; 3], &str, &str); 3] = [
+    ("UnitSpec", "unit-kind", ["pod", "webhook", "object"], "add one of them", "make two units of it"),
+    (
+        "OutputSpec",
+        "output-source",
+        ["file", "value", "secret"],
+        "add `file: /PATH` for a pod, `value: ${…}` for a webhook or object, or `secret: {name: …, key: …}` for an object",
+        "leave one of the two",
+    ),
+    ("RouteGroupMatch", "match", ["label", "all", "any"], "add one of them", "leave exactly one"),
+];
+
+/// Reads one document and reports what is wrong with it.
 pub(crate) struct DocumentReader<'a> {
     pub(crate) source: &'a Arc<SourceText>,
     pub(crate) dialect: Dialect,
-    pub(crate) found: Diagnostics,
-}
-
-/// A mapping whose keys are known.
-#[derive(Clone, Debug)]
-pub(crate) struct MapReader<'n> {
-    pub(crate) at: LineColumn,
-    pub(crate) path: String,
-    entries: &'n [(YamlKey, YamlNode)],
-    dialect: Dialect,
-}
-
-impl<'n> MapReader<'n> {
-    /// The key and value, if they are there. Signadot's reader takes an empty value as an absent one, and a key in
-    /// another case as the key.
-    pub(crate) fn entry(&self, name: &str) -> Option<(&'n YamlKey, &'n YamlNode)> {
-        let exact = self.entries.iter().find(|(key, _)| key.name == name);
-        let found = match self.dialect {
-            Dialect::Ebb => exact,
-            Dialect::Signadot => exact
-                .or_else(|| self.entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)))
-                .filter(|(_, node)| node.value != YamlValue::Null),
-        };
-        found.map(|(key, node)| (key, node))
-    }
-
-    /// The value of a key.
-    pub(crate) fn get(&self, name: &str) -> Option<&'n YamlNode> {
-        self.entry(name).map(|(_, node)| node)
-    }
-
-    /// A path below this one, for messages.
-    pub(crate) fn below(&self, name: &str) -> String {
-        below(&self.path, name)
-    }
-}
-
-/// A path below another one, for messages.
-pub(crate) fn below(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    found: RefCell<Diagnostics>,
+    /// Places of values that were replaced by empty ones.
+    replaced: RefCell<BTreeSet<LineColumn>>,
 }
 
 impl<'a> DocumentReader<'a> {
     pub(crate) fn new(source: &'a Arc<SourceText>, dialect: Dialect) -> Self {
-        Self { source, dialect, found: Diagnostics::new() }
+        Self { source, dialect, found: RefCell::default(), replaced: RefCell::default() }
+    }
+
+    /// Returns the document that a node is. `None`: it has been reported why it is none.
+    pub(crate) fn read<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode) -> Option<T> {
+        self.read_below(node, &NodePath::Root)
+    }
+
+    /// Reads as [`Self::read`] does what stands below the top.
+    pub(crate) fn read_below<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>) -> Option<T> {
+        let reader = NodeReader { reader: self, node, key: None, field: "", path, form: Form::Value };
+        reader.report(T::deserialize(reader)).ok()
+    }
+
+    pub(crate) fn into_found(self) -> Diagnostics {
+        self.found.into_inner()
     }
 
     /// An error at a place, to be completed and given to [`Self::note`].
@@ -63,7 +81,7 @@ impl<'a> DocumentReader<'a> {
     }
 
     /// An error that underlines a whole scalar, as far as its line goes.
-    pub(crate) fn wrong_at(&self, code: &'static str, node: &YamlNode, message: impl Into<String>) -> Diagnostic {
+    fn wrong_at(&self, code: &'static str, node: &YamlNode, message: impl Into<String>) -> Diagnostic {
         let wrong = self.wrong(code, node.at, message);
         let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
         match (&node.value, text) {
@@ -75,206 +93,272 @@ impl<'a> DocumentReader<'a> {
         }
     }
 
-    /// Notes what is wrong.
-    pub(crate) fn note(&mut self, diagnostic: Diagnostic) {
-        self.found.push(diagnostic);
-    }
-
-    /// Notes what is wrong with a name, with the name that was meant. The search takes time, so it is made only for what
-    /// is reported.
-    pub(crate) fn note_near<'n>(
-        &mut self,
-        diagnostic: Diagnostic,
-        name: &str,
-        candidates: impl IntoIterator<Item = &'n str>,
-    ) {
-        let diagnostic = if self.found.is_full() { diagnostic } else { diagnostic.suggest(name, candidates) };
-        self.note(diagnostic);
-    }
-
-    /// A mapping that has no other keys than these.
-    pub(crate) fn map<'n>(&mut self, node: &'n YamlNode, path: &str, keys: &[&str]) -> Option<MapReader<'n>> {
-        let map = self.any_map(node, path)?;
-        for (key, _) in map.entries {
-            if keys.contains(&key.name.as_str()) {
-                continue;
-            }
-            let near = keys.iter().find(|known| known.eq_ignore_ascii_case(&key.name));
-            let place = if path.is_empty() { "here".to_owned() } else { format!("in `{path}`") };
-            match (self.dialect, near) {
-                (Dialect::Signadot, Some(near)) if !map.entries.iter().any(|(other, _)| other.name == *near) => {
-                    let warning = Diagnostic::warning(
-                        "key-case",
-                        self.source,
-                        key.at,
-                        format!("`{}` is taken as `{near}`", key.name),
-                    )
-                    .help(format!("write `{near}`"));
-                    self.note(warning);
-                }
-                _ => {
-                    let wrong = self.wrong("unknown-key", key.at, format!("there is no key `{}` {place}", key.name));
-                    self.note_near(wrong, &key.name, keys.iter().copied());
-                }
-            }
-        }
-        Some(map)
-    }
-
-    /// A mapping with any keys.
-    pub(crate) fn any_map<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<MapReader<'n>> {
-        let entries = self.entries(node, path)?;
-        Some(MapReader { at: node.at, path: path.to_owned(), entries, dialect: self.dialect })
-    }
-
-    /// The entries of a mapping.
-    pub(crate) fn entries<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<&'n [(YamlKey, YamlNode)]> {
-        match &node.value {
-            YamlValue::Map(entries) => Some(entries),
-            _ => {
-                self.wrong_type(node, path, "a mapping");
-                None
-            }
+    /// Reports something, unless it follows from a value that was replaced.
+    pub(crate) fn note(&self, diagnostic: Diagnostic) {
+        if diagnostic.at.is_none_or(|at| !self.replaced.borrow().contains(&at)) {
+            self.found.borrow_mut().push(diagnostic);
         }
     }
 
-    /// The items of a list.
-    pub(crate) fn list<'n>(&mut self, node: &'n YamlNode, path: &str) -> Option<&'n [YamlNode]> {
-        match &node.value {
-            YamlValue::List(items) => Some(items),
-            _ => {
-                self.wrong_type(node, path, "a list");
-                None
-            }
-        }
+    /// Reports a wrong name with the nearest right one. The search takes time, so it is made only for what is reported.
+    fn note_near<'n>(&self, diagnostic: Diagnostic, name: &str, candidates: impl IntoIterator<Item = &'n str>) {
+        let full = self.found.borrow().is_full();
+        self.note(if full { diagnostic } else { diagnostic.suggest(name, candidates) });
     }
 
-    /// The value of a key that has to be there.
-    pub(crate) fn required<'n>(&mut self, map: &MapReader<'n>, key: &str) -> Option<&'n YamlNode> {
-        let found = map.get(key);
-        if found.is_none() {
-            let place = if map.path.is_empty() { "the document".to_owned() } else { format!("`{}`", map.path) };
-            let wrong = self.wrong("missing-key", map.at, format!("{place} has no `{key}`"));
-            self.note(wrong.help(format!("add `{key}:`")));
-        }
-        found
-    }
-
-    /// A string.
-    pub(crate) fn string(&mut self, node: &YamlNode, path: &str) -> Option<At<String>> {
-        match &node.value {
-            YamlValue::String(text) => Some(At { value: text.clone(), at: node.at }),
-            _ => {
-                self.wrong_type(node, path, "a string");
-                None
-            }
-        }
-    }
-
-    /// A string, if the key is there.
-    pub(crate) fn optional_string(&mut self, map: &MapReader<'_>, key: &str) -> Option<At<String>> {
-        let node = map.get(key)?;
-        self.string(node, &map.below(key))
-    }
-
-    /// A string that has to be there and to have something in it.
-    pub(crate) fn required_string(&mut self, map: &MapReader<'_>, key: &str) -> Option<At<String>> {
-        let node = self.required(map, key)?;
-        let text = self.string(node, &map.below(key))?;
-        if text.value.is_empty() {
-            let wrong = self.wrong("empty", text.at, format!("`{}` is empty", map.below(key)));
-            self.note(wrong);
-            return None;
-        }
-        Some(text)
-    }
-
-    /// A boolean, if the key is there; `false` if not.
-    pub(crate) fn flag(&mut self, map: &MapReader<'_>, key: &str) -> Option<bool> {
-        let Some(node) = map.get(key) else { return Some(false) };
-        match &node.value {
-            YamlValue::Bool(value) => Some(*value),
-            _ => {
-                self.wrong_type(node, &map.below(key), "a boolean");
-                None
-            }
-        }
-    }
-
-    /// A whole number between two bounds, if the key is there.
-    pub(crate) fn integer(&mut self, map: &MapReader<'_>, key: &str, least: u64, most: u64) -> Option<u64> {
-        let node = map.get(key)?;
-        let path = map.below(key);
-        match &node.value {
-            YamlValue::Number(number) => match number.as_u64().filter(|n| (least..=most).contains(n)) {
-                Some(number) => Some(number),
-                None => {
-                    let wrong = self.wrong("out-of-range", node.at, format!("`{path}` is {number}"));
-                    self.note(wrong.help(format!("a whole number from {least} to {most}")));
-                    None
-                }
-            },
-            _ => {
-                self.wrong_type(node, &path, "a whole number");
-                None
-            }
-        }
-    }
-
-    /// Notes that a value has another type than it should.
-    pub(crate) fn wrong_type(&mut self, node: &YamlNode, path: &str, wanted: &str) {
-        let path = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
-        let message = format!("{path} is {}, {wanted} is wanted", node.value.noun());
-        let wrong = self.wrong_at("wrong-type", node, message);
-        let help = match &node.value {
-            YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
-                let written = self.written(node);
-                Some(format!("quote it: \"{written}\""))
-            }
-            YamlValue::String(text) if wanted == "a mapping" && text.is_empty() => None,
-            YamlValue::String(text) if wanted != "a mapping" && wanted != "a list" => {
-                looks_like(text, wanted).then(|| format!("without quotes: {text}"))
-            }
-            YamlValue::Null => Some("give it a value, or take the key out".to_owned()),
-            _ => None,
-        };
-        self.note(match help {
-            Some(help) => wrong.help(help),
-            None => wrong,
-        });
-    }
-
-    /// How a scalar stands in the document.
-    pub(crate) fn written(&self, node: &YamlNode) -> String {
+    /// The text of a scalar as it stands in the document.
+    fn written(&self, node: &YamlNode) -> String {
         match node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length)) {
             Some(raw) if !raw.trim().is_empty() => raw.trim().to_owned(),
             _ => node.to_json().to_string(),
         }
     }
+}
 
-    /// Where a line and column (from 1) of a string's value stand in the document.
-    pub(crate) fn inside(&self, node: &YamlNode, value: &str, at: LineColumn) -> LineColumn {
-        if node.bytes.is_none() {
-            return node.at;
-        }
-        // A block begins at its first line that is not empty.
-        let empty = u32::try_from(value.chars().take_while(|c| *c == '\n').count()).unwrap_or(0);
-        let Some(line) = (node.at.line + at.line).checked_sub(empty + 1) else { return node.at };
-        let (Some(source), Some(text)) = (self.source.line(line), value.lines().nth(at.line as usize - 1)) else {
-            return node.at;
-        };
-        match source.rfind(text) {
-            Some(byte) if !text.is_empty() => {
-                let before = u32::try_from(source[..byte].chars().count()).unwrap_or(u32::MAX);
-                LineColumn { line, column: before.saturating_add(at.column) }
-            }
-            _ => {
-                let blanks = source.chars().take_while(|c| c.is_whitespace()).count();
-                LineColumn { line, column: u32::try_from(blanks).unwrap_or(u32::MAX).saturating_add(1) }
-            }
+/// The keys and positions above a node, for messages.
+#[derive(Clone, Copy)]
+pub(crate) enum NodePath<'p> {
+    Root,
+    Key(&'p NodePath<'p>, &'p str),
+    Item(&'p NodePath<'p>, usize),
+}
+
+impl fmt::Display for NodePath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Key(Self::Root, key) => f.write_str(key),
+            Self::Key(above, key) => write!(f, "{above}.{key}"),
+            Self::Item(above, number) => write!(f, "{above}[{number}]"),
         }
     }
 }
+
+/// Why a value cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("it is reported")]
+    Reported,
+    #[error("the key `{0}` is missing")]
+    Missing(&'static str),
+    #[error("{0} is wanted")]
+    Type(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl de::Error for ReadError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::Other(message.to_string())
+    }
+
+    fn invalid_type(_: de::Unexpected<'_>, wanted: &dyn de::Expected) -> Self {
+        Self::Type(wanted.to_string())
+    }
+
+    fn missing_field(key: &'static str) -> Self {
+        Self::Missing(key)
+    }
+}
+
+type Found<T> = Result<T, ReadError>;
+
+/// The form of a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Value,
+    /// The value of a required key: as a text, it is not empty.
+    Required,
+    /// One text stands for a list of it.
+    Names,
+}
+
+/// Deserializes one node.
+#[derive(Clone, Copy)]
+struct NodeReader<'r, 'n, 'p> {
+    reader: &'r DocumentReader<'r>,
+    node: &'n YamlNode,
+    /// The key under which it stands.
+    key: Option<&'n YamlKey>,
+    /// The field that this key is.
+    field: &'n str,
+    path: &'p NodePath<'p>,
+    form: Form,
+}
+
+/// Deserializes nothing: the values that replace wrong ones.
+type Nothing<'n> = std::iter::Empty<(&'n str, &'n str)>;
+
+impl<'n> NodeReader<'_, 'n, '_> {
+    /// The node in words.
+    fn place(&self) -> String {
+        match self.path {
+            NodePath::Root => "the document".to_owned(),
+            path => format!("`{path}`"),
+        }
+    }
+
+    /// Reports that the node is wrong; an empty value replaces it.
+    fn replace(&self, wrong: Diagnostic) {
+        self.reader.note(wrong);
+        self.reader.replaced.borrow_mut().insert(self.node.at);
+    }
+
+    fn wrong_type(&self, wanted: &str) {
+        let message = format!("{} is {}, {wanted} is wanted", self.place(), self.node.value.noun());
+        let wrong = self.reader.wrong_at("wrong-type", self.node, message);
+        let help = match &self.node.value {
+            YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
+                Some(format!("quote it: \"{}\"", self.reader.written(self.node)))
+            }
+            YamlValue::String(text) => looks_like(text, wanted).then(|| format!("without quotes: {text}")),
+            YamlValue::Null => Some("give it a value, or take the key out".to_owned()),
+            _ => None,
+        };
+        self.replace(match help {
+            Some(help) => wrong.help(help),
+            None => wrong,
+        });
+    }
+
+    /// Reports why a visitor did not take the node.
+    fn report<T>(&self, made: Found<T>) -> Found<T> {
+        let at = self.node.at;
+        match made {
+            Ok(_) | Err(ReadError::Reported) => return made,
+            Err(ReadError::Missing(key)) => {
+                let wrong = self.reader.wrong("missing-key", at, format!("{} has no `{key}`", self.place()));
+                self.reader.note(wrong.help(format!("add `{key}:`")));
+            }
+            Err(ReadError::Type(wanted)) => self.wrong_type(&wanted),
+            Err(ReadError::Other(message)) => {
+                self.reader.note(self.reader.wrong("wrong-value", at, format!("{}: {message}", self.place())));
+            }
+        }
+        Err(ReadError::Reported)
+    }
+
+    /// The value of a visitor that expects a mapping and gets an empty one.
+    fn empty_map<V: Visitor<'n>>(&self, visitor: V) -> Found<V::Value> {
+        let nothing: Nothing<'n> = std::iter::empty();
+        visitor.visit_map(MapDeserializer::<_, ReadError>::new(nothing)).map_err(|_| ReadError::Reported)
+    }
+
+    fn text(&self) -> Option<&'n str> {
+        match &self.node.value {
+            YamlValue::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn whole_number(&self, most: u64) -> u64 {
+        match &self.node.value {
+            YamlValue::Number(number) => number.as_u64().filter(|number| *number <= most).unwrap_or_else(|| {
+                let wrong = self.reader.wrong("out-of-range", self.node.at, format!("{} is {number}", self.place()));
+                self.replace(wrong.help(format!("a whole number from 0 to {most}")));
+                0
+            }),
+            _ => {
+                self.wrong_type("a whole number");
+                0
+            }
+        }
+    }
+
+    /// A duration in milliseconds.
+    fn duration(&self, units: &[(&str, u64)], example: &str) -> u64 {
+        let (reader, node) = (self.reader, self.node);
+        let wrong = match &node.value {
+            YamlValue::String(text) => {
+                let found = names::duration(text, units);
+                if let Some(found) = found {
+                    return found;
+                }
+                let unit = text.trim_start_matches('0');
+                if unit.len() < text.len() && unit.starts_with(|c: char| c.is_ascii_alphabetic()) {
+                    reader.wrong_at("bad-duration", node, format!("{} must be above 0", self.place())).help(example)
+                } else {
+                    reader.wrong_at("bad-duration", node, format!("`{text}` is not a duration")).help(example)
+                }
+            }
+            YamlValue::Number(number) => reader
+                .wrong("bad-duration", node.at, format!("{} is {number}, without a unit", self.place()))
+                .help(format!("{example}; {number}s if seconds are meant")),
+            _ => {
+                self.wrong_type("a duration");
+                return 0;
+            }
+        };
+        self.replace(wrong);
+        0
+    }
+
+    /// The fields of a struct with their nodes. An empty value is absent for Signadot and Kubernetes. Signadot also takes a
+    /// key in another case as the key.
+    fn fields(
+        &self,
+        name: &str,
+        entries: &'n [(YamlKey, YamlNode)],
+        fields: &'static [&'static str],
+    ) -> Vec<Field<'n>> {
+        let open = OPEN.contains(&name);
+        let signadot = self.reader.dialect == Dialect::Signadot;
+        let written = |field: &str| entries.iter().any(|(key, _)| key.name == field);
+        let near: Vec<&str> = fields.iter().copied().filter(|field| signadot && !written(field)).collect();
+        let mut known: Vec<Field<'n>> = Vec::new();
+        for (key, node) in entries {
+            let exact = fields.iter().find(|field| **field == key.name);
+            let other = || near.iter().find(|field| field.eq_ignore_ascii_case(&key.name));
+            let Some(&field) = exact.or_else(other) else {
+                if !open {
+                    let place = match self.path {
+                        NodePath::Root => "here".to_owned(),
+                        path => format!("in `{path}`"),
+                    };
+                    let message = format!("there is no key `{}` {place}", key.name);
+                    let wrong = self.reader.wrong("unknown-key", key.at, message);
+                    self.reader.note_near(wrong, &key.name, fields.iter().copied());
+                }
+                continue;
+            };
+            if exact.is_none() && !open {
+                let message = format!("`{}` is taken as `{field}`", key.name);
+                let warning = Diagnostic::warning("key-case", self.reader.source, key.at, message);
+                self.reader.note(warning.help(format!("write `{field}`")));
+            }
+            let empty = node.value == YamlValue::Null && (signadot || name.starts_with("PodTemplate"));
+            let absent = empty || known.iter().any(|(known, ..)| *known == field);
+            if !absent {
+                known.push((field, Some(key), node));
+            }
+        }
+        known
+    }
+
+    /// Returns whether a struct has one of its alternatives.
+    fn has_one(&self, name: &str, fields: &[Field<'n>]) -> bool {
+        let Some((_, code, keys, add, leave)) = ALTERNATIVES.iter().find(|(of, ..)| *of == name) else { return true };
+        let mut given = fields.iter().filter(|(field, ..)| keys.contains(field));
+        let [one, two, three] = keys;
+        let wrong = match (given.next(), given.next()) {
+            (Some(_), None) => return true,
+            (Some((first, Some(first_key), _)), Some((second, Some(key), _))) => {
+                let message = format!("{} has `{first}` and `{second}`", self.place());
+                self.reader.wrong(code, key.at, message).help(*leave).related(first_key.at, "the first one")
+            }
+            _ => {
+                let at = self.key.map_or(self.node.at, |key| key.at);
+                let message = format!("{} has none of `{one}`, `{two}` and `{three}`", self.place());
+                self.reader.wrong(code, at, message).help(*add)
+            }
+        };
+        self.reader.note(wrong);
+        false
+    }
+}
+
+/// A field of a struct, the key that was written for it, and its value.
+type Field<'n> = (&'n str, Option<&'n YamlKey>, &'n YamlNode);
 
 fn looks_like(text: &str, wanted: &str) -> bool {
     match wanted {
@@ -282,5 +366,290 @@ fn looks_like(text: &str, wanted: &str) -> bool {
         "a whole number" => text.parse::<u64>().is_ok(),
         "a number" => text.parse::<f64>().is_ok(),
         _ => false,
+    }
+}
+
+fn position(at: LineColumn) -> SeqDeserializer<std::array::IntoIter<u32, 2>, ReadError> {
+    SeqDeserializer::new([at.line, at.column].into_iter())
+}
+
+impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        match &self.node.value {
+            YamlValue::Null => visitor.visit_unit(),
+            YamlValue::Bool(value) => visitor.visit_bool(*value),
+            YamlValue::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(number), _) => visitor.visit_u64(number),
+                (None, Some(number)) => visitor.visit_i64(number),
+                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            },
+            YamlValue::String(text) => visitor.visit_borrowed_str(text),
+            YamlValue::List(items) => visitor.visit_seq(ListReader { list: self, items: items.iter().enumerate() }),
+            YamlValue::Map(entries) => {
+                let entries = entries.iter().map(|(key, node)| (key.name.as_str(), Some(key), node));
+                visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Value })
+            }
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        let value = matches!(self.node.value, YamlValue::Bool(true));
+        if !matches!(self.node.value, YamlValue::Bool(_)) {
+            self.wrong_type("a boolean");
+        }
+        visitor.visit_bool(value)
+    }
+
+    fn deserialize_u32<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        visitor.visit_u64(self.whole_number(u64::from(u32::MAX)))
+    }
+
+    fn deserialize_f64<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        match &self.node.value {
+            YamlValue::Number(number) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            _ => {
+                self.wrong_type("a number");
+                visitor.visit_f64(0.0)
+            }
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        match self.text() {
+            None => self.wrong_type("a string"),
+            Some("") if self.form == Form::Required => {
+                self.replace(self.reader.wrong("empty", self.node.at, format!("{} is empty", self.place())));
+            }
+            Some(_) => {}
+        }
+        visitor.visit_borrowed_str(self.text().unwrap_or_default())
+    }
+
+    fn deserialize_string<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        match &self.node.value {
+            YamlValue::Null if self.reader.dialect == Dialect::Signadot => visitor.visit_none(),
+            _ => visitor.visit_some(Self { form: Form::Value, ..self }),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'n>>(self, name: &'static str, visitor: V) -> Found<V::Value> {
+        match name {
+            "DurationMs" => {
+                let value = self.duration(&names::UNITS, "a number with its unit: 500ms, 5s, 5m, 2h or 1d");
+                visitor.visit_newtype_struct(U64Deserializer::new(value))
+            }
+            "SignadotDuration" => {
+                let help = "a whole number with its unit: 30m, 4h, 2d or 1w";
+                visitor.visit_newtype_struct(U64Deserializer::new(self.duration(&names::SIGNADOT_UNITS, help)))
+            }
+            "FailureClass" => {
+                let class = match &self.node.value {
+                    YamlValue::String(text) => text.clone(),
+                    YamlValue::Number(number) => number.to_string(),
+                    _ => {
+                        self.wrong_type("a failure class");
+                        String::new()
+                    }
+                };
+                visitor.visit_newtype_struct(StringDeserializer::new(class))
+            }
+            "NameList" => visitor.visit_newtype_struct(Self { form: Form::Names, ..self }),
+            _ => visitor.visit_newtype_struct(self),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        let items = match &self.node.value {
+            YamlValue::List(items) => items.as_slice(),
+            YamlValue::String(_) if self.form == Form::Names => std::slice::from_ref(self.node),
+            _ => {
+                self.wrong_type(if self.form == Form::Names { "a name or a list of names" } else { "a list" });
+                &[]
+            }
+        };
+        visitor.visit_seq(ListReader { list: self, items: items.iter().enumerate() })
+    }
+
+    fn deserialize_map<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        match &self.node.value {
+            YamlValue::Map(_) => self.deserialize_any(visitor),
+            _ => {
+                self.wrong_type("a mapping");
+                self.empty_map(visitor)
+            }
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'n>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Found<V::Value> {
+        let fields = match (name, &self.node.value) {
+            ("At", _) => return visitor.visit_seq(Pair(Some(position(self.node.at)), Some(self))),
+            ("Named", _) => {
+                let (name, at) = self.key.map_or(("", self.node.at), |key| (&key.name, key.at));
+                let name = Pair(Some(position(at)), Some(BorrowedStrDeserializer::new(name)));
+                return visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)));
+            }
+            (_, YamlValue::Map(entries)) => self.fields(name, entries, fields),
+            ("InputSpec", YamlValue::List(_)) => {
+                self.wrong_type("a value, or a mapping with `value`");
+                return Err(ReadError::Reported);
+            }
+            ("InputSpec", _) => vec![("value", None, self.node)],
+            _ => {
+                self.wrong_type("a mapping");
+                return self.empty_map(visitor);
+            }
+        };
+        if !self.has_one(name, &fields) {
+            return Err(ReadError::Reported);
+        }
+        let entries = fields.into_iter();
+        visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Required })
+    }
+
+    /// A variant is the key under which its value stands, or a text; that of a tree is the type of its value.
+    fn deserialize_enum<V: Visitor<'n>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Found<V::Value> {
+        if name == "TemplateTree" {
+            let field = match &self.node.value {
+                YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => "Scalar",
+                YamlValue::String(_) => "Text",
+                YamlValue::List(_) => "List",
+                YamlValue::Map(_) => "Map",
+            };
+            return visitor.visit_enum(Self { field, form: Form::Value, ..self });
+        }
+        if variants.contains(&self.field) {
+            return visitor.visit_enum(self);
+        }
+        let known = self.text().and_then(|text| variants.iter().find(|variant| **variant == text));
+        match (known, self.text()) {
+            (Some(_), _) => {}
+            (None, Some(text)) => {
+                let message = format!("{} cannot be `{text}`", self.place());
+                self.reader.note_near(
+                    self.reader.wrong("unknown-value", self.node.at, message),
+                    text,
+                    variants.iter().copied(),
+                );
+                self.reader.replaced.borrow_mut().insert(self.node.at);
+            }
+            (None, None) => self.wrong_type("a string"),
+        }
+        let variant = known.or(variants.first()).copied().unwrap_or_default();
+        visitor.visit_enum(StrDeserializer::new(variant))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        <V: Visitor<'n>>
+        i8 i16 i32 i64 i128 u8 u16 u64 u128 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
+    }
+}
+
+impl<'n> EnumAccess<'n> for NodeReader<'_, 'n, '_> {
+    type Error = ReadError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'n>>(self, seed: S) -> Found<(S::Value, Self)> {
+        Ok((seed.deserialize(StrDeserializer::<ReadError>::new(self.field))?, self))
+    }
+}
+
+impl<'n> VariantAccess<'n> for NodeReader<'_, 'n, '_> {
+    type Error = ReadError;
+
+    fn unit_variant(self) -> Found<()> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'n>>(self, seed: S) -> Found<S::Value> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'n>>(self, _: usize, visitor: V) -> Found<V::Value> {
+        self.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'n>>(self, _: &'static [&'static str], visitor: V) -> Found<V::Value> {
+        self.deserialize_any(visitor)
+    }
+}
+
+/// The items of a list.
+struct ListReader<'r, 'n, 'p> {
+    list: NodeReader<'r, 'n, 'p>,
+    items: std::iter::Enumerate<std::slice::Iter<'n, YamlNode>>,
+}
+
+impl<'n> SeqAccess<'n> for ListReader<'_, 'n, '_> {
+    type Error = ReadError;
+
+    fn next_element_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
+        let Some((number, node)) = self.items.next() else { return Ok(None) };
+        let path = NodePath::Item(self.list.path, number);
+        let reader =
+            NodeReader { reader: self.list.reader, node, key: None, field: "", path: &path, form: Form::Value };
+        reader.report(seed.deserialize(reader)).map(Some)
+    }
+}
+
+/// The entries of a mapping.
+struct MapReader<'r, 'n, 'p, E> {
+    map: NodeReader<'r, 'n, 'p>,
+    entries: E,
+    next: Option<Field<'n>>,
+    form: Form,
+}
+
+impl<'n, E: Iterator<Item = Field<'n>>> MapAccess<'n> for MapReader<'_, 'n, '_, E> {
+    type Error = ReadError;
+
+    fn next_key_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
+        self.next = self.entries.next();
+        self.next.map(|(key, ..)| seed.deserialize(BorrowedStrDeserializer::new(key))).transpose()
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<S::Value> {
+        let Some((field, key, node)) = self.next else { return Err(ReadError::Reported) };
+        let below = key.map(|key| NodePath::Key(self.map.path, &key.name));
+        let path = below.as_ref().unwrap_or(self.map.path);
+        let reader = NodeReader { reader: self.map.reader, node, key, field, path, form: self.form };
+        reader.report(seed.deserialize(reader))
+    }
+}
+
+/// Two values one after the other.
+struct Pair<A, B>(Option<A>, Option<B>);
+
+impl<'n, A: Deserializer<'n, Error = ReadError>, B: Deserializer<'n, Error = ReadError>> SeqAccess<'n> for Pair<A, B> {
+    type Error = ReadError;
+
+    fn next_element_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
+        match (self.0.take(), self.1.take()) {
+            (Some(first), second) => {
+                self.1 = second;
+                seed.deserialize(first).map(Some)
+            }
+            (None, Some(second)) => seed.deserialize(second).map(Some),
+            (None, None) => Ok(None),
+        }
     }
 }

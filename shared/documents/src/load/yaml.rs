@@ -26,7 +26,7 @@ pub(crate) struct YamlNode {
     pub(crate) bytes: Option<(usize, usize)>,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum YamlValue {
     Null,
@@ -45,7 +45,7 @@ pub(crate) struct YamlKey {
 }
 
 impl YamlValue {
-    /// What it is, for a message.
+    /// Its type in words.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -65,6 +65,13 @@ impl YamlNode {
             YamlValue::Map(entries) => entries.iter().find(|(key, _)| key.name == name).map(|(_, node)| node),
             _ => None,
         }
+    }
+
+    /// The value of a key, in another case if it is not there in this one.
+    pub(crate) fn find(&self, name: &str) -> Option<&YamlNode> {
+        let YamlValue::Map(entries) = &self.value else { return None };
+        let near = || entries.iter().find(|(key, _)| key.name.eq_ignore_ascii_case(name)).map(|(_, node)| node);
+        self.get(name).or_else(near)
     }
 
     /// Levels of lists and mappings.
@@ -154,7 +161,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// What serde-saphyr refused, in our words.
+/// Returns an error of serde-saphyr in our words.
 fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic {
     use serde_saphyr::Error as E;
     let error = error.without_snippet();
@@ -208,7 +215,7 @@ fn unquoted(line: &str) -> bool {
     line.contains(['{', '[']) && line.match_indices("${").any(|(at, _)| before(at))
 }
 
-/// What limit was met, in words.
+/// Returns the limit that was met in words.
 fn too_complex(message: String) -> String {
     if message.starts_with("recursion") || message.contains("nesting") || message.contains("depth") {
         "this is nested too deeply".to_owned()
@@ -305,14 +312,6 @@ impl<'de> Deserialize<'de> for RawNode {
                 Ok(RawNode::Leaf(YamlValue::Null))
             }
 
-            fn visit_none<E: de::Error>(self) -> Result<RawNode, E> {
-                Ok(RawNode::Leaf(YamlValue::Null))
-            }
-
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawNode, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<RawNode, E> {
                 Ok(RawNode::Leaf(YamlValue::Bool(value)))
             }
@@ -333,10 +332,6 @@ impl<'de> Deserialize<'de> for RawNode {
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<RawNode, E> {
                 Ok(RawNode::Leaf(YamlValue::String(value.to_owned())))
-            }
-
-            fn visit_string<E: de::Error>(self, value: String) -> Result<RawNode, E> {
-                Ok(RawNode::Leaf(YamlValue::String(value)))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawNode, A::Error> {
@@ -369,7 +364,7 @@ impl Serialize for EscapedNode<'_> {
             YamlValue::Null => serializer.serialize_unit(),
             YamlValue::Bool(value) => serializer.serialize_bool(*value),
             YamlValue::Number(value) => value.serialize(serializer),
-            YamlValue::String(value) => match crate::directives::escaped(value) {
+            YamlValue::String(value) => match crate::load::directives::escaped(value) {
                 Some(escaped) => serializer.serialize_str(&escaped),
                 None => serializer.serialize_str(value),
             },

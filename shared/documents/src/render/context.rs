@@ -1,4 +1,4 @@
-//! What names stand for when a unit is rendered.
+//! The values of names when a unit is rendered.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,14 +10,14 @@ use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
 use crate::plan::{Plan, Template, cluster_name};
 
-/// What is done about an output that nobody has made yet.
+/// The treatment of an output that has not been made yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingOutputs {
     Missing,
     Shown,
 }
 
-/// What is known of the values of one resource.
+/// The known values of one resource.
 #[derive(Clone, Copy)]
 pub(super) struct RenderContext<'a> {
     pub(super) plan: &'a Plan,
@@ -30,12 +30,12 @@ pub(super) struct RenderContext<'a> {
     pub(super) reader: ValueReader<'a>,
 }
 
-/// Who gets values.
+/// The recipient of values.
 #[derive(Clone, Copy)]
 pub(super) enum ValueReader<'a> {
     /// A unit in this cluster; `None`: the control plane's default.
     Cluster(Option<&'a str>),
-    /// Whoever reads what a target has; a sensitive value is told as where it is.
+    /// A reader of the outputs of a target. A sensitive value is replaced by its location.
     Outside,
 }
 
@@ -44,12 +44,12 @@ pub(super) enum ValueReader<'a> {
 pub(super) enum LookupResult {
     Value(RenderValue),
     Nothing,
-    /// Nobody has made it yet, or it is not for showing.
+    /// It has not been made yet, or it is not for showing.
     Placeholder(String),
 }
 
 impl<'a> RenderContext<'a> {
-    /// What a resource, or the target if it is none's, shows of itself.
+    /// The public values of a resource, or of the target if there is no resource.
     pub(super) fn outside(
         plan: &'a Plan,
         compiled: &'a CompiledExpressions,
@@ -73,7 +73,7 @@ impl<'a> RenderContext<'a> {
         Self { resource, ..self }
     }
 
-    /// What a reference stands for. Nothing for what is missing, however deep.
+    /// Returns the value of a reference. `None` if a part of it is missing.
     pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
         let made = match source {
             ReferenceSource::Target(field) => {
@@ -297,11 +297,11 @@ impl<'a> RenderContext<'a> {
     }
 }
 
-/// What is done about a value that is needed and missing.
+/// The treatment of a value that is needed and missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingPolicy {
     Strict,
-    /// What undoes a unit that failed takes what there is.
+    /// The undo of a failed unit takes the values that exist.
     LeaveOut,
 }
 

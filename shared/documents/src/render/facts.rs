@@ -1,10 +1,10 @@
-//! What `target.…` stands for.
+//! The values of `target.…`.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-/// What is known of a target when its units are rendered.
+/// The facts about a target that its units can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetFacts {
     /// `sandbox`, `namespace`, …

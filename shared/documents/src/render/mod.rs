@@ -46,7 +46,7 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
-/// What is known of a unit when another one reads its outputs.
+/// The state of a unit when another one reads its outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProducerState {
     /// It succeeded with these outputs, or left them behind before it failed.
@@ -56,10 +56,10 @@ pub enum ProducerState {
     Absent,
 }
 
-/// What is known of the units that are read; one that is not listed is [`ProducerState::Absent`].
+/// The states of the units that are read. A unit that is not listed is [`ProducerState::Absent`].
 pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
 
-/// What is to be done with a unit.
+/// A rendered unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RenderedUnit {
     Skipped(SkipReason),
@@ -73,7 +73,7 @@ pub enum RenderedUnit {
         /// The manifests, complete, in the order in which they are applied.
         manifests: Vec<serde_json::Value>,
     },
-    /// Take away the objects of the unit that this one undoes.
+    /// Removes the objects of the unit that this one undoes.
     Removal,
 }
 
@@ -146,7 +146,7 @@ pub enum RenderError {
     #[error("{place}: {reason}")]
     Evaluation {
         place: String,
-        /// What is wrong, without values.
+        /// The mistake, without values.
         reason: String,
     },
     /// A value has the wrong type for where it goes.

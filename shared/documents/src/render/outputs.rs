@@ -1,4 +1,4 @@
-//! What comes out: of a unit's answer, of a resource, of the sandbox.
+//! Outputs: of a unit's answer, of a resource, of the sandbox.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! What a unit would be sent, before anything has run.
+//! A preview of what a unit would be sent, before anything has run.
 
 use super::context::PendingOutputs;
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderedUnit, TargetFacts, unit};
 use crate::plan::{Plan, UnitRef};
 
 /// As [`super::unit()`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed
-/// with it likewise, and what is sensitive as `<sensitive>`. A `when` that nobody can decide yet counts as true.
+/// with it likewise, and what is sensitive as `<sensitive>`. A `when` that cannot be decided yet counts as true.
 ///
 /// # Errors
 /// As [`super::unit()`], as far as it does not depend on what is unknown.

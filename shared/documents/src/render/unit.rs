@@ -12,7 +12,7 @@ use super::{
 use crate::expr::convert::json_type;
 use crate::plan::{Action, InputPlan, Plan, Template, UnitPlan, UnitRef, WebhookAction};
 
-/// What is to be done with a unit: skipped, or run with these values.
+/// A rendered unit: skipped, or run with these values.
 ///
 /// A unit that undoes another one takes what there is: a missing input is absent, a missing field of a body is left
 /// out, and a `when` that cannot be decided lets it run, because something may exist. Only a URL or a manifest with a

@@ -369,12 +369,8 @@ fn target_of(group: RouteGroupDoc) -> SandboxDoc {
         name: group.name,
         expanded: group.expanded,
         cluster: group.cluster,
-        namespace: None,
-        labels: BTreeMap::new(),
-        ttl_ms: group.ttl_ms,
-        resources: Vec::new(),
-        env: Vec::new(),
-        consumers: Vec::new(),
+        ttl: group.ttl,
+        ..SandboxDoc::default()
     }
 }
 

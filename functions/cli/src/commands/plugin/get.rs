@@ -2,6 +2,7 @@
 
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_documents::model::Named;
 use ebb_protocol::api::PluginDetail;
 
 use super::VersionedName;
@@ -72,21 +73,21 @@ fn interface(document: &str) -> String {
     if let Some(description) = &plugin.description {
         text += &format!("About:    {}\n", one_line(description));
     }
-    let params = plugin.params.iter().map(|(name, param)| {
+    let params = plugin.params.iter().map(|param| {
         let default = match &param.default {
             Some(default) => default.value.to_string(),
-            None if param.optional => "optional".to_owned(),
+            None if param.is_optional() => "optional".to_owned(),
             None => "required".to_owned(),
         };
         let sensitive = if param.sensitive { "sensitive " } else { "" };
         let kind = format!("{sensitive}{}", compile::kind_name(param.kind));
-        [name.value.clone(), kind, default, description(&param.description)]
+        [param.name.value.clone(), kind, default, description(&param.description)]
     });
     if !plugin.params.is_empty() {
         text += &format!("\n{}", output::table(&["PARAM", "TYPE", "DEFAULT", "DESCRIPTION"], params));
     }
-    let outputs = plugin.outputs.iter().map(|(name, _)| {
-        let declared = plugin.hooks.iter().flat_map(|hook| &hook.units).flat_map(|unit| &unit.outputs);
+    let outputs = plugin.outputs.iter().map(|Named { name, .. }| {
+        let declared = plugin.hooks().flat_map(|(_, hook)| &hook.inner).flat_map(|unit| &unit.outputs);
         let last = name.value.rsplit('.').next().unwrap_or_default();
         let text = declared.filter(|output| output.name.value == last).find_map(|output| output.description.as_ref());
         [name.value.clone(), description(&text.cloned())]

@@ -129,7 +129,7 @@ pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<D
     compile::plan(&sandbox, &bound)
 }
 
-/// What is wrong with one plugin: its errors, else its warnings.
+/// Returns the errors of a plugin, or its warnings.
 pub(crate) fn checked(text: &str) -> Vec<Diagnostic> {
     let document = load::document("plugin.yaml", text, &NoFiles, &DocumentVars::none());
     match document {

@@ -1,4 +1,4 @@
-//! What is sent.
+//! Rendered units.
 
 use std::collections::BTreeMap;
 
@@ -194,7 +194,7 @@ fn outputs_of_answers() {
     insta::assert_snapshot!(bad.unwrap_err());
 }
 
-/// What decides what runs and where is taken as it was written, whatever a document's users choose.
+/// Users of a plugin cannot change the parts that decide what runs and where.
 #[test]
 fn scripts_and_places_are_no_templates() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams: {v: {type: string}}\nrunners: {sh: {image: \"a/${params.v}\", namespace: units}}\npreStart:\n  u:\n    pod: {script: \"#!/bin/sh\\necho ${params.v} $${target.name}\"}\n    inputs: {v: \"${params.v}\"}\n";
@@ -257,6 +257,6 @@ fn errors_name_no_computed_key() {
     let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
     let said = |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
     let computed = said(json!({"k": "canary", "m": {}}));
-    assert!(computed.contains("a key whose name is computed") && !computed.contains("canary"), "{computed}");
+    assert!(computed.contains("a computed key does not exist") && !computed.contains("canary"), "{computed}");
     assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));
 }

@@ -10,7 +10,7 @@ mod templates;
 use crate::diagnostic::Diagnostics;
 use crate::load::{self, Document, DocumentVars, FolderFiles};
 
-/// Where the fixtures are.
+/// The folder of the fixtures.
 fn folder() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading/fixtures").to_owned()
 }
@@ -32,14 +32,6 @@ fn fixture(name: &str) -> Vec<Document> {
 
 fn load(name: &str, text: &str) -> Result<Vec<Document>, Diagnostics> {
     load::documents(name, text, &FolderFiles::new(folder()), &vars()).map(|loaded| loaded.documents)
-}
-
-fn expanded(document: &Document) -> &str {
-    match document {
-        Document::Plugin(plugin) => &plugin.expanded,
-        Document::Sandbox(sandbox) => &sandbox.expanded,
-        Document::RouteGroup(group) => &group.expanded,
-    }
 }
 
 /// A document as text without places and source, to compare what two texts mean.

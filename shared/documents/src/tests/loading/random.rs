@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::{expanded, meaning};
+use super::meaning;
 use crate::load::{self, DocumentVars};
 
 fn survives(text: &str) -> Result<(), TestCaseError> {
     match load::documents("f.yaml", text, &load::NoFiles, &DocumentVars::none()) {
         Ok(loaded) => {
             for document in &loaded.documents {
-                let again = load::document("g.yaml", expanded(document), &load::NoFiles, &DocumentVars::none());
-                let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{}", expanded(document))))?;
+                let again = load::document("g.yaml", document.expanded(), &load::NoFiles, &DocumentVars::none());
+                let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{}", document.expanded())))?;
                 prop_assert_eq!(meaning(document), meaning(&again));
             }
         }

@@ -1,21 +1,24 @@
 //! Every rejection has a golden message.
 
 use super::folder;
+use crate::compile;
 use crate::diagnostic::DiagnosticStyle;
-use crate::load::{self, DocumentVars, FolderFiles};
+use crate::load::{self, Document, DocumentVars, FolderFiles};
 
-/// Loads what must not load, and keeps what is said of it.
+/// Loads and checks a document that must be refused, and compares the message with the golden one.
 fn refused(name: &str, text: &str) {
     let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
-    let wrong = match load::documents("plugin.yaml", text, &FolderFiles::new(folder()), &vars) {
-        Err(wrong) => wrong,
-        Ok(loaded) => panic!("{name} loads: {loaded:?}"),
-    };
+    let loaded = load::documents("plugin.yaml", text, &FolderFiles::new(folder()), &vars);
+    let checked = loaded.and_then(|loaded| match loaded.documents.as_slice() {
+        [Document::Plugin(plugin)] => compile::check_plugin(plugin),
+        _ => Ok(Vec::new()),
+    });
+    let Err(wrong) = checked else { panic!("{name} is accepted") };
     for diagnostic in &wrong {
         let at = diagnostic.at.unwrap_or_default();
         assert!(diagnostic.at.is_none() || at.line > 0 && at.column > 0, "{diagnostic:?}");
     }
-    let shown = format!("{}\n{}", wrong.plain(), wrong.drawn(DiagnosticStyle::Plain));
+    let shown = wrong.drawn(DiagnosticStyle::Plain);
     insta::with_settings!({ snapshot_suffix => "", omit_expression => true, prepend_module_to_snapshot => false, snapshot_path => "../../../tests/loading/rejections" }, {
         insta::assert_snapshot!(name, shown);
     });
@@ -119,9 +122,10 @@ fn signadot_plugins() {
     refused(
         "bad_names",
         &step(
-            "name: 1st_step\nscript: \"#!/bin/sh\"\noutputs:\n- {name: a-name-that-is-longer-than-thirty, valueFromPath: /tmp/x}\n- {name: b, valueFromPath: tmp/x}",
+            "name: 1st_step\nscript: \"#!/bin/sh\"\noutputs:\n- {name: a-name-that-is-longer-than-thirty, valueFromPath: /tmp/x}",
         ),
     );
+    refused("bad_path", &step("name: a\nscript: \"#!/bin/sh\"\noutputs: [{name: b, valueFromPath: tmp/x}]"));
     refused(
         "input_twice",
         &step(
@@ -185,10 +189,7 @@ fn signadot_sandboxes() {
     );
     refused("value_is_very_long", &sandbox(&format!("ttl: {{duration: \"{}\"}}", "x".repeat(5000))));
     refused("bad_ttl", &sandbox("ttl: {duration: 2 days, offsetFrom: now}"));
-    refused(
-        "resource_twice",
-        &sandbox("resources:\n- {name: r, plugin: p}\n- {name: r, plugin: q@1.0}\n- {name: t, plugin: q@one}"),
-    );
+    refused("bad_version_of_a_resource", &sandbox("resources:\n- {name: r, plugin: p}\n- {name: t, plugin: q@one}"));
     refused("unknown_sandbox_key", &sandbox("resource: []\nforks: {}"));
     refused(
         "bad_consumer",
@@ -198,7 +199,9 @@ fn signadot_sandboxes() {
     );
     refused("sandbox_name_too_long", "name: a-name-that-is-longer-than-thirty\nspec: {cluster: c}\n");
     refused("no_cluster", "name: s\nspec: {resources: []}\n");
-    refused("route_group_match", "name: s\nspec:\n  match: {label: {key: a}, any: []}\n  endpoints: [{name: a}]\n");
+    refused("route_group_match", "name: s\nspec:\n  match: {label: {key: a}, any: []}\n");
+    refused("route_group_label", "name: s\nspec:\n  match: {any: [{label: {key: a}}]}\n");
+    refused("route_group_endpoint", "name: s\nspec:\n  match: {all: []}\n  endpoints: [{name: a}]\n");
 }
 
 #[test]
@@ -214,26 +217,31 @@ fn our_plugins() {
         "bad_retry",
         &unit(&format!("{POD}\nretry: {{attempts: 0, backoff: 5m, maxBackoff: 5s, on: [timeouts, 200, 5xx]}}")),
     );
-    refused("wrong_types", &unit("pod: [a]\nwhen: true\nafter: 5\ninputs: [a]\noutputs: nothing"));
+    refused("wrong_types", &unit(&format!("{POD}\nwhen: true\nafter: 5\ninputs: [a]\noutputs: nothing")));
+    refused("pod_is_a_list", &unit("pod: [a]"));
     refused("empty_values", &unit(&format!("{POD}\ninputs:\noutputs:")));
+    refused("bad_inputs", &unit(&format!("{POD}\ninputs:\n  a: {{env: A}}\n  d: [1]\n  \"no name\": 1")));
     refused(
-        "bad_inputs",
+        "bad_input_destinations",
         &unit(&format!(
-            "{POD}\ninputs:\n  a: {{env: A}}\n  b: {{value: 1, env: EBB_KEY}}\n  c: {{value: 1, path: ../x}}\n  d: [1]\n  d-e: 1\n  x: {{value: 1, env: D_E}}\n  \"no name\": 1\n  ebb-attempt: 1"
+            "{POD}\ninputs:\n  b: {{value: 1, env: EBB_KEY}}\n  c: {{value: 1, path: ../x}}\n  d-e: 1\n  x: {{value: 1, env: D_E}}\n  ebb-attempt: 1"
         )),
     );
     refused(
         "bad_pod_outputs",
-        &unit(&format!(
-            "{POD}\noutputs:\n  a: {{value: \"${{response.body}}\"}}\n  b: {{file: /a, value: b}}\n  c: {{sensitive: true}}\n  d: {{file: out}}"
-        )),
+        &unit(&format!("{POD}\noutputs:\n  b: {{file: /a, value: b}}\n  c: {{sensitive: true}}")),
+    );
+    refused(
+        "outputs_of_another_action",
+        &unit(&format!("{POD}\noutputs:\n  a: {{value: \"${{response.body}}\"}}\n  d: {{file: out}}")),
     );
     refused(
         "bad_webhook",
         &unit(
-            "webhook: {url: \"https://a.example\", method: post, headers: {\"a b\": c}}\noutputs: {a: {file: /x}}\ninputs: {b: {value: 1, env: B}}",
+            "webhook: {url: \"https://a.example\", headers: {\"a b\": c}}\noutputs: {a: {file: /x}}\ninputs: {b: {value: 1, env: B}}",
         ),
     );
+    refused("unknown_method", &unit("webhook: {url: \"https://a.example\", method: post}"));
     refused(
         "describe_of_an_idempotent_webhook",
         &unit("webhook: {url: \"https://a.example\", describe: {url: \"https://a.example/made\"}}"),
@@ -249,12 +257,12 @@ fn our_plugins() {
     refused("secret_of_a_pod", &unit(&format!("{POD}\noutputs: {{a: {{secret: {{name: a, key: b}}}}}}")));
     refused("object_as_text", &unit("object: {manifest: \"@{embed: manifest.yaml}\"}"));
     refused(
-        "unit_twice",
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  make: {webhook: {url: \"https://a.example\"}}\npostStop:\n  make: {webhook: {url: \"https://a.example\"}}\n",
+        "bad_params",
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams:\n  a: {type: int}\n  f: {default: 1}\n  g: {type: boolean, minLength: -1, pattern: x}\n  a.b: {type: string}\n",
     );
     refused(
-        "bad_params",
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams:\n  a: {type: int}\n  b: {type: string, default: 5, enum: [x, yes]}\n  c: {type: integer, default: 1.5, minimum: 5, maximum: 1}\n  d: {type: string, sensitive: true, default: x, minimum: 1}\n  e: {type: string, enum: [small, large], default: lage, required: true}\n  f: {default: 1}\n  g: {type: boolean, minLength: -1, pattern: x}\n  a.b: {type: string}\n",
+        "param_contradictions",
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nparams:\n  b: {type: string, default: 5, enum: [x, yes]}\n  c: {type: integer, default: 1.5, minimum: 5, maximum: 1}\n  d: {type: string, sensitive: true, default: x, minimum: 1}\n  e: {type: string, enum: [small, large], default: lage, required: true}\n  g: {type: boolean, minLength: 2, pattern: x, enum: []}\n",
     );
     refused(
         "our_reserved_names",
@@ -297,13 +305,12 @@ fn documents_of_another_kind() {
 
 #[test]
 fn everything_wrong_comes_together() {
-    let text = "name: p\nspec:\n  runner: {imag: a}\n  create:\n  - {name: a_b, script: \"@{nothing}\"}\n  - {name: c, script: echo}\n";
+    let text = "name: p\nspec:\n  runner: {image: a, imag: a}\n  create:\n  - {name: a_b, script: \"@{nothing}\"}\n  - {name: c, script: echo}\n";
     let wrong = load::plugins("p.yaml", text, &load::NoFiles, &DocumentVars::none()).unwrap_err();
     let codes: Vec<_> = wrong.iter().map(|d| (d.code, d.at.map(|at| at.line))).collect();
     assert_eq!(
         codes,
         [
-            ("missing-key", Some(3)),
             ("unknown-key", Some(3)),
             ("bad-name", Some(5)),
             ("unexpanded-variable", Some(5)),

@@ -44,6 +44,10 @@ fn schemas_refuse_what_is_wrong() {
         (spoil("", "prestart", Value::Null), "an unknown key"),
         (spoil("/preStart/seed", "timeout", "5".into()), "a duration without a unit"),
         (spoil("/preStart/seed", "webhook", serde_json::json!({"url": "https://x"})), "two kinds"),
+        (spoil("/preStart/seed", "retries", 3.into()), "an unknown key of a unit"),
+        (spoil("/preStart/seed", "retry", serde_json::json!({"attempts": 101})), "too many attempts"),
+        (spoil("/preStart/seed", "retry", serde_json::json!({"on": [200]})), "a status that is no failure"),
+        (spoil("/preStart/database/outputs/name", "secret", serde_json::json!({"name": "x"})), "a part of a Secret"),
         (spoil("/params/region", "type", "str".into()), "an unknown type"),
         (spoil("/preStart/database/outputs/name", "value", "x".into()), "two sources"),
     ] {
@@ -52,10 +56,36 @@ fn schemas_refuse_what_is_wrong() {
     let signadot = jsonschema::validator_for(&schema::signadot_sandbox()).unwrap();
     let bad = serde_json::json!({"name": "a", "spec": {"cluster": "c", "resources": [{"name": "r", "plugin": "p", "params": {"n": 5}}]}});
     assert!(!signadot.is_valid(&bad), "a number in params");
+    let step = |name: &str| serde_json::json!({"name": "p", "spec": {"runner": {"image": "a"}, "create": [{"name": name, "script": "#!/bin/sh"}]}});
+    let signadot = jsonschema::validator_for(&schema::signadot_plugin()).unwrap();
+    assert!(
+        signadot.is_valid(&step("a")) && !signadot.is_valid(&step("a_b")) && !signadot.is_valid(&step(&"a".repeat(31)))
+    );
+}
+
+/// The descriptions of a schema, one in a line, each after the path of its key.
+fn descriptions(schema: &Value, path: &str, lines: &mut Vec<String>) {
+    let Value::Object(schema) = schema else { return };
+    let text = schema.get("description").and_then(Value::as_str).unwrap_or("-");
+    let kind = schema.get("type").or(schema.get("$ref")).map_or(String::new(), Value::to_string);
+    lines.push(format!("{path} {kind}: {}", text.replace('\n', " ")));
+    for variant in schema.get("oneOf").and_then(Value::as_array).into_iter().flatten() {
+        descriptions(variant, &format!("{path}|"), lines);
+    }
+    for (keyword, between) in [("properties", "."), ("$defs", "#")] {
+        for (key, below) in schema.get(keyword).and_then(Value::as_object).into_iter().flatten() {
+            descriptions(below, &format!("{path}{between}{key}"), lines);
+        }
+    }
 }
 
 #[test]
 fn schemas_are_described() {
-    insta::assert_json_snapshot!("plugin", schema::plugin());
-    insta::assert_json_snapshot!("sandbox", schema::sandbox());
+    let mut lines = Vec::new();
+    descriptions(&schema::plugin(), "plugin", &mut lines);
+    descriptions(&schema::sandbox(), "sandbox", &mut lines);
+    descriptions(&schema::signadot_plugin(), "signadot", &mut lines);
+    descriptions(&schema::signadot_sandbox(), "signadot-sandbox", &mut lines);
+    lines.dedup();
+    insta::assert_snapshot!("descriptions", lines.join("\n"));
 }

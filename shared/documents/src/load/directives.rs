@@ -1,7 +1,7 @@
 //! `@{…}` in the strings of a document, replaced before anything else looks at it.
 //!
 //! `@{var}` gives a variable, `@{embed: path}` a file, each also as `[raw]` (default), `[yaml]` or `[binary]`
-//! (base64). What is put in is not looked at again. Keys are never touched. `@{literal: text}` gives its text, so
+//! (base64). Inserted text is not expanded again. Keys are never touched. `@{literal: text}` gives its text, so
 //! that a document with a literal `@{x}` in it can be written down: `@{literal: @}{x}`.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue};
 use crate::load::{DocumentVars, FileError, FileSource, is_variable};
 use crate::model::{LineColumn, SourceText};
 
-/// What the replacing needs and finds.
+/// Replaces the directives of one document.
 pub(crate) struct DirectiveExpansion<'a> {
     source: &'a Arc<SourceText>,
     files: &'a dyn FileSource,
@@ -24,7 +24,7 @@ pub(crate) struct DirectiveExpansion<'a> {
     grafted: Option<LineColumn>,
 }
 
-/// How a value is put in.
+/// The encoding of a value that is put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmbedEncoding {
     Raw,
@@ -42,7 +42,7 @@ impl EmbedEncoding {
     }
 }
 
-/// What stands between `@{` and `}`.
+/// The text between `@{` and `}`.
 #[derive(Debug, PartialEq, Eq)]
 enum Directive<'t> {
     Var(&'t str),
@@ -255,7 +255,7 @@ impl<'a> DirectiveExpansion<'a> {
     }
 }
 
-/// Where a placeholder stands. Counting the characters before a byte takes time, so it is done for what is told alone.
+/// The place of a placeholder. Counting the characters before a byte takes time, so it is done only for messages.
 #[derive(Clone, Copy)]
 enum LazyPosition {
     At(LineColumn),

@@ -1,0 +1,521 @@
+//! Signadot's documents: `name` and `spec` at the top, no `kind`. They are read as they are and converted into ours.
+//!
+//! Unknown keys at the top are ignored, as its own reader does; below `spec` they are errors. Parts that only Signadot
+//! uses (forks, local workloads, routing) are carried along; the outputs of resources in them are checked.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::diagnostic::Diagnostic;
+use crate::load::Document;
+use crate::load::names::{MAX_SIGNADOT_NAME, NameSyntax};
+use crate::load::reader::{DocumentReader, NodePath};
+use crate::load::yaml::{YamlNode, YamlValue};
+use crate::model::{
+    ActionDoc, At, ConsumerDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec, Named, OutputFromDoc,
+    OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc, RunnerDoc, SandboxDoc,
+    TemplateTree, TtlStart, UnitSpec,
+};
+use crate::template;
+
+/// The kinds of Signadot's documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SignadotKind {
+    Plugin,
+    Sandbox,
+    RouteGroup,
+    /// The format before the first release.
+    Alpha,
+}
+
+/// A Signadot ResourcePlugin.
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct ResourcePlugin {
+    /// `name` or `name@1.2.3`. A plugin without a version is published as `0.0.0`.
+    name: At<String>,
+    spec: PluginSpec,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PluginSpec {
+    /// Free text.
+    description: Option<String>,
+    runner: At<SignadotRunner>,
+    /// Steps before the sandbox starts.
+    create: Option<Named<Vec<SignadotStep>>>,
+    /// Steps after the sandbox stopped.
+    delete: Option<Named<Vec<SignadotStep>>>,
+}
+
+/// The image and the pod template for the scripts of all steps.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Runner")]
+struct SignadotRunner {
+    /// The image of the container `main`.
+    image: At<String>,
+    /// The namespace of the pods.
+    namespace: Option<At<String>>,
+    /// A Kubernetes PodTemplateSpec as YAML text. It is merged onto the default pod.
+    pod_template_overlay: Option<At<String>>,
+}
+
+/// A script with its inputs and outputs.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Step")]
+struct SignadotStep {
+    /// A name that is unique over `create` and `delete` together.
+    #[schemars(with = "SignadotName")]
+    name: At<String>,
+    /// The values that the step reads.
+    #[serde(default)]
+    inputs: Vec<SignadotInput>,
+    /// The values that the step makes.
+    #[serde(default)]
+    outputs: Vec<SignadotOutput>,
+    /// The script. Its first line begins with `#!`.
+    script: At<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(transparent, rename = "Name")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct SignadotName(#[schemars(length(max = 30), regex(pattern = "^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"))] String);
+
+/// An input from exactly one source.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Input")]
+struct SignadotInput {
+    /// The name. For a value of the sandbox, it is also the key in its `params`.
+    #[schemars(with = "SignadotName")]
+    name: At<String>,
+    #[expect(dead_code, reason = "Signadot ignores it too")]
+    r#type: Option<String>,
+    /// If `true`, the sandbox sets the value. It may be missing.
+    value_from_sandbox: Option<At<bool>>,
+    /// The output of another step.
+    value_from_step: Option<At<FromStep>>,
+    /// The destination. The default is the variable of its name.
+    #[serde(default)]
+    r#as: InputDestination,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FromStep {
+    /// The step.
+    #[schemars(with = "SignadotName")]
+    name: At<String>,
+    /// Its output.
+    #[schemars(with = "SignadotName")]
+    output: At<String>,
+}
+
+/// A variable, a file, or both.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InputDestination {
+    /// The environment variable.
+    env: Option<At<String>>,
+    /// The absolute path of the file.
+    path: Option<At<String>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Output")]
+struct SignadotOutput {
+    #[schemars(with = "SignadotName")]
+    name: At<String>,
+    #[expect(dead_code, reason = "Signadot ignores it too")]
+    r#type: Option<String>,
+    /// Free text.
+    description: Option<String>,
+    /// An absolute path in the pod. The bytes of the file are taken as they are.
+    value_from_path: At<String>,
+}
+
+/// A Signadot Sandbox.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Sandbox")]
+pub(crate) struct SignadotSandbox {
+    /// At most 30 characters.
+    name: At<String>,
+    spec: SandboxSpec,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
+struct SandboxSpec {
+    /// The cluster.
+    cluster: At<String>,
+    /// Free text.
+    description: Option<String>,
+    /// Labels.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    ttl: Option<SandboxTtl>,
+    /// Its resources.
+    #[serde(default)]
+    resources: Vec<SignadotResource>,
+    forks: Option<Vec<Value>>,
+    local: Option<Vec<Value>>,
+    r#virtual: Option<Vec<Value>>,
+    default_route_group: Option<BTreeMap<String, Value>>,
+    middleware: Option<Vec<Value>>,
+    routing: Option<BTreeMap<String, Value>>,
+    endpoints: Option<Vec<Value>>,
+}
+
+/// The lifetime of a sandbox.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SandboxTtl {
+    /// A whole number and `m`, `h`, `d` or `w`.
+    duration: SignadotDuration,
+    /// The start of the duration.
+    offset_from: Option<At<SandboxTtlStart>>,
+}
+
+#[derive(PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum SandboxTtlStart {
+    CreatedAt,
+    UpdatedAt,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct SignadotDuration(#[schemars(with = "String", regex(pattern = r"^([0-9]+[mhdw]|.*@\{.+\}.*)$"))] u64);
+
+/// A plugin with its params.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Resource")]
+struct SignadotResource {
+    name: At<String>,
+    /// `name`, `name@version` or `name@latest`.
+    plugin: At<String>,
+    /// Texts by name. Numbers and booleans have to be quoted.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    params: Entries<At<Option<String>>>,
+}
+
+/// A Signadot RouteGroup.
+#[derive(Deserialize)]
+struct SignadotRouteGroup {
+    name: At<String>,
+    spec: RouteGroupSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "some parts are used by Signadot alone, and are checked for their type")]
+struct RouteGroupSpec {
+    cluster: Option<String>,
+    description: Option<String>,
+    r#match: Option<RouteGroupMatch>,
+    #[serde(default)]
+    endpoints: Vec<RouteGroupEndpoint>,
+    ttl: Option<At<RouteGroupTtl>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RouteGroupTtl {
+    duration: SignadotDuration,
+    offset_from: Option<At<TtlStart>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
+struct RouteGroupMatch {
+    label: Option<MatchLabel>,
+    all: Option<Vec<RouteGroupMatch>>,
+    any: Option<Vec<RouteGroupMatch>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
+struct MatchLabel {
+    key: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
+struct RouteGroupEndpoint {
+    name: String,
+    target: String,
+    cluster: Option<Value>,
+}
+
+/// Returns the kind of a document by the keys of its `spec`. `None`: it is none of Signadot's.
+pub(crate) fn shape(document: &YamlNode) -> Option<SignadotKind> {
+    if let Some(YamlValue::String(version)) = document.get("apiVersion").map(|node| &node.value) {
+        return version.starts_with("signadot.com/").then_some(SignadotKind::Alpha);
+    }
+    let spec = document.get("spec")?;
+    let alpha = ["image", "provisioner", "deprovisioner", "provision", "deprovision", "template", "pod", "container"];
+    let sandbox = [
+        "cluster",
+        "description",
+        "labels",
+        "ttl",
+        "resources",
+        "forks",
+        "local",
+        "virtual",
+        "defaultRouteGroup",
+        "middleware",
+        "routing",
+        "endpoints",
+    ];
+    let kinds: [(&[&str], _); 4] = [
+        (&["runner", "create", "delete"], SignadotKind::Plugin),
+        (&alpha, SignadotKind::Alpha),
+        (&["match"], SignadotKind::RouteGroup),
+        (&sandbox, SignadotKind::Sandbox),
+    ];
+    kinds.into_iter().find(|(keys, _)| keys.iter().any(|key| spec.get(key).is_some())).map(|(_, kind)| kind)
+}
+
+/// Reads a document. `None`: it has been reported why it is none.
+pub(crate) fn document(
+    reader: &DocumentReader<'_>,
+    kind: SignadotKind,
+    node: &YamlNode,
+    expanded: String,
+) -> Option<Document> {
+    match kind {
+        SignadotKind::Plugin => plugin(reader, node, expanded).map(Document::Plugin),
+        SignadotKind::Sandbox => sandbox(reader, node, expanded).map(Document::Sandbox),
+        SignadotKind::RouteGroup => route_group(reader, node, expanded).map(Document::RouteGroup),
+        SignadotKind::Alpha => {
+            alpha(reader, node);
+            None
+        }
+    }
+}
+
+/// The document without the keys that the platform adds to it.
+pub(crate) fn kept(document: &YamlNode) -> YamlNode {
+    let mut kept = document.clone();
+    if let YamlValue::Map(entries) = &mut kept.value {
+        entries.retain(|(key, _)| ["name", "spec"].iter().any(|kept| key.name.eq_ignore_ascii_case(kept)));
+    }
+    kept
+}
+
+/// Says what an old document has to become.
+fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) {
+    let at = document.get("apiVersion").map_or(document.at, |node| node.at);
+    let wrong = reader.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
+    let plugin = document.get("kind").is_none_or(|kind| kind.value == YamlValue::String("ResourcePlugin".to_owned()));
+    reader.note(wrong.help(if plugin {
+        "write `name:` and `spec:` at the top, with `spec.runner.image` for the image and each provisioning program \
+         as the `script` of a step under `spec.create` and `spec.delete`; a step's files become \
+         `outputs[].valueFromPath`, the sandbox's params `inputs[].valueFromSandbox: true`"
+    } else {
+        "write `name:` and `spec:` at the top, without `apiVersion`, `kind` and `metadata`"
+    }));
+}
+
+/// Checks the name of a step, an input, an output or a target.
+fn short_name(reader: &DocumentReader<'_>, name: &At<String>, what: &str) {
+    reader.check_name(name, what, NameSyntax::Signadot, MAX_SIGNADOT_NAME);
+}
+
+fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<PluginDoc> {
+    let ResourcePlugin { mut name, spec } = reader.read(node)?;
+    let version = reader.split_version(&mut name);
+    let SignadotRunner { image, namespace, pod_template_overlay } = spec.runner.value;
+    let runner = RunnerDoc { image, namespace, pod_template: pod_template_overlay };
+    let template = node.find("spec").and_then(|spec| spec.find("runner")?.find("podTemplateOverlay"));
+    if let Some(template) = template {
+        reader.check_pod_template(template, "spec.runner.podTemplateOverlay", &runner);
+    }
+    let mut params = Entries::default();
+    let mut hook = |steps: Named<Vec<SignadotStep>>, hook: &str| HookDoc {
+        name: At { value: hook.to_owned(), at: steps.name.at },
+        inner: Entries(steps.inner.into_iter().map(|step| unit(reader, step, &mut params)).collect()),
+    };
+    let pre_start = spec.create.map(|steps| hook(steps, "preStart"));
+    let post_stop = spec.delete.map(|steps| hook(steps, "postStop"));
+    let outputs = pre_start.iter().flat_map(|hook| hook.iter()).flat_map(|unit| {
+        unit.outputs.iter().map(|Named { name, .. }| Named {
+            name: At { value: format!("{}.{}", unit.name.value, name.value), at: name.at },
+            inner: At { value: reference(&unit.name.value, &name.value), at: name.at },
+        })
+    });
+    Some(PluginDoc {
+        outputs: Entries(outputs.collect()),
+        name,
+        version,
+        description: spec.description,
+        params,
+        runners: Entries(vec![Named { name: At { value: "default".to_owned(), at: spec.runner.at }, inner: runner }]),
+        pre_start,
+        post_stop,
+        dialect: Dialect::Signadot,
+        source: reader.source.clone(),
+        expanded,
+        ..PluginDoc::default()
+    })
+}
+
+fn unit(reader: &DocumentReader<'_>, step: SignadotStep, params: &mut Entries<ParamDoc>) -> Named<UnitSpec> {
+    short_name(reader, &step.name, "the step's name");
+    reader.check_script(&step.script);
+    let outputs = step.outputs.into_iter().map(|output| {
+        short_name(reader, &output.name, "the output's name");
+        let from = OutputFromDoc::File(output.value_from_path);
+        Named { name: output.name, inner: OutputSpec { from, sensitive: None, description: output.description } }
+    });
+    let inputs = step.inputs.into_iter().filter_map(|one| input(reader, one, params)).collect();
+    let spec = UnitSpec {
+        action: ActionDoc::Pod(PodDoc { runner: None, script: step.script }),
+        inputs: Entries(inputs),
+        outputs: Entries(outputs.collect()),
+        ..UnitSpec::default()
+    };
+    Named { name: step.name, inner: spec }
+}
+
+fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries<ParamDoc>) -> Option<InputDoc> {
+    let name = input.name;
+    short_name(reader, &name, "the input's name");
+    let wrong = |at, message| reader.wrong("value-source", at, format!("the input `{}` {message}", name.value));
+    let nowhere = input.value_from_sandbox.as_ref().map_or(name.at, |given| given.at);
+    let (text, at, optional) = match (input.value_from_sandbox.filter(|given| given.value), input.value_from_step) {
+        (Some(given), None) => {
+            if !params.iter().any(|known| known.name.value == name.value) {
+                let required = Some(At { value: false, at: name.at });
+                params.push(Named { name: name.clone(), inner: ParamDoc { required, ..ParamDoc::default() } });
+            }
+            (format!("${{params[?\"{}\"]}}", name.value), given.at, true)
+        }
+        (None, Some(At { value: step, .. })) => {
+            short_name(reader, &step.name, "the step's name");
+            short_name(reader, &step.output, "the output's name");
+            (reference(&step.name.value, &step.output.value), step.output.at, false)
+        }
+        (Some(_), Some(step)) => {
+            let wrong = wrong(step.at, "has two sources");
+            reader.note(wrong.help("leave one of `valueFromSandbox` and `valueFromStep`"));
+            return None;
+        }
+        (None, None) => {
+            let wrong = wrong(nowhere, "has no source");
+            reader.note(wrong.help("add `valueFromSandbox: true` or `valueFromStep: {name: STEP, output: OUTPUT}`"));
+            return None;
+        }
+    };
+    // Go's reader leaves an empty text and an absent one alike.
+    let given = |text: Option<At<String>>| text.filter(|text| !text.value.is_empty());
+    let value = At { value: TemplateTree::Text(text), at };
+    let spec = InputSpec { value, env: given(input.r#as.env), path: given(input.r#as.path), optional };
+    Some(Named { name, inner: spec })
+}
+
+fn reference(unit: &str, output: &str) -> String {
+    format!("${{units[\"{unit}\"].outputs[\"{output}\"]}}")
+}
+
+fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
+    let SignadotSandbox { name, spec } = reader.read(node)?;
+    short_name(reader, &name, "the sandbox's name");
+    let resources = spec.resources.into_iter().map(|mut resource| {
+        reader.check_name(&resource.name, "the resource's name", NameSyntax::Signadot, MAX_SIGNADOT_NAME);
+        let version = reader.split_reference(&mut resource.plugin);
+        let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
+            let text = template::escape(&value.unwrap_or_default());
+            Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
+        });
+        let spec = ResourceSpec { plugin: resource.plugin, params: Entries(params.collect()), version };
+        Named { name: resource.name, inner: spec }
+    });
+    let mut consumers = Vec::new();
+    for key in ["forks", "local"] {
+        if let Some(below) = node.find("spec").and_then(|spec| spec.find(key)) {
+            let spec = NodePath::Key(&NodePath::Root, "spec");
+            consume(reader, below, &NodePath::Key(&spec, key), &mut consumers);
+        }
+    }
+    Some(SandboxDoc {
+        name,
+        description: spec.description,
+        cluster: Some(spec.cluster.value),
+        labels: spec.labels,
+        ttl: spec.ttl.map(|ttl| lifetime(reader, &ttl.duration, ttl.offset_from.as_ref(), &SandboxTtlStart::UpdatedAt)),
+        resources: Entries(resources.collect()),
+        consumers,
+        dialect: Dialect::Signadot,
+        source: reader.source.clone(),
+        expanded,
+        ..SandboxDoc::default()
+    })
+}
+
+fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
+    let SignadotRouteGroup { name, spec } = reader.read(node)?;
+    short_name(reader, &name, "the route group's name");
+    let cluster = spec.cluster;
+    let (ttl, ttl_from) = match spec.ttl {
+        Some(At { value: RouteGroupTtl { duration, offset_from }, at }) => {
+            let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
+            (Some(ttl), Some(offset_from.unwrap_or(At { value: TtlStart::default(), at })))
+        }
+        None => (None, None),
+    };
+    Some(RouteGroupDoc { source: reader.source.clone(), name, expanded, cluster, ttl, ttl_from })
+}
+
+/// The duration of a `ttl`. Warns of a start that is not kept.
+fn lifetime<S: PartialEq>(
+    reader: &DocumentReader<'_>,
+    duration: &SignadotDuration,
+    start: Option<&At<S>>,
+    updated: &S,
+) -> DurationMs {
+    if let Some(offset) = start.filter(|start| start.value == *updated) {
+        let message = "`updatedAt` is taken as `createdAt`";
+        let warning = Diagnostic::warning("ttl-offset", reader.source, offset.at, message);
+        reader.note(warning.help("the time to live is set when the target is created and stays as it is"));
+    }
+    DurationMs(duration.0)
+}
+
+/// Collects every `valueFrom.resource` at or below a node.
+fn consume(reader: &DocumentReader<'_>, node: &YamlNode, path: &NodePath<'_>, consumers: &mut Vec<ConsumerDoc>) {
+    match &node.value {
+        YamlValue::List(items) => {
+            for (number, item) in items.iter().enumerate() {
+                consume(reader, item, &NodePath::Item(path, number), consumers);
+            }
+        }
+        YamlValue::Map(entries) => {
+            for (key, value) in entries {
+                let path = NodePath::Key(path, &key.name);
+                match value.get("resource") {
+                    Some(resource) if key.name == "valueFrom" => {
+                        consumers.extend(reader.read_below(resource, &NodePath::Key(&path, "resource")));
+                    }
+                    _ => consume(reader, value, &path, consumers),
+                }
+            }
+        }
+        _ => {}
+    }
+}

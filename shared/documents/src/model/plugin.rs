@@ -1,0 +1,109 @@
+//! `kind: Plugin`.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use semver::Version;
+use serde::Deserialize;
+
+use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, RetryDoc, SourceText, UnitSpec};
+use crate::plan::HookName;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum PluginKind {
+    #[default]
+    Plugin,
+}
+
+/// A plugin: a versioned, immutable definition of units.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Plugin")]
+pub struct PluginDoc {
+    pub api_version: ApiVersion,
+    pub kind: PluginKind,
+    /// `name` or `name@1.2.3`. A plugin without a version is published as `0.0.0`.
+    pub name: At<String>,
+    /// Free text.
+    pub description: Option<String>,
+    /// The values that a sandbox sets, by name.
+    #[serde(default)]
+    pub params: Entries<ParamDoc>,
+    /// Images and pod templates for scripts, by name.
+    #[serde(default)]
+    pub runners: Entries<RunnerDoc>,
+    /// `timeout` and `retry` of units that set none.
+    #[serde(default)]
+    pub defaults: DefaultsDoc,
+    /// Units that run before the target is ready; it waits for them.
+    pub pre_start: Option<HookDoc>,
+    /// Units that run after the target is ready.
+    pub post_start: Option<HookDoc>,
+    /// Units that run before the target stops, while it is still there.
+    pub pre_stop: Option<HookDoc>,
+    /// Units that run after the target stopped; its removal waits for them.
+    pub post_stop: Option<HookDoc>,
+    /// The values that a sandbox reads, by name: templates such as `${units.database.outputs.dsn}`.
+    #[serde(default)]
+    pub outputs: Entries<At<String>>,
+    /// The version in `name`.
+    #[serde(skip)]
+    pub version: Option<Version>,
+    #[serde(skip)]
+    pub dialect: Dialect,
+    #[serde(skip)]
+    pub source: Arc<SourceText>,
+    /// The document as YAML with all `@{…}` expanded. It is stored and digested, and loads to the same document.
+    #[serde(skip)]
+    pub expanded: String,
+}
+
+/// The units of a hook, by name.
+pub type HookDoc = Named<Entries<UnitSpec>>;
+
+impl PluginDoc {
+    /// Returns the hooks that the document has, in the order in which they run.
+    pub fn hooks(&self) -> impl Iterator<Item = (HookName, &HookDoc)> {
+        let hooks = [
+            (HookName::PreStart, &self.pre_start),
+            (HookName::PostStart, &self.post_start),
+            (HookName::PreStop, &self.pre_stop),
+            (HookName::PostStop, &self.post_stop),
+        ];
+        hooks.into_iter().filter_map(|(hook, units)| Some((hook, units.as_ref()?)))
+    }
+
+    /// Gives each unit the `defaults` that it does not set itself.
+    pub(crate) fn apply_defaults(&mut self) {
+        let hooks = [&mut self.pre_start, &mut self.post_start, &mut self.pre_stop, &mut self.post_stop];
+        for unit in hooks.into_iter().flatten().flat_map(|hook| hook.iter_mut()) {
+            unit.timeout = unit.timeout.or(self.defaults.timeout);
+            unit.retry = match (unit.retry.take(), &self.defaults.retry) {
+                (Some(own), Some(defaults)) => Some(own.or(defaults)),
+                (own, defaults) => own.or_else(|| defaults.clone()),
+            };
+        }
+    }
+}
+
+/// An image and a pod template for scripts.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Runner")]
+pub struct RunnerDoc {
+    /// The image of the container `main`.
+    pub image: At<String>,
+    /// The namespace of the pods.
+    pub namespace: Option<At<String>>,
+    /// A Kubernetes PodTemplateSpec as YAML text. It is merged onto the default pod.
+    pub pod_template: Option<At<String>>,
+}
+
+/// `timeout` and `retry` of units that set none.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Defaults")]
+pub struct DefaultsDoc {
+    pub timeout: Option<DurationMs>,
+    pub retry: Option<RetryDoc>,
+}

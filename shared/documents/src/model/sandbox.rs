@@ -1,0 +1,136 @@
+//! Targets: `kind: Sandbox`, and what route groups are converted to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use semver::Version;
+use serde::Deserialize;
+use serde::de::Deserializer;
+
+use super::{ApiVersion, At, Dialect, DurationMs, Entries, Named, SourceText, TemplateTree};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum SandboxKind {
+    #[default]
+    Sandbox,
+}
+
+/// A sandbox: a target with its resources.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Sandbox")]
+pub struct SandboxDoc {
+    pub api_version: ApiVersion,
+    pub kind: SandboxKind,
+    /// The name of the target.
+    pub name: At<String>,
+    /// Free text.
+    pub description: Option<String>,
+    /// The cluster of its pods and objects.
+    pub cluster: Option<String>,
+    /// The namespace of the target.
+    pub namespace: Option<String>,
+    /// Labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The time after its creation at which it is deleted.
+    pub ttl: Option<DurationMs>,
+    /// Its resources by name.
+    #[serde(default)]
+    pub resources: Entries<ResourceSpec>,
+    /// Its environment: templates such as `${resources.users.outputs.dsn}`.
+    #[serde(default)]
+    pub env: Entries<At<String>>,
+    /// Every `valueFrom.resource` of a Signadot document.
+    #[serde(skip)]
+    pub consumers: Vec<ConsumerDoc>,
+    #[serde(skip)]
+    pub dialect: Dialect,
+    #[serde(skip)]
+    pub source: Arc<SourceText>,
+    /// The document as YAML with all `@{…}` expanded.
+    #[serde(skip)]
+    pub expanded: String,
+}
+
+/// A resource with its name.
+pub type ResourceDoc = Named<ResourceSpec>;
+
+/// A resource: a plugin with its params.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Resource")]
+pub struct ResourceSpec {
+    /// `name@version`. `name` and `name@latest` choose the highest version at creation.
+    pub plugin: At<String>,
+    /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
+    #[serde(default)]
+    pub params: Entries<At<ParamValue>>,
+    /// The version in `plugin`.
+    #[serde(skip)]
+    pub version: Option<Version>,
+}
+
+/// The value of a param.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParamValue {
+    /// A value; strings of our dialect may be templates over `resources`.
+    Tree(TemplateTree),
+    /// A mapping of nothing but the texts `secret` and `key`.
+    Secret { name: String, key: String },
+}
+
+impl<'de> Deserialize<'de> for ParamValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let tree = TemplateTree::deserialize(deserializer)?;
+        let text = |key| match &tree.get(key)?.value {
+            TemplateTree::Text(text) => Some(text.clone()),
+            _ => None,
+        };
+        if let TemplateTree::Map(entries) = &tree
+            && entries.len() == 2
+            && let (Some(name), Some(key)) = (text("secret"), text("key"))
+        {
+            return Ok(Self::Secret { name, key });
+        }
+        Ok(Self::Tree(tree))
+    }
+}
+
+/// A place where a Signadot sandbox reads an output of a resource.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ConsumerDoc {
+    #[serde(rename = "name")]
+    pub resource: At<String>,
+    /// `<step>.<output>`.
+    #[serde(rename = "outputKey")]
+    pub output: At<String>,
+}
+
+/// A Signadot route group: a target that has no resources.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteGroupDoc {
+    pub source: Arc<SourceText>,
+    pub name: At<String>,
+    /// The document as YAML with all `@{…}` expanded.
+    pub expanded: String,
+    /// `None` stands for all clusters.
+    pub cluster: Option<String>,
+    /// The time after its creation at which it is deleted, unless `ttl_from` says otherwise.
+    pub ttl: Option<DurationMs>,
+    /// The start of `ttl`, with its place.
+    pub ttl_from: Option<At<TtlStart>>,
+}
+
+/// The start of the `ttl` of a Signadot route group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TtlStart {
+    CreatedAt,
+    UpdatedAt,
+    /// The default: when no sandbox matches the route group.
+    #[default]
+    NoMatchedSandboxes,
+}

@@ -1,0 +1,27 @@
+//! Trees whose strings may hold `${…}`.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{At, Entries};
+
+/// A tree whose strings are templates, each with its place: `${…}` are expressions, `$${` is a literal `${`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub enum TemplateTree {
+    /// `null`, booleans and numbers.
+    Scalar(Value),
+    Text(String),
+    List(Vec<At<TemplateTree>>),
+    /// A mapping; its keys are never templates.
+    Map(Entries<At<TemplateTree>>),
+}
+
+impl TemplateTree {
+    /// Returns the value of a key, if this is a mapping that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&At<TemplateTree>> {
+        match self {
+            Self::Map(entries) => entries.iter().find(|entry| entry.name.value == key).map(|entry| &entry.inner),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Units: actions, inputs and outputs.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{At, Entries, Named, TemplateTree};
+
+/// A unit with its name, which is unique over all hooks of the plugin.
+pub type UnitDoc = Named<UnitSpec>;
+/// An input with its name.
+pub type InputDoc = Named<InputSpec>;
+/// An output with its name.
+pub type OutputDoc = Named<OutputSpec>;
+
+/// A unit. It has exactly one of `pod`, `webhook` and `object`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Unit")]
+pub struct UnitSpec {
+    #[serde(rename = "pod", alias = "webhook", alias = "object")]
+    #[schemars(flatten)]
+    pub action: ActionDoc,
+    /// The cluster of its pod or objects: a name, or `${params.NAME}`. The default is the cluster of the target.
+    pub cluster: Option<At<String>>,
+    /// A CEL expression. If it is false, the unit is skipped.
+    pub when: Option<At<String>>,
+    /// Units of the same hook that have to succeed first.
+    #[serde(default)]
+    pub after: NameList,
+    /// Units of earlier hooks that this unit reverses. The default is the setup units that it reads.
+    pub undoes: Option<NameList>,
+    /// `none` if nothing that the unit makes has to be undone.
+    pub cleanup: Option<Cleanup>,
+    /// The longest time that one attempt may take.
+    pub timeout: Option<DurationMs>,
+    /// When and how often the unit is tried again.
+    pub retry: Option<RetryDoc>,
+    /// The values that the unit reads, by name.
+    #[serde(default)]
+    #[schemars(with = "std::collections::BTreeMap<String, InputSchema>")]
+    pub inputs: Entries<InputSpec>,
+    /// The values that the unit makes, by name.
+    #[serde(default)]
+    pub outputs: Entries<OutputSpec>,
+}
+
+/// The action of a unit.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ActionDoc {
+    /// A script in an image.
+    Pod(PodDoc),
+    /// A signed HTTP request.
+    Webhook(WebhookDoc),
+    /// Kubernetes objects.
+    Object(ObjectDoc),
+}
+
+impl Default for ActionDoc {
+    fn default() -> Self {
+        Self::Pod(PodDoc::default())
+    }
+}
+
+/// A script in an image.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Pod")]
+pub struct PodDoc {
+    /// One of the plugin's `runners`. The default is the runner `default`, or the only one.
+    pub runner: Option<At<String>>,
+    /// The script. Its first line begins with `#!`. It is never a template.
+    pub script: At<String>,
+}
+
+/// A signed HTTP request.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Webhook")]
+pub struct WebhookDoc {
+    /// The URL. Its host is literal, other parts may hold `${…}`.
+    pub url: At<String>,
+    /// The default is `POST`.
+    #[serde(default)]
+    pub method: WebhookMethod,
+    /// Headers by name.
+    #[serde(default)]
+    pub headers: Entries<At<String>>,
+    /// The body. The default is an object of the inputs.
+    pub body: Option<At<TemplateTree>>,
+    /// The longest time for which the receiver processes a request without an answer. The default is the `timeout` of
+    /// the unit.
+    pub max_processing_time: Option<DurationMs>,
+    /// If `false`, the request is not sent again while its outcome is unknown. The default is `true`.
+    pub idempotent: Option<bool>,
+    /// The request that finds out the outcome of a request with an unknown outcome. It needs `idempotent: false` and a
+    /// `maxProcessingTime` below the `timeout`.
+    pub describe: Option<DescribeDoc>,
+}
+
+/// The method of a webhook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(rename = "Method")]
+pub enum WebhookMethod {
+    #[default]
+    Post,
+    Put,
+    Patch,
+    Delete,
+    Get,
+}
+
+impl WebhookMethod {
+    /// Returns the method as HTTP names it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::Get => "GET",
+        }
+    }
+}
+
+/// A signed `GET` request: 2xx with the outputs if the thing exists, 404 if it does not.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Describe")]
+pub struct DescribeDoc {
+    /// The URL. Its host is literal, other parts may hold `${…}`.
+    pub url: At<String>,
+}
+
+/// Kubernetes objects.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Object")]
+pub struct ObjectDoc {
+    /// A manifest whose texts may hold `${…}`, or a list of manifests, which are applied in their order.
+    #[schemars(with = "ManifestSchema")]
+    pub manifest: At<TemplateTree>,
+    /// A CEL expression over `object`, the first one, that is true when it is ready.
+    pub ready: Option<At<String>>,
+    /// A CEL expression over `object`, the first one, that is true when it has failed.
+    pub fail: Option<At<String>>,
+}
+
+/// A manifest, a list of manifests, or what embeds one.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "Manifest")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ManifestSchema {
+    Inline(std::collections::BTreeMap<String, Value>),
+    Several(#[schemars(length(min = 1))] Vec<std::collections::BTreeMap<String, Value>>),
+    Embedded(#[schemars(regex(pattern = r"^@\{ *embed *\[ *yaml *\] *:.+\}$"))] String),
+}
+
+/// An input with its destination: a variable, a file, or both. The default is the variable of its name.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "FullInput")]
+pub struct InputSpec {
+    /// The value. Its texts may hold `${…}`.
+    pub value: At<TemplateTree>,
+    /// The environment variable.
+    pub env: Option<At<String>>,
+    /// The absolute path of the file.
+    pub path: Option<At<String>>,
+    /// If true, a missing value leaves the input unset (Signadot's `valueFromSandbox`).
+    #[serde(skip)]
+    pub optional: bool,
+}
+
+/// An input: a value, or a value with its destination.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "Input")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum InputSchema {
+    Text(String),
+    Number(f64),
+    Boolean(bool),
+    Full(InputSpec),
+}
+
+/// An output. It has exactly one of `file`, `value` and `secret`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Output")]
+pub struct OutputSpec {
+    #[serde(rename = "file", alias = "value", alias = "secret")]
+    #[schemars(flatten)]
+    pub from: OutputFromDoc,
+    /// If `true`, the value stays in the cluster. The default is `true` for a `secret` and `false` otherwise.
+    pub sensitive: Option<bool>,
+    /// Free text.
+    pub description: Option<String>,
+}
+
+impl OutputSpec {
+    /// Returns true if the value stays in the cluster.
+    pub fn is_sensitive(&self) -> bool {
+        self.sensitive.unwrap_or(matches!(self.from, OutputFromDoc::Secret(_)))
+    }
+}
+
+/// The source of an output.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OutputFromDoc {
+    /// An absolute path in the pod. The bytes of the file are taken as they are.
+    File(At<String>),
+    /// A CEL expression over `response` of a webhook, or over `object`, the first one, and `objects`.
+    Value(At<String>),
+    /// A key of a Secret in the namespace of the first object.
+    Secret(SecretOutput),
+}
+
+/// A key of a Secret.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretOutput {
+    /// The name of the Secret, or `${…}` over `object` and `objects` that returns it.
+    pub name: At<String>,
+    /// The key in it.
+    pub key: At<String>,
+}
+
+/// When and how often a unit is tried again.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Retry")]
+pub struct RetryDoc {
+    /// Attempts in all.
+    #[schemars(range(min = 1, max = 100))]
+    pub attempts: Option<At<u32>>,
+    /// The bound of the first wait. It doubles with each attempt.
+    pub backoff: Option<At<DurationMs>>,
+    /// The bound of every wait.
+    pub max_backoff: Option<At<DurationMs>>,
+    /// The failures that are tried again: `timeout`, `5xx`, `4xx`, `connect`, `exit`, `lost`, `failed`, `imagePull`,
+    /// `unschedulable`, `evicted`, `quota`, `outOfMemory`, or an HTTP status.
+    #[serde(default)]
+    pub on: Vec<At<FailureClass>>,
+}
+
+impl RetryDoc {
+    /// Returns its own parts, and those of `defaults` that it does not set.
+    pub(crate) fn or(self, defaults: &Self) -> Self {
+        Self {
+            attempts: self.attempts.or(defaults.attempts.clone()),
+            backoff: self.backoff.or(defaults.backoff.clone()),
+            max_backoff: self.max_backoff.or(defaults.max_backoff.clone()),
+            on: if self.on.is_empty() { defaults.on.clone() } else { self.on },
+        }
+    }
+}
+
+/// A failure that `retry` names. A status may be written as a number.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct FailureClass(pub String);
+
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "FailureClass")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum FailureSchema {
+    Name(String),
+    Status(#[schemars(range(min = 400, max = 599))] u16),
+}
+
+/// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[schemars(rename = "Duration")]
+pub struct DurationMs(#[schemars(with = "String", regex(pattern = r"^([0-9]+(ms|s|m|h|d)|.*@\{.+\}.*)$"))] pub u64);
+
+/// The names of units, written as one name or as a list.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct NameList(pub Vec<At<String>>);
+
+/// One name or several.
+#[derive(JsonSchema)]
+#[schemars(untagged, rename = "NameList")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum NamesSchema {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// `none`: nothing that the unit makes has to be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Cleanup {
+    None,
+}
