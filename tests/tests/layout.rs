@@ -150,7 +150,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("api.rs", 4),
     ("checks.rs", 6),
     ("client.rs", 4),
-    ("documents.rs", 7),
+    ("documents.rs", 5),
     ("fixture.rs", 4),
     ("functions.rs", 4),
     ("list.rs", 5),

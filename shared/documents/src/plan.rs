@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_engine::{Backoff, Graph, Unit};
 use serde::{Deserialize, Serialize};
 
-use crate::compile::PLAN_VERSION;
+/// The version of the plan's format that this program writes and reads.
+pub const PLAN_VERSION: u32 = 1;
 
 /// A compiled document: what is stored, and what its digest is taken of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebb_engine::MAX_UNITS;
 
-use super::canonical::PLAN_VERSION;
 use super::clusters;
 use super::collector::DiagnosticCollector;
 use super::order::{self, CycleStep};
@@ -16,6 +15,7 @@ use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::SandboxDoc;
+use crate::plan::PLAN_VERSION;
 use crate::plan::{
     Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
 };

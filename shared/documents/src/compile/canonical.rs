@@ -3,10 +3,7 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::plan::Plan;
-
-/// The version of the plan's format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 1;
+use crate::plan::{PLAN_VERSION, Plan};
 
 /// Why bytes are no plan.
 #[derive(Debug, thiserror::Error)]

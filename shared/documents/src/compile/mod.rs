@@ -36,7 +36,8 @@ use collector::DiagnosticCollector;
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
 
-pub use canonical::{PLAN_VERSION, PlanError};
+pub use crate::plan::PLAN_VERSION;
+pub use canonical::PlanError;
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;

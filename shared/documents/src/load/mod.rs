@@ -19,6 +19,7 @@ pub use yaml::{MAX_DEPTH, MAX_DOCUMENT};
 pub(crate) use vars::is_variable;
 
 pub(crate) mod directives;
+mod durations;
 mod ebb;
 mod files;
 pub(crate) mod lines;

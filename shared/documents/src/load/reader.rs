@@ -17,7 +17,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqA
 use serde::forward_to_deserialize_any;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::names;
+use crate::load::durations;
 use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
 use crate::model::{Dialect, LineColumn, SourceText};
 
@@ -270,7 +270,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
         let (reader, node) = (self.reader, self.node);
         let wrong = match &node.value {
             YamlValue::String(text) => {
-                let found = names::duration(text, units);
+                let found = durations::duration(text, units);
                 if let Some(found) = found {
                     return found;
                 }
@@ -441,12 +441,12 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
     fn deserialize_newtype_struct<V: Visitor<'n>>(self, name: &'static str, visitor: V) -> Found<V::Value> {
         match name {
             "DurationMs" => {
-                let value = self.duration(&names::UNITS, "a number with its unit: 500ms, 5s, 5m, 2h or 1d");
+                let value = self.duration(&durations::UNITS, "a number with its unit: 500ms, 5s, 5m, 2h or 1d");
                 visitor.visit_newtype_struct(U64Deserializer::new(value))
             }
             "SignadotDuration" => {
                 let help = "a whole number with its unit: 30m, 4h, 2d or 1w";
-                visitor.visit_newtype_struct(U64Deserializer::new(self.duration(&names::SIGNADOT_UNITS, help)))
+                visitor.visit_newtype_struct(U64Deserializer::new(self.duration(&durations::SIGNADOT_UNITS, help)))
             }
             "FailureClass" => {
                 let class = match &self.node.value {

@@ -1,0 +1,35 @@
+//! Durations of documents: a whole number and a unit.
+
+/// The longest duration: ten years in milliseconds.
+const MAX_DURATION: u64 = 10 * 366 * DAY;
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+
+/// The units of a duration in milliseconds.
+pub(crate) const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", DAY)];
+
+/// The units of a duration in Signadot's documents in milliseconds.
+pub(crate) const SIGNADOT_UNITS: [(&str, u64); 4] = [("m", 60_000), ("h", 3_600_000), ("d", DAY), ("w", 7 * DAY)];
+
+/// A whole number above 0 and one of the units.
+pub(crate) fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;
+    let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[end..])?;
+    number.checked_mul(*factor).filter(|total| *total <= MAX_DURATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_and_stay_in_bounds() {
+        let units = [("ms", 1), ("s", 1000)];
+        assert_eq!(duration("500ms", &units), Some(500));
+        assert_eq!(duration("5s", &units), Some(5000));
+        for bad in ["5", "0s", "-5s", "s", "5 s", "1.5s", "5S", "99999999999999999999s", "9999999999999s"] {
+            assert_eq!(duration(bad, &units), None, "{bad}");
+        }
+    }
+}
