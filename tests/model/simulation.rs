@@ -10,13 +10,12 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::run::callback::{self, CallbackOutcome};
 use ebb_flow::run::dispatch_all::drive;
 use ebb_flow::sweep::{self, SweepCondition};
-use ebb_flow::{
-    DeploymentSettings, Env, FlowError, InstanceCache, callback, lifecycle,
-    transition::{self, NotificationSender},
-};
+use ebb_flow::target::lifecycle;
+use ebb_flow::target::transition::{self, NotificationSender};
+use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};

@@ -23,7 +23,6 @@ pub mod operator;
 pub mod ports;
 pub mod run;
 pub mod sweep;
-pub mod switch;
 pub mod system;
 pub mod target;
 pub mod telemetry;

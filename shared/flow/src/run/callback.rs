@@ -27,8 +27,6 @@ use crate::run::progress::LateResult;
 use crate::run::results;
 use crate::run::wakeup;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::telemetry;
 
 /// What became of a callback.
@@ -96,9 +94,6 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
     let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
     telemetry::callback_received(&run, this, attempt::sent_at(&claims, unit));
-    if expired == TokenExpiry::Expired && !switch::holds(ProtocolRule::KeepExpiredSuccess) {
-        return only(CallbackOutcome::Expired(CallbackSource::of(&claims)));
-    }
     let place = claims.clone();
     match apply_callback(env, &run, unit, claims, expired, callback).instrument(span).await? {
         (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &place, expired, reason).await?),

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Notification;
-use ebb_engine::{
-    Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept,
-};
+use ebb_engine::{Attempt, Epoch, Hook, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
@@ -24,8 +22,6 @@ use crate::run::head;
 use crate::run::head::Run;
 use crate::run::records;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::due;
 
 /// Why units have to run once more.
@@ -144,11 +140,8 @@ async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
         if root.head.epoch != epoch || root.head.phase == RunPhase::Cancelling {
             return Ok(());
         }
-        let mut patch = accept(RunEvent::RunReopened { due: env.now(), version: root.head.version, epoch });
-        if !switch::holds(ProtocolRule::RedriveKeepsEpoch) {
-            patch.changes.push(PatchChange::SetEpoch(epoch.next()));
-        }
-        if run.patch(env, &patch).await?.is_ok() {
+        let event = RunEvent::RunReopened { due: env.now(), version: root.head.version, epoch };
+        if run.patch(env, &accept(event)).await?.is_ok() {
             env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
             return Ok(());
         }

@@ -36,8 +36,6 @@ use crate::run::reopen::ReopenCause;
 use crate::run::reopen::reopen;
 use crate::run::undo;
 use crate::run::wakeup;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::secrets;
 use crate::telemetry;
 use crate::telemetry::AttemptDisposition;
@@ -57,9 +55,6 @@ pub async fn apply_result(
 ) -> Result<RunProgress, FlowError> {
     match ended {
         AttemptEnd::Succeeded(success) => {
-            if !switch::holds(ProtocolRule::RecordBeforeHead) {
-                mark_done(env, run, this, ended).await?;
-            }
             let printed = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let kept = !success.outputs.is_empty() || printed || more > 0;
             if kept {
@@ -113,8 +108,7 @@ async fn record_success(
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
-            let counts = switch::holds(ProtocolRule::EveryResultCounts);
-            if counts && record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
+            if record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
                 return Ok(Some(report_excess(run, this)));
             }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
@@ -221,7 +215,7 @@ async fn record_late_success(env: &Env, run: &Run, this: AttemptRef, digest: &st
         // An undo that has not begun to read finds the record.
         return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
-    if sealed && switch::holds(ProtocolRule::ReopenOnLateResult) {
+    if sealed {
         reopen_undos(env, run, this.unit).await?;
     }
     if TEARDOWN.iter().all(|&hook| undos(run, hook, this.unit).is_empty()) {
@@ -302,7 +296,6 @@ async fn apply_failure(
     let (result, put) = records::put(env, run, this.unit, this.attempt, &ended, next).await?;
     let decides = match put {
         PutOutcome::Created => result,
-        _ if !switch::holds(ProtocolRule::RecordDecides) => result,
         PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,
     };
     resume(env, run, this, &decides, memory).await
@@ -360,11 +353,6 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     // A result that is taken up again may name a time that is over.
     let due = due.max(env.now());
     let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
-    if !switch::holds(ProtocolRule::RetryIsDue) {
-        run.patch(env, &accept(event)).await?.ok();
-        wakeup::send_wakeup(env, &run.id, due).await;
-        return Ok(RunProgress::default());
-    }
     if let Some(patch) = accept_with_wakeup(event, due)
         && run.patch(env, &patch).await?.is_ok()
     {
@@ -427,9 +415,6 @@ async fn next_progress(
     let mut alone = matches!(cause, FollowCause::Fresh(_));
     let known = match follow(run.graph(), &run.view_of(head), cause) {
         FollowResult::Known(known) => known,
-        FollowResult::ReadAll if !switch::holds(ProtocolRule::ReadAllItems) => {
-            NextSteps { dispatch: Vec::new(), run_outcome: None }
-        }
         FollowResult::ReadAll => {
             alone = false;
             let view = run.read_view(env).await?;

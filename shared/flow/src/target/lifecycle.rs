@@ -579,7 +579,7 @@ async fn begin_delete(
                 retention::schedule_removal(env, &target).await?;
                 let (mut transition, begun) = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
-                if transition::write_transition(env, &transition).await? {
+                if env.store.move_target(&transition).await? {
                     let work = transition::after_transition(
                         env,
                         &transition.target,

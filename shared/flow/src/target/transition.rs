@@ -17,8 +17,6 @@ use crate::run::inputs::InvocationCache;
 use crate::run::progress::Continuation;
 use crate::run::reopen;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::due;
 use crate::target::notify;
 use crate::target::secrets;
@@ -155,7 +153,7 @@ async fn move_target(
         }
         let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
         let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.hook()));
-        if write_transition(env, &transition).await? {
+        if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
                 telemetry::target_stuck();
                 tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
@@ -164,23 +162,6 @@ async fn move_target(
         }
     }
     Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
-}
-
-/// Makes a transition, and its run with it. False: the target is not as it was seen.
-///
-/// # Errors
-/// The store's.
-pub(crate) async fn write_transition(env: &Env, transition: &TargetTransition) -> Result<bool, FlowError> {
-    if switch::holds(ProtocolRule::OneTransaction) || transition.run.is_none() {
-        return Ok(env.store.move_target(transition).await?);
-    }
-    let alone = TargetTransition { run: None, ..transition.clone() };
-    if !env.store.move_target(&alone).await? {
-        return Ok(false);
-    }
-    let mut run = TargetTransition { expected_version: Some(alone.target.version), ..transition.clone() };
-    run.target.version += 1;
-    Ok(env.store.move_target(&run).await?)
 }
 
 /// What the engine knows of a stored target.
