@@ -87,7 +87,7 @@ impl TargetHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationState {
-    #[serde(with = "notification_text")]
+    #[serde(with = "NotificationText")]
     pub notification: Notification,
     pub attempts: u32,
     /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
@@ -158,19 +158,14 @@ pub enum PatchResult {
     ConditionFailed(Option<RunHead>),
 }
 
-mod notification_text {
-    use super::Notification;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(notification: &Notification, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(notification.name())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Notification, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        let found = Notification::ALL.into_iter().find(|notification| notification.name() == word);
-        found.ok_or_else(|| Error::custom(format!("unknown notification {word:?}")))
-    }
+/// The stored form of [`Notification`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Notification", rename_all = "lowercase")]
+enum NotificationText {
+    Ready,
+    Failed,
+    Stuck,
+    Gone,
 }
 
 mod hook_text {
