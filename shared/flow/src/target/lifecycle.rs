@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 use crate::env::CompiledPlan;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;
@@ -137,9 +137,10 @@ async fn create(
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
-            None => match compile(plugins, event).await? {
+            None => match compile(plugins, event).await {
                 Ok(plan) => plan,
-                Err(reason) => return only(Err(reason)),
+                Err(RequestError::Rejected(reason)) => return only(Err(reason)),
+                Err(RequestError::Failed(error)) => return Err(error),
             },
         };
         let plan = compiled.insert(plan);
@@ -218,9 +219,10 @@ async fn update(
         living => living?,
     };
     let versions = PinnedVersions::OfPlan(&living.plan);
-    let asked = match compile_document(plugins, &event.name, document, versions).await? {
+    let asked = match compile_document(plugins, &event.name, document, versions).await {
         Ok((plan, _)) => plan,
-        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
+        Err(RequestError::Rejected(errors)) => return Ok(Err(LifecycleRejection::Document(errors))),
+        Err(RequestError::Failed(error)) => return Err(error),
     };
     let mut changes = changes::between(&living.plan, &asked);
     if event.routing_key.is_some() && event.routing_key != *routing_key {
@@ -249,8 +251,10 @@ async fn restore(
     (life, digest, held): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(held);
-    let Ok((plan, _)) = compile_document(plugins, &event.name, document, versions).await? else {
-        return Ok(None);
+    let plan = match compile_document(plugins, &event.name, document, versions).await {
+        Ok((plan, _)) => plan,
+        Err(RequestError::Rejected(_)) => return Ok(None),
+        Err(RequestError::Failed(error)) => return Err(error),
     };
     if plan.digest() != digest {
         return Ok(None);
@@ -295,12 +299,10 @@ struct CompiledDocument {
 async fn compile(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
-) -> Result<Result<CompiledDocument, LifecycleRejection>, FlowError> {
-    let Some(document) = &event.document else { return Ok(Err(no_document())) };
-    let (plan, _) = match compile_document(plugins, &event.name, document, PinnedVersions::Latest).await? {
-        Ok(compiled) => compiled,
-        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
-    };
+) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
+    let document = event.document.as_ref().ok_or_else(|| RequestError::Rejected(no_document()))?;
+    let compiled = compile_document(plugins, &event.name, document, PinnedVersions::Latest).await;
+    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -310,43 +312,42 @@ async fn compile(
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;
-    Ok(Ok(CompiledDocument { loaded, json, plugins: names }))
+    Ok(CompiledDocument { loaded, json, plugins: names })
 }
 
 /// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
-/// the plan and the warnings, or the errors of the document.
+/// the plan and the warnings.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the document, or the store's.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
     document: &str,
     versions: PinnedVersions<'_>,
-) -> Result<Result<(Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
+) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let mut sandbox = match loaded {
-        Ok(Document::Sandbox(sandbox)) => sandbox,
-        Ok(Document::RouteGroup(group)) => match compile::check_route_group(&group) {
-            Ok(()) => target_of(group),
-            Err(errors) => return Ok(Err(errors)),
-        },
-        Ok(Document::Plugin(plugin)) => {
-            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
-            return Ok(Err(Diagnostic::error("not-a-target", &plugin.source, None, text).into()));
+    let mut sandbox = match loaded? {
+        Document::Sandbox(sandbox) => sandbox,
+        Document::RouteGroup(group) => {
+            compile::check_route_group(&group)?;
+            target_of(group)
         }
-        Err(errors) => return Ok(Err(errors)),
+        Document::Plugin(plugin) => {
+            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
+            return Err(Diagnostics::from(Diagnostic::error("not-a-target", &plugin.source, None, text)).into());
+        }
     };
     if sandbox.name.value != name {
         let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
         let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
-        return Ok(Err(error.into()));
+        return Err(Diagnostics::from(error).into());
     }
     versions.apply(&mut sandbox);
     let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
     if errors.has_errors() {
-        return Ok(Err(errors.sorted()));
+        return Err(errors.sorted().into());
     }
     let compiled = offload(move || {
         let bound: BTreeMap<String, BoundPlugin<'_>> = found
@@ -358,7 +359,7 @@ pub async fn compile_document(
             .collect();
         compile::plan(&sandbox, &bound)
     });
-    compiled.await
+    Ok(compiled.await??)
 }
 
 /// A route group is a target that has no resources of its own.

@@ -139,8 +139,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await?;
-    published.map_err(|refused| anyhow::anyhow!("the plugin is refused: {refused:?}"))?;
+    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await;
+    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
     stored(&meter, &objects);
 
     let (mut entries, mut taken) = (0.0, 0.0);
