@@ -242,18 +242,16 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let (mut transition, begun) = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
+        let mut transition = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
         transition.expected_version = None;
         let table = Arc::clone(&place.table);
-        let target = transition.target.clone();
+        let begun = transition.clone();
         let made = place.runtime.run(async move { table.move_target(&transition).await });
         assert!(matches!(made, Some(Ok(true))), "an empty table takes a target");
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(ModelInvocation::Begin, async move {
-            if let Some(work) =
-                transition::after_transition(&env, &target, begun, &loaded, NotificationSender::Queue).await?
-            {
+            if let Some(work) = transition::after_transition(&env, begun, &loaded, NotificationSender::Queue).await? {
                 drive(&env, work).await?;
             }
             Ok(InvocationEnd::Answered)

@@ -6,7 +6,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::TargetList;
+use crate::ops::{TargetList, TargetTransition};
 
 /// A target. Every write increments its version and names the version that it has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,13 @@ impl TargetHead {
             due: None,
             version: 0,
         }
+    }
+
+    /// Returns the transition that only makes `change`.
+    pub fn update(&self, change: impl FnOnce(&mut Self)) -> TargetTransition {
+        let mut target = Self { version: self.version + 1, ..self.clone() };
+        change(&mut target);
+        TargetTransition { target, expected_version: Some(self.version), run: None, tombstone: None }
     }
 
     /// Returns the list that contains the target. A gone target stays in the active list while its notification is
@@ -156,6 +163,12 @@ pub enum PatchResult {
     Written(RunHead),
     /// The present item, if there is one.
     ConditionFailed(Option<RunHead>),
+}
+
+impl PatchResult {
+    pub fn is_written(&self) -> bool {
+        matches!(self, Self::Written(_))
+    }
 }
 
 /// The stored form of [`Notification`].

@@ -51,19 +51,16 @@ const MAX_RECHECK_MS: u64 = 60_000;
 /// # Errors
 /// The store's; safe to repeat, and has to be repeated until it succeeds.
 pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
-    for _ in 0..crate::ATTEMPTS {
-        let Some(root) = env.store.read_root(id).await? else { return Ok(()) };
-        let epoch = root.head.epoch;
-        let event = match root.head.phase {
+    let is_written = head::patch_root(env, id, |root| {
+        let epoch = root.epoch;
+        let event = match root.phase {
             RunPhase::Running => RunEvent::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
-            RunPhase::Closed if root.head.stopped.is_none() => RunEvent::EpochFenced { epoch },
-            RunPhase::Cancelling | RunPhase::Closed => return Ok(()),
+            RunPhase::Closed if root.stopped.is_none() => RunEvent::EpochFenced { epoch },
+            RunPhase::Cancelling | RunPhase::Closed => return None,
         };
-        if let PatchResult::Written(_) = env.store.patch_run(id, &accept(event)).await? {
-            return Ok(());
-        }
-    }
-    Err(FlowError::Contended(format!("run {id}")))
+        Some(accept(event))
+    });
+    is_written.await.map(drop)
 }
 
 /// Looks at a run that is being cancelled. Gives what begins once it has settled; otherwise the run is due again soon.

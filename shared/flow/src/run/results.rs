@@ -18,7 +18,7 @@ use ebb_engine::{
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
-use ebb_store::{PutOutcome, RunHead};
+use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -148,31 +148,35 @@ fn report_excess(run: &Run, this: AttemptRef) -> RunProgress {
 async fn mark_done(env: &Env, run: &Run, this: AttemptRef, ended: &AttemptEnd) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     let patch = accept(RunEvent::Succeeded { unit, attempt, epoch });
-    match run.patch(env, &patch).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &patch).await? {
+        PatchResult::Written(head) => {
             if !matches!(ended, AttemptEnd::Skipped(_)) {
                 telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
             after_success(env, run, this, &head).await
         }
-        Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
-            PatchRefusal::AlreadyDone => match image {
-                // A run that was cancelled meanwhile goes nowhere from here.
-                Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
-                Some(head) => next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await,
-                None => Ok(RunProgress::default()),
-            },
-            PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
-            PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
-                // In the ledger before anything is acknowledged, even if there was nothing to keep.
-                let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
-                if let PutOutcome::Excess(_) = put {
-                    return Ok(report_excess(run, this));
+        PatchResult::ConditionFailed(image) => {
+            match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
+                PatchRefusal::AlreadyDone => match image {
+                    // A run that was cancelled meanwhile goes nowhere from here.
+                    Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
+                    Some(head) => {
+                        next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+                    }
+                    None => Ok(RunProgress::default()),
+                },
+                PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
+                PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
+                    // In the ledger before anything is acknowledged, even if there was nothing to keep.
+                    let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
+                    if let PutOutcome::Excess(_) = put {
+                        return Ok(report_excess(run, this));
+                    }
+                    let covered = record_late_success(env, run, this, &result.digest).await?;
+                    Ok(late_progress(run, this, covered))
                 }
-                let covered = record_late_success(env, run, this, &result.digest).await?;
-                Ok(late_progress(run, this, covered))
             }
-        },
+        }
     }
 }
 
@@ -262,19 +266,21 @@ async fn start_next_undo(
 ) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
-    match run.patch(env, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
-        Ok(_) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
+        PatchResult::Written(_) => {
             if verdict == AttemptOutcome::Succeeded {
                 telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
             Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
         // Written before, and its answer was lost, or its writer died before it sent the try.
-        Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen => {
+        PatchResult::ConditionFailed(Some(head))
+            if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen =>
+        {
             let ready = lease::claim_for_repeat(env, run, vec![(unit, to)]).await?;
             Ok(RunProgress { ready, ..RunProgress::default() })
         }
-        Err(_) => Ok(RunProgress::default()),
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::default()),
     }
 }
 
@@ -332,18 +338,20 @@ pub async fn resume(
 
 async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
+        PatchResult::Written(head) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             after_success(env, run, this, &head).await
         }
-        Err(Some(head)) if head.head.epoch == epoch => match refusal(unit, attempt, epoch, Some(&head.head)) {
-            PatchRefusal::AlreadyDone => {
-                next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+        PatchResult::ConditionFailed(Some(head)) if head.head.epoch == epoch => {
+            match refusal(unit, attempt, epoch, Some(&head.head)) {
+                PatchRefusal::AlreadyDone => {
+                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+                }
+                _ => Ok(RunProgress::late(LateResult::Recorded)),
             }
-            _ => Ok(RunProgress::late(LateResult::Recorded)),
-        },
-        Err(_) => Ok(RunProgress::late(LateResult::Recorded)),
+        }
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Recorded)),
     }
 }
 
@@ -354,7 +362,7 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     let due = due.max(env.now());
     let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
     if let Some(patch) = accept_with_wakeup(event, due)
-        && run.patch(env, &patch).await?.is_ok()
+        && env.store.patch_run(&run.id, &patch).await?.is_written()
     {
         telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
@@ -363,27 +371,27 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
     wakeup::wake_by(env, &run.id, due).await?;
-    match run.patch(env, &accept(event)).await? {
-        Ok(_) => {
+    match env.store.patch_run(&run.id, &accept(event)).await? {
+        PatchResult::Written(_) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
             Ok(RunProgress::default())
         }
-        Err(_) => Ok(RunProgress::late(LateResult::Ignored)),
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Ignored)),
     }
 }
 
 /// Moves the unit to failed for good, and follows.
 async fn mark_failed(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
+        PatchResult::Written(head) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Failed, env.now());
             next_progress(env, run, &head, FollowCause::Fresh(unit), ResultTaker::First).await
         }
-        Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
+        PatchResult::ConditionFailed(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
             next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
         }
-        Err(_) => {
+        PatchResult::ConditionFailed(_) => {
             // A run that settles waits for this.
             env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
             Ok(RunProgress::late(LateResult::Ignored))

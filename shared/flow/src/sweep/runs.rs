@@ -268,7 +268,7 @@ fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
 
 /// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
 async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
-    if let PatchResult::Written(_) = env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await? {
+    if env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await?.is_written() {
         wakeup::send_wakeup(env, id, next).await;
     }
     Ok(())

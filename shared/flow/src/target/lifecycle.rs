@@ -152,40 +152,28 @@ async fn create(
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let target = new_head(env, event, plan, seen.as_ref());
-                let (mut transition, begun) = transition::transition(env, &target, step, &plan.loaded, None);
+                let mut transition = transition::transition(env, &target, step, &plan.loaded, None);
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
-                    let work = transition::after_transition(
-                        env,
-                        &transition.target,
-                        begun,
-                        &plan.loaded,
-                        NotificationSender::Queue,
-                    )
-                    .await?;
+                    let sender = NotificationSender::Queue;
+                    let work = transition::after_transition(env, transition, &plan.loaded, sender).await?;
                     return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
                 }
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
-                let mut after = target.clone();
-                after.version += 1;
-                after.waiting = Some(PendingCreation {
-                    uid: event.uid.clone(),
-                    generation: event.generation,
-                    plan: plan.loaded.digest.clone(),
-                    routing_key: event.routing_key.clone(),
-                    plugins: plan.plugins.clone(),
-                    ttl_ms: plan.loaded.plan.target.ttl_ms,
+                let transition = target.update(|after| {
+                    after.waiting = Some(PendingCreation {
+                        uid: event.uid.clone(),
+                        generation: event.generation,
+                        plan: plan.loaded.digest.clone(),
+                        routing_key: event.routing_key.clone(),
+                        plugins: plan.plugins.clone(),
+                        ttl_ms: plan.loaded.plan.target.ttl_ms,
+                    });
+                    after.due = due::next_due(env, after);
                 });
-                after.due = due::next_due(env, &after);
-                let transition = TargetTransition {
-                    target: after,
-                    expected_version: Some(target.version),
-                    run: None,
-                    tombstone: None,
-                };
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
                     return only(Ok(answer(event, LifecycleResult::Waiting)));
                 }
@@ -556,21 +544,18 @@ async fn begin_delete(
             }
             (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await,
             (DeleteDecision::Unqueue, Some(target), _) => {
-                let mut after = target.clone();
-                after.version += 1;
-                if let Some(waiting) = after.waiting.take() {
-                    retention::schedule_waiting_removal(env, &target, &waiting).await?;
+                if let Some(waiting) = &target.waiting {
+                    retention::schedule_waiting_removal(env, &target, waiting).await?;
                 }
                 let tombstone = Some(retention::tombstone(env, uid, env.now()));
-                let transition =
-                    TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone };
+                let transition = TargetTransition { tombstone, ..target.update(|after| after.waiting = None) };
                 if env.store.move_target(&transition).await? {
                     return Ok(FollowUp::default());
                 }
             }
             (DeleteDecision::Cancel(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
-                let (mut transition, _) = transition::transition(env, &target, step, &loaded, None);
+                let mut transition = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
                     return stop_setup_run(env, &transition.target).await;
@@ -578,17 +563,11 @@ async fn begin_delete(
             }
             (DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
-                let (mut transition, begun) = transition::transition(env, &target, step, &loaded, None);
+                let mut transition = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
-                    let work = transition::after_transition(
-                        env,
-                        &transition.target,
-                        begun,
-                        &loaded,
-                        NotificationSender::Queue,
-                    )
-                    .await?;
+                    let sender = NotificationSender::Queue;
+                    let work = transition::after_transition(env, transition, &loaded, sender).await?;
                     return Ok(FollowUp::drive(work));
                 }
             }
@@ -616,11 +595,9 @@ async fn bump_version(
     uid: &str,
     seen: Option<TargetHead>,
 ) -> Result<bool, FlowError> {
-    let version = seen.as_ref().map(|target| target.version);
+    let expected_version = seen.as_ref().map(|target| target.version);
     let gone = || TargetHead { phase: TargetPhase::Gone, ..TargetHead::new(kind, name, uid, env.now()) };
-    let mut target = seen.unwrap_or_else(gone);
-    target.version += 1;
-    let transition = TargetTransition { target, expected_version: version, run: None, tombstone: None };
+    let transition = TargetTransition { expected_version, ..seen.unwrap_or_else(gone).update(|_| {}) };
     Ok(env.store.move_target(&transition).await?)
 }
 
