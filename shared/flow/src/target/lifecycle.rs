@@ -46,20 +46,23 @@ pub enum LifecycleRejection {
     Missing(String),
 }
 
-/// What became of a lifecycle webhook.
-pub type LifecycleOutcome = Result<LifecycleResponse, LifecycleRejection>;
+impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
+    fn from(rejection: LifecycleRejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
 
 /// Takes a verified lifecycle webhook and does what follows from it. The same webhook again gives the same answer and
 /// does nothing new.
 ///
 /// # Errors
-/// The store's: the sender has to come again.
+/// The rejection, or the store's: the sender has to come again.
 pub async fn receive(
     env: &Env,
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<LifecycleOutcome, FlowError> {
+) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
     let (answer, follow_up) = begin(env, plugins, asked, event).await?;
     follow_up.finish(env).await?;
     Ok(answer)
@@ -68,13 +71,13 @@ pub async fn receive(
 /// Takes a verified lifecycle webhook. Its state is durable when this returns.
 ///
 /// # Errors
-/// The store's: the sender has to come again.
+/// The rejection, or the store's: the sender has to come again.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match asked {
@@ -82,7 +85,7 @@ pub async fn begin(
             LifecycleType::Deleted => {
                 let follow_up =
                     begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
-                Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
+                Ok((answer(event, LifecycleResult::Stopping), follow_up))
             }
         }
     };
@@ -103,7 +106,7 @@ async fn create(
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let only = |answer| Ok((answer, FollowUp::default()));
     let life = id::instance_key(&event.kind, &event.name, &event.uid);
     let mut compiled: Option<CompiledDocument> = None;
@@ -123,25 +126,21 @@ async fn create(
             (CreateDecision::Repeated, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
-                return only(Ok(answer(event, result)));
+                return only(answer(event, result));
             }
-            (CreateDecision::Stale, _) => return only(Err(stale(event))),
+            (CreateDecision::Stale, _) => return Err(stale(event).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
-                return only(Err(LifecycleRejection::Conflict("name-taken", text)));
+                return Err(LifecycleRejection::Conflict("name-taken", text).into());
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
         if env.store.read_tombstone(&event.uid).await?.is_some() {
-            return only(Err(stale(event)));
+            return Err(stale(event).into());
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
-            None => match compile(plugins, event).await {
-                Ok(plan) => plan,
-                Err(RequestError::Rejected(reason)) => return only(Err(reason)),
-                Err(RequestError::Failed(error)) => return Err(error),
-            },
+            None => compile(plugins, event).await?,
         };
         let plan = compiled.insert(plan);
         let decision = decide(plan.loaded.hooks());
@@ -158,7 +157,7 @@ async fn create(
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
                     let sender = NotificationSender::Queue;
                     let work = transition::after_transition(env, transition, &plan.loaded, sender).await?;
-                    return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
+                    return Ok((answer(event, LifecycleResult::Starting), FollowUp::drive(work)));
                 }
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
@@ -175,13 +174,13 @@ async fn create(
                     after.due = due::next_due(env, after);
                 });
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
-                    return only(Ok(answer(event, LifecycleResult::Waiting)));
+                    return only(answer(event, LifecycleResult::Waiting));
                 }
             }
             _ => {}
         }
     }
-    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)))
+    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
 }
 
 /// Answers an update of a life that has begun, or waits for its name. Resources cannot be changed while it lives, so an
@@ -191,13 +190,13 @@ async fn update(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     target: &TargetHead,
-) -> Result<LifecycleOutcome, FlowError> {
+) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, generation, routing_key) = match waiting {
         Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
         None => (&target.plan, target.generation, &target.routing_key),
     };
-    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let document = event.document.as_ref().ok_or_else(no_document)?;
     let life = id::instance_key(&event.kind, &event.name, &event.uid);
     let living = match env.plan(&life, plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
@@ -207,18 +206,15 @@ async fn update(
         living => living?,
     };
     let versions = PinnedVersions::OfPlan(&living.plan);
-    let asked = match compile_document(plugins, &event.name, document, versions).await {
-        Ok((plan, _)) => plan,
-        Err(RequestError::Rejected(errors)) => return Ok(Err(LifecycleRejection::Document(errors))),
-        Err(RequestError::Failed(error)) => return Err(error),
-    };
+    let compiled = compile_document(plugins, &event.name, document, versions).await;
+    let (asked, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let mut changes = changes::between(&living.plan, &asked);
     if event.routing_key.is_some() && event.routing_key != *routing_key {
         let (old, new) = (routing_key.clone(), event.routing_key.clone());
         changes.push(DocumentChange { path: "routingKey".to_owned(), old, new });
     }
     if !changes.is_empty() {
-        return Ok(Err(LifecycleRejection::Changed(changes)));
+        return Err(LifecycleRejection::Changed(changes).into());
     }
     let mut result = LifecycleResult::Unchanged;
     if waiting.is_none() && target.phase == TargetPhase::Failed {
@@ -227,7 +223,7 @@ async fn update(
             result = LifecycleResult::Retrying;
         }
     }
-    Ok(Ok(LifecycleResponse { generation, ..answer(event, result) }))
+    Ok(LifecycleResponse { generation, ..answer(event, result) })
 }
 
 /// Stores the plan of a target again that was lost, if `document` is the one that it was compiled of.
@@ -288,7 +284,7 @@ async fn compile(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
-    let document = event.document.as_ref().ok_or_else(|| RequestError::Rejected(no_document()))?;
+    let document = event.document.as_ref().ok_or_else(no_document)?;
     let compiled = compile_document(plugins, &event.name, document, PinnedVersions::Latest).await;
     let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());

@@ -124,8 +124,8 @@ async fn invoke(case: LargeCase, harness: &LargeHarness, resources: usize) -> an
         LargeCase::Create => {
             let event = sandbox("created", HELD, resources);
             let answer = ebb_flow::target::lifecycle::receive(env, store, LifecycleType::Created, &event);
-            if let Err(refused) = Box::pin(answer).await? {
-                bail!("the target is refused: {refused:?}");
+            if let Err(error) = Box::pin(answer).await {
+                bail!("the target is not taken: {error:?}");
             }
         }
     }

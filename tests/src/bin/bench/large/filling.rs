@@ -96,8 +96,8 @@ async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
     let answer =
         ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
-    if let Err(refused) = Box::pin(answer).await? {
-        bail!("the target is refused: {refused:?}");
+    if let Err(error) = Box::pin(answer).await {
+        bail!("the target is not taken: {error:?}");
     }
     loop {
         let target = harness.store.read_target(KIND, LARGE).await?.context("the target is gone")?;
