@@ -15,6 +15,7 @@ mod outside;
 mod policies;
 #[path = "deployment/record.rs"]
 mod record;
+mod rules;
 #[path = "deployment/run.rs"]
 mod run;
 #[path = "deployment/template.rs"]

@@ -11,9 +11,9 @@ use url::Url;
 use crate::error::{ReconcileError, error_message, status};
 use crate::names;
 use crate::objects::{self, ObjectOwnership};
+use crate::ready_rules;
 use crate::reconciler::Reconciler;
 use crate::record::ObjectRef;
-use crate::rules;
 
 /// The error of a request.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
             ObjectOutputFrom::Value(text) | ObjectOutputFrom::Secret { name: text, .. } => texts.push(text),
         }
     }
-    texts.into_iter().try_for_each(|text| rules::check(text).map_err(|why| format!("`{text}`: {why}")))
+    texts.into_iter().try_for_each(|text| ready_rules::check(text).map_err(|why| format!("`{text}`: {why}")))
 }
 
 /// Checks that the awaited Job has exactly one pod, because a task has one slot.

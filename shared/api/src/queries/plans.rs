@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::HttpProblem;
 use ebb_flow::env::{ApiStore, CompiledPlan};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 use ebb_flow::target::changes::PinnedVersions;
 use ebb_flow::target::lifecycle::compile_document;
@@ -19,24 +19,19 @@ use ebb_flow::target::lifecycle::compile_document;
 /// Compiles a document with the published plugins and shows the plan.
 ///
 /// # Errors
-/// The store's.
-pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
+/// The errors of the document, or the store's.
+pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let name = match loaded {
-        Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
-        Ok(Document::RouteGroup(group)) => group.name.value,
-        Ok(Document::Plugin(plugin)) => plugin.name.value,
-        Err(errors) => return Ok(Err(errors)),
+    let name = match loaded? {
+        Document::Sandbox(sandbox) => sandbox.name.value,
+        Document::RouteGroup(group) => group.name.value,
+        Document::Plugin(plugin) => plugin.name.value,
     };
-    match compile_document(store, &name, document, PinnedVersions::Latest).await? {
-        Ok((plan, warnings)) => {
-            let warnings = warnings.iter().map(HttpProblem::document_error).collect();
-            let shown = offload(move || show(&name, plan)).await??;
-            Ok(Ok(PlanPreview { warnings, ..shown }))
-        }
-        Err(errors) => Ok(Err(errors)),
-    }
+    let (plan, warnings) = compile_document(store, &name, document, PinnedVersions::Latest).await?;
+    let warnings = warnings.iter().map(HttpProblem::document_error).collect();
+    let shown = offload(move || show(&name, plan)).await??;
+    Ok(PlanPreview { warnings, ..shown })
 }
 
 /// Shows a compiled plan for a target of `name`: order, edges, and what each unit would be given as far as it is known.

@@ -61,13 +61,16 @@ pub(crate) async fn receive(
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     let (answer, follow_up) = Box::pin(lifecycle::begin(env, plugins, event.event_type, &event.data)).await?;
     let remainder = background::run_follow_up(env, follow_up).await?;
-    match answer {
-        Ok(answer) => Ok((StatusCode::ACCEPTED, remainder, Json(answer))),
-        Err(LifecycleRejection::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
-        Err(LifecycleRejection::Changed(changes)) => Err(HttpProblem::changed(changes)),
-        Err(LifecycleRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
-        Err(LifecycleRejection::Missing(detail)) => {
-            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
+    Ok((StatusCode::ACCEPTED, remainder, Json(answer)))
+}
+
+impl From<LifecycleRejection> for HttpProblem {
+    fn from(rejection: LifecycleRejection) -> Self {
+        match rejection {
+            LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
+            LifecycleRejection::Changed(changes) => Self::changed(changes),
+            LifecycleRejection::Document(errors) => errors.into(),
+            LifecycleRejection::Missing(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail),
         }
     }
 }
