@@ -8,7 +8,7 @@ use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packa
 
 /// The paths that decide how a run goes on.
 const PROTOCOL: [&str; 7] =
-    ["shared/engine", "shared/flow", "shared/documents", "shared/store", "shared/protocol", "tests/model", "tests/sim"];
+    ["shared/engine", "shared/flow", "shared/documents", "shared/store", "shared/protocol", "tests/model", "tests/simulation"];
 
 /// All parts, the quick ones first.
 pub(super) const PARTS: &[VerifyPart] = &[
