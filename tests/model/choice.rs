@@ -7,7 +7,7 @@ use ebb_store::DueItem;
 use super::environment::{ModelEnvironment, ModelTaskState, PendingDelivery};
 use super::gates::GateKind;
 use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
-use crate::sim::{SimTaskId, WriteFate};
+use crate::simulation::{SimTaskId, WriteFate};
 
 /// How much may go wrong on a path, beside the order of things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

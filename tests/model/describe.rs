@@ -4,7 +4,7 @@ use super::choice::StepChoice;
 use super::environment::PendingDelivery;
 use super::gates::GatePoint;
 use super::simulation::{ModelInvocation, ModelSimulation};
-use crate::sim::SimTaskId;
+use crate::simulation::SimTaskId;
 
 impl ModelSimulation {
     /// What a choice is, before it happens.

@@ -18,7 +18,7 @@ use ebb_protocol::value::UnitValue;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;
-use crate::sim::{SimRuntime, SimTaskId, WriteFate};
+use crate::simulation::{SimRuntime, SimTaskId, WriteFate};
 
 /// A target that waits for a cluster without an answer is deleted after so many requests to it.
 const IN_VAIN: u32 = 3;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
 
-use crate::sim::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
+use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
 /// What a task waits to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

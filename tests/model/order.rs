@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::choice::StepChoice;
 use super::simulation::ModelSimulation;
-use crate::sim::SimTaskId;
+use crate::simulation::SimTaskId;
 
 /// Who makes a choice happen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -23,7 +23,7 @@ use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
-use crate::sim::{SimClock, SimRuntime, SimTable, SimTaskId, settings};
+use crate::simulation::{SimClock, SimRuntime, SimTable, SimTaskId, settings};
 
 /// `L`: after this long a request does not arrive any more.
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;

@@ -9,10 +9,11 @@ use ebb_engine::Millis;
 use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError};
 use ebb_flow::{DeploymentSettings, Env};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
-use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_protocol::token::TokenKeys;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+
+use crate::simulation;
 
 /// Messages that are dealt with at a time: as many invocations.
 const AT_ONCE: usize = 16;
@@ -139,29 +140,21 @@ pub async fn process_messages(
     }
 }
 
-/// As a deployment has them, but for two times: a slow machine must not change what is counted. With a deployment's 60 s
-/// until `sweep` looks first, it would ask again for units that a longer run has not come to; with its 3 s per
-/// invocation there would be more invocations. `sweep` looks at a new run after `first_look`.
+/// Returns the settings of a deployment, except two times: a slow machine must not change the counts. A deployment sweeps a
+/// run for the first time after 60 s, and an invocation dispatches for 3 s. Longer runs would get repeated requests and more
+/// invocations.
 ///
 /// # Errors
-/// None: the keys are as long as keys are.
+/// None: the keys have the right length.
 pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyhow::Result<DeploymentSettings> {
     Ok(DeploymentSettings {
         callback_url: format!("{url}/v1/callbacks"),
         installation: "tests".to_owned(),
         source: url.to_owned(),
         platform_url: outcomes,
-        platform_keys: WebhookSecret::from_bytes(&[1; 32])?.into(),
-        webhook_keys: WebhookKeys::new(WebhookSecret::from_bytes(&[2; 32])?, Vec::new())?,
-        unit_keys: WebhookSecret::from_bytes(&[3; 32])?.into(),
         token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
-        max_in_flight: Millis(500),
-        grace: Duration::from_secs(10),
-        response_timeout: Duration::from_secs(20),
         first_sweep_delay: first_look,
-        max_sweep_interval: Millis(3_600_000),
-        retention: None,
-        max_dispatches: 50,
         dispatch_budget: Duration::from_secs(900),
+        ..simulation::settings(500)
     })
 }

@@ -1,7 +1,7 @@
 //! What the tests of the whole repository share.
 
-#[path = "../sim/mod.rs"]
-pub mod sim;
+#[path = "../simulation/mod.rs"]
+pub mod simulation;
 
 pub mod fakes;
 pub mod log_buffer;

@@ -142,7 +142,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("orphans.rs", 4),
     ("outputs.rs", 4),
     ("record.rs", 5),
-    ("relay.rs", 7),
+    ("relay.rs", 6),
     ("run.rs", 8),
     ("target.rs", 5),
     ("unit.rs", 5),
@@ -156,9 +156,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("list.rs", 5),
     ("names.rs", 4),
     ("platform.rs", 5),
-    ("queue.rs", 4),
     ("server.rs", 6),
-    ("servers.rs", 4),
     ("table.rs", 4),
     // Build scripts, and the chores that build.
     ("build.rs", 5),

@@ -1,160 +1,179 @@
-//! Small graphs, with two deaths in a row or a stop at every numbered write.
+//! Small graphs with two crashes in a row, or with a deletion at every write.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use ebb_engine::TargetPhase;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_tests::sim::{
-    Scenario, ScenarioAction, ScenarioEnd, ScenarioFaults, ScenarioSimulation, SetupUnit, WriteFate, WriteSide,
+use ebb_tests::simulation::{
+    FaultInjector, FaultKind, PlatformSender, Scenario, SetupUnit, SimInstance, SimOptions, SimRuntime, Simulation,
+    TableAccess, TableGate, TargetEnd, TargetScenario, UnitAction, WriteFate,
 };
 
-/// Milliseconds by which units differ, so that nothing ends at the same time.
+/// The difference between the durations of units, so that no two of them end at the same time.
 const STEP: u64 = 700;
 
-fn graph(kind: ScenarioAction, edges: &[&[usize]]) -> Scenario {
-    let unit = |(position, reads): (usize, &&[usize])| {
-        SetupUnit::plain(kind, STEP * (u64::try_from(position).expect("few units") + 1), reads)
-    };
-    Scenario::of(edges.iter().enumerate().map(unit).collect())
-}
-
-/// Chain, fan-in and diamond, of every kind of unit.
-fn graphs() -> Vec<(String, Scenario)> {
+/// Returns a chain, a fan-in and a diamond, of each kind of unit.
+fn graphs() -> Vec<(String, TargetScenario)> {
     let shapes: [(&str, &[&[usize]]); 3] =
         [("chain", &[&[], &[0]]), ("fan-in", &[&[], &[], &[0, 1]]), ("diamond", &[&[], &[0], &[0], &[1, 2]])];
     let mut all = Vec::new();
-    for kind in [ScenarioAction::Pod, ScenarioAction::AtOnce, ScenarioAction::Later] {
+    for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
         for (name, edges) in shapes {
-            all.push((format!("{name} of {kind:?}"), graph(kind, edges)));
+            let units = (1..).zip(edges).map(|(number, reads)| SetupUnit::plain(action, STEP * number, reads));
+            all.push((format!("{name} of {action:?}"), Scenario::of(units.collect()).target()));
         }
     }
     all
 }
 
-fn undisturbed(scenario: &Scenario) -> (ScenarioEnd, u64) {
-    let simulation = Arc::new(ScenarioSimulation::new(scenario, ScenarioFaults::default()));
-    let end = simulation.run();
+fn run(simulation: &Simulation) -> TargetEnd {
+    let setup = simulation.run_target();
+    simulation.end(setup)
+}
+
+/// Returns the end of a target without faults, and the number of writes.
+fn undisturbed(target: &TargetScenario) -> (TargetEnd, u64) {
+    let simulation = Simulation::of(target, SimOptions::default());
+    let end = run(&simulation);
     assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
     assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
     assert!(end.remaining.is_empty());
-    let told: Vec<&str> = end.notifications.iter().map(String::as_str).collect();
-    assert_eq!(told, ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"]);
+    let notifications: Vec<&str> = end.notifications.iter().map(String::as_str).collect();
+    assert_eq!(notifications, ["dev.ebb.target.gone.v1", "dev.ebb.target.ready.v1"]);
     (end, simulation.table.writes())
 }
 
-#[test]
-fn two_crashes_in_a_row_change_nothing() {
-    let mut wrong = Vec::new();
-    for (name, scenario) in graphs().into_iter().filter(|(name, _)| name.starts_with("chain")) {
-        let (expected, writes) = undisturbed(&scenario);
-        for first in 1..=writes {
-            for second in first + 1..=first + 4 {
-                let simulation = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
-                simulation.table.on_write(Arc::new(move |at, on| {
-                    let hit = on == WriteSide::After && (at == first || at == second);
-                    Box::pin(async move { if hit { WriteFate::Die } else { WriteFate::Proceed } })
-                }));
-                let end = simulation.run();
-                if end != expected {
-                    let what =
-                        format!("{name}: dies after writes {first} and {second}: {end:?}\n{}", simulation.trace());
-                    wrong.push(what);
-                }
-            }
-        }
-    }
-    wrong.sort_by_key(String::len);
-    assert!(wrong.is_empty(), "{} schedules end otherwise, the shortest:\n{}", wrong.len(), wrong[0]);
-}
-
-/// What a stop in the middle has to leave: nothing, and no start that was decided after it.
-fn check_cancelled(
-    simulation: &ScenarioSimulation,
-    end: &ScenarioEnd,
-    asked_at: Option<(u64, u64)>,
-    landing: u64,
-) -> Option<String> {
-    if !end.violations.is_empty() || !end.remaining.is_empty() {
-        return Some(format!("{end:?}"));
-    }
-    if !matches!(end.phase, None | Some(TargetPhase::Gone)) {
-        return Some(format!("the target is {:?}", end.phase));
-    }
-    let began = !simulation.table.state().heads.is_empty();
-    if began && !end.notifications.contains("dev.ebb.target.gone.v1") {
-        return Some(format!("the platform does not know that it is gone: {:?}", end.notifications));
-    }
-    let (at, newest) = asked_at?;
-    let state = simulation.ledger.state();
-    let late = state
-        .sent
-        .iter()
-        .find(|sent| sent.fresh && sent.unit.starts_with('u') && (sent.at > at + landing || sent.by.0 > newest));
-    late.map(|sent| format!("{sent:?} after the stop at {at}"))
-}
-
-#[test]
-fn a_stop_at_any_write_leaves_nothing() {
-    let mut wrong = Vec::new();
-    for landing_ms in [500, 30_000] {
-        for (name, scenario) in graphs() {
-            let (_, writes) = undisturbed(&scenario);
-            for number in 1..=writes {
-                for side in [WriteSide::Before, WriteSide::After] {
-                    let faults = ScenarioFaults { max_in_flight_ms: landing_ms, ..ScenarioFaults::default() };
-                    let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
-                    let asked = stop_at(&simulation, number, side);
-                    let end = simulation.run();
-                    let asked = *asked.lock().expect("no panic while it is held");
-                    if let Some(why) = check_cancelled(&simulation, &end, asked, landing_ms) {
-                        let story = simulation.trace();
-                        wrong.push(format!("{name}, L = {landing_ms}: stop {side:?} write {number}: {why}\n{story}"));
-                    }
-                }
-            }
-        }
-    }
+/// Fails with the first lines of all texts, and the shortest text.
+pub(crate) fn assert_none(mut wrong: Vec<String>) {
     wrong.sort_by_key(String::len);
     let names: Vec<&str> = wrong.iter().filter_map(|text| text.lines().next()).collect();
     assert!(wrong.is_empty(), "{}\n{} in all, the shortest:\n{}", names.join("\n"), wrong.len(), wrong[0]);
 }
 
-/// When a stop was answered, and the newest task by then.
-pub(crate) type AnsweredStop = Arc<std::sync::Mutex<Option<(u64, u64)>>>;
-
-/// Deletes the target at one side of one write. The writer goes on when the deletion is answered, or a millisecond
-/// later if it takes longer. Gives when it was answered, and the newest invocation by then.
-fn stop_at(simulation: &Arc<ScenarioSimulation>, number: u64, side: WriteSide) -> AnsweredStop {
-    disturb(simulation, Some((number, side)), BTreeSet::new())
+#[test]
+fn two_crashes_in_a_row_change_nothing() {
+    let mut wrong = Vec::new();
+    for (name, target) in graphs().into_iter().filter(|(name, _)| name.starts_with("chain")) {
+        let (expected, writes) = undisturbed(&target);
+        for first in 1..=writes {
+            for second in first + 1..=first + 4 {
+                let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [first, second]);
+                let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
+                let end = run(&simulation);
+                if end != expected {
+                    let trace = simulation.trace();
+                    wrong.push(format!("{name}: crashes after writes {first} and {second}: {end:?}\n{trace}"));
+                }
+            }
+        }
+    }
+    assert_none(wrong);
 }
 
-/// Stops the target at one side of one write, and has the writers die after those of `deaths`.
-pub(crate) fn disturb(
-    simulation: &Arc<ScenarioSimulation>,
-    stop: Option<(u64, WriteSide)>,
-    deaths: BTreeSet<u64>,
-) -> AnsweredStop {
-    let asked = AnsweredStop::default();
-    let (mark, of) = (Arc::clone(&asked), Arc::downgrade(simulation));
-    simulation.table.on_write(Arc::new(move |at, on| {
-        let simulation = of.upgrade().filter(|_| stop == Some((at, on)));
-        let mark = Arc::clone(&mark);
-        let blow = if on == WriteSide::After && deaths.contains(&at) { WriteFate::Die } else { WriteFate::Proceed };
-        Box::pin(async move {
-            if let Some(simulation) = simulation {
-                let runtime = simulation.runtime.clone();
-                let (deletion, clock) = (simulation.send_lifecycle(LifecycleType::Deleted), runtime.clone());
-                drop(simulation);
-                let task = runtime.spawn(async move {
-                    deletion.await;
-                    *mark.lock().expect("no panic while it is held") = Some((clock.elapsed(), clock.newest().0));
-                });
-                let patience = runtime.sleep(1);
-                runtime.first(task, patience).await;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteSide {
+    Before,
+    /// The write is made, and the writer does not know it yet.
+    After,
+}
+
+/// The time of the response to a deletion, and the newest task then.
+type DeletionResponse = Arc<Mutex<Option<(u64, u64)>>>;
+
+/// Deletes the target before or after the write with this number. The writer continues after the response, or a millisecond
+/// later if the response takes longer.
+struct DeletionAtWrite {
+    runtime: SimRuntime,
+    platform: PlatformSender,
+    instance: SimInstance,
+    at: (u64, WriteSide),
+    writes: AtomicU64,
+    response: DeletionResponse,
+}
+
+impl DeletionAtWrite {
+    async fn delete(&self) {
+        let (runtime, platform, instance) = (self.runtime.clone(), self.platform.clone(), self.instance.clone());
+        let response = Arc::clone(&self.response);
+        let task = self.runtime.spawn(async move {
+            platform.delete(&instance).await;
+            *response.lock().unwrap() = Some((runtime.elapsed(), runtime.newest().0));
+        });
+        self.runtime.first(task, self.runtime.sleep(1)).await;
+    }
+}
+
+#[async_trait]
+impl TableGate for DeletionAtWrite {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        if access == TableAccess::Write {
+            let number = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+            if self.at == (number, WriteSide::Before) {
+                self.delete().await;
             }
-            blow
-        })
+        }
+        WriteFate::Proceed
+    }
+
+    async fn wrote(&self) {
+        // No other write has begun since this one passed.
+        if self.at == (self.writes.load(Ordering::Relaxed), WriteSide::After) {
+            self.delete().await;
+        }
+    }
+}
+
+/// Deletes the target at one side of one write.
+pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
+    let response = DeletionResponse::default();
+    simulation.table.set_gate(Arc::new(DeletionAtWrite {
+        runtime: simulation.runtime.clone(),
+        platform: simulation.platform.clone(),
+        instance: simulation.instances[0].clone(),
+        at: (number, side),
+        writes: AtomicU64::new(0),
+        response: Arc::clone(&response),
     }));
-    asked
+    response
+}
+
+/// Returns what a deletion during the setup has left, or an attempt that was begun too late.
+fn check_cancelled(
+    simulation: &Simulation,
+    end: &TargetEnd,
+    response: Option<(u64, u64)>,
+    max_in_flight_ms: u64,
+) -> Option<String> {
+    let is_gone = matches!(end.phase, None | Some(TargetPhase::Gone));
+    if !end.violations.is_empty() || !end.remaining.is_empty() || !is_gone {
+        return Some(format!("{end:?}"));
+    }
+    let (at, newest) = response?;
+    let state = simulation.ledger.state();
+    let is_late = |began: u64, by: u64| began > at + max_in_flight_ms || by > newest;
+    let late = state.attempts.iter().find(|one| one.unit.sets_up() && is_late(one.began, one.by.0));
+    late.map(|late| format!("{late:?} after the deletion at {at}"))
+}
+
+#[test]
+fn a_deletion_at_any_write_leaves_nothing() {
+    let mut wrong = Vec::new();
+    for max_in_flight_ms in [500, 30_000] {
+        for (name, target) in graphs() {
+            let (_, writes) = undisturbed(&target);
+            for (number, side) in (1..=writes).flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
+                let options = SimOptions { max_in_flight_ms, ..SimOptions::default() };
+                let simulation = Simulation::of(&target, options);
+                let response = delete_at(&simulation, number, side);
+                let end = run(&simulation);
+                let response = *response.lock().unwrap();
+                if let Some(why) = check_cancelled(&simulation, &end, response, max_in_flight_ms) {
+                    let (limit, trace) = (max_in_flight_ms, simulation.trace());
+                    wrong.push(format!("{name}, in-flight limit {limit}: {side:?} write {number}: {why}\n{trace}"));
+                }
+            }
+        }
+    }
+    assert_none(wrong);
 }

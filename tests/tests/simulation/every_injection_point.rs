@@ -1,5 +1,5 @@
-//! The examples and some small graphs, with every fault at every chance: death before and after every write, read and
-//! request, every message, callback and webhook lost, doubled and late.
+//! The examples and some small graphs, with every fault at every injection point: crashes before and after every write, read
+//! and request; every message, callback and webhook lost, duplicated and late.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles};
-use ebb_tests::sim::many_targets::{SimReport, TargetScenario, TraceMode, simulate_target};
-use ebb_tests::sim::{FaultInjector, FaultKind};
+use ebb_tests::simulation::{
+    FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
+};
 
-/// What happens at every chance. What only makes a unit fail for good is left to the random simulations.
+/// Faults that no target survives with another result. The other kinds are left to the random simulations.
 const KINDS: [FaultKind; 24] = [
     FaultKind::DeathBeforeWrite,
     FaultKind::DeathAfterWrite,
@@ -44,22 +45,23 @@ fn is_good(report: &SimReport) -> bool {
 }
 
 fn said(report: &SimReport) -> String {
-    format!("{:?} {:?}\n{}", report.violations, report.notifications, report.trace.join("\n"))
+    format!("{:?} {:?}\n{}", report.violations, report.notifications, report.trace)
 }
 
-/// A design lives as if nothing had happened, whatever happens once.
-pub(crate) fn survives(name: &str, design: &TargetScenario, target: &str) {
-    let calm = simulate_target(design, target, FaultInjector::none(), TraceMode::Kept);
+/// Checks that a target ends as without faults, whichever fault happens once.
+pub(crate) fn survives(name: &str, scenario: &TargetScenario, target: &str) {
+    let calm = simulate_target(scenario, target, FaultInjector::none(), TraceMode::Kept);
     assert!(is_good(&calm), "{name}: {}", said(&calm));
-    let chances = |kind: FaultKind| calm.injection_points[kind as usize];
+    let points = |kind: FaultKind| calm.injection_points[kind as usize];
     let cases: Vec<(FaultKind, u64)> =
-        KINDS.iter().flat_map(|&kind| (1..=chances(kind)).map(move |number| (kind, number))).collect();
+        KINDS.iter().flat_map(|&kind| (1..=points(kind)).map(move |number| (kind, number))).collect();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(&(kind, number)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Off);
+                    let report =
+                        simulate_target(scenario, target, FaultInjector::none().and_at(kind, [number]), TraceMode::Off);
                     let reached = report.injected[kind as usize] == 1;
                     if !reached || !is_good(&report) {
                         wrong.lock().unwrap().push((kind, number, reached));
@@ -70,16 +72,16 @@ pub(crate) fn survives(name: &str, design: &TargetScenario, target: &str) {
     });
     let wrong = wrong.into_inner().unwrap();
     let Some(&(kind, number, reached)) = wrong.first() else { return };
-    let shown = simulate_target(design, target, FaultInjector::once(kind, number), TraceMode::Kept);
+    let shown = simulate_target(scenario, target, FaultInjector::none().and_at(kind, [number]), TraceMode::Kept);
     panic!(
-        "{name}: {} of {} cases are wrong, {kind} at chance {number} (reached: {reached}) is: {}",
+        "{name}: {} of {} cases are wrong, {kind} at injection point {number} (reached: {reached}) is: {}",
         wrong.len(),
         cases.len(),
         said(&shown)
     );
 }
 
-/// An example as it is published, and the name of its target.
+/// Returns an example as it is published, and the name of its target.
 fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
     let values = ["root=/r", "host=h", "port=5432", "user=u", "receiver=https://outside.test"];
@@ -97,13 +99,13 @@ fn example(name: &str, plugins: &[&str]) -> (TargetScenario, String) {
     });
     let plugins = published.collect();
     let Document::Sandbox(sandbox) = read("sandbox.yaml") else { panic!("sandbox.yaml is no sandbox") };
-    (TargetScenario { plugins, document: sandbox.expanded }, sandbox.name.value)
+    (TargetScenario::new(plugins, sandbox.expanded, UnitBehavior::Steady), sandbox.name.value)
 }
 
 #[test]
 fn every_example_is_tried() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap();
-    // Objects need a cluster: the stories have those.
+    // Objects need a cluster: the end-to-end tests have them.
     let objects = |folder: &Path| {
         let plugin = std::fs::read_to_string(folder.join("plugin.yaml"));
         plugin.is_ok_and(|text| text.lines().any(|line| line.trim() == "object:"))
@@ -115,26 +117,27 @@ fn every_example_is_tried() {
     assert_eq!(names, tried.into(), "an example that no test below tries");
 }
 
+fn survives_example(name: &str, plugins: &[&str]) {
+    let (scenario, target) = example(name, plugins);
+    survives(name, &scenario, &target);
+}
+
 #[test]
 fn s3() {
-    let (design, target) = example("s3", &["plugin.yaml"]);
-    survives("s3", &design, &target);
+    survives_example("s3", &["plugin.yaml"]);
 }
 
 #[test]
 fn postgres() {
-    let (design, target) = example("postgres", &["plugin.yaml"]);
-    survives("postgres", &design, &target);
+    survives_example("postgres", &["plugin.yaml"]);
 }
 
 #[test]
 fn webhooks() {
-    let (design, target) = example("webhooks", &["plugin.yaml"]);
-    survives("webhooks", &design, &target);
+    survives_example("webhooks", &["plugin.yaml"]);
 }
 
 #[test]
 fn wired() {
-    let (design, target) = example("wired", &["store.yaml", "tenant.yaml"]);
-    survives("wired", &design, &target);
+    survives_example("wired", &["store.yaml", "tenant.yaml"]);
 }

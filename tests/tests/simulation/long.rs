@@ -3,24 +3,24 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod every_injection_point;
-mod fair;
+mod fairness;
 
-use ebb_tests::sim::fleet::BUSY;
-use ebb_tests::sim::many_targets::TargetScenario;
+use ebb_tests::simulation::{BUSY, TargetScenario, UnitBehavior};
 
-/// Designs of the random simulations, small ones.
+/// Small targets of the random simulations.
 #[test]
 fn small_graphs() {
     for seed in 1..=4 {
-        let design = TargetScenario::random(seed);
-        if design.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
-            every_injection_point::survives(&format!("graph {seed}"), &design, "t");
+        let target = TargetScenario { behavior: UnitBehavior::Steady, ..TargetScenario::random(seed) };
+        if target.plugins.iter().all(|(_, _, document)| document.len() < 4_000) {
+            every_injection_point::survives(&format!("graph {seed}"), &target, "t");
         }
     }
 }
 
-/// Its API server hangs, and the relay says so. Its circuit stays closed, and two looks at a time wait for it.
+/// The API server of the cluster hangs, and the relay responds that it is busy. The circuit of the cluster stays closed, and
+/// two sweeps at a time wait for it.
 #[test]
-fn a_cluster_that_is_slow_to_say_not_now_delays_nothing_else() {
-    fair::others_are_served_beside(BUSY, 200);
+fn a_busy_cluster_delays_nothing_else() {
+    fairness::others_are_in_time(BUSY, 200);
 }

@@ -1,17 +1,17 @@
-//! What holds of every plan and every schedule, over the simulation.
+//! Properties of every plan and every schedule.
 //!
-//! `EBB_SIM_CASES` sets how many random cases each property sees. A case that fails is printed whole, seed included.
+//! `EBB_SIM_CASES` sets the number of random cases of each property. A failing case is printed with its seed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use ebb_engine::TargetPhase;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_tests::sim::{
-    AttemptFate, CallbackFaults, FinishEntry, QueueFaults, Scenario, ScenarioAction, ScenarioEffect, ScenarioEnd,
-    ScenarioFaults, ScenarioSimulation, SetupHook, SetupUnit, StartEntry, WriteSide, scenarios,
+use ebb_engine::{Hook, TargetPhase};
+use ebb_tests::simulation::{
+    AttemptEntry, AttemptFate, ClusterOptions, FaultInjector, FaultKind, Scenario, SetupUnit, SimOptions, Simulation,
+    TargetEnd, UNREACHABLE, UnitAction, UnitEffect, scenarios, unreachable_target,
 };
 use proptest::prelude::*;
+
+use crate::crash_points::{WriteSide, delete_at};
 
 const CASES: u32 = 64;
 
@@ -20,152 +20,157 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-fn name(unit: usize) -> String {
-    format!("u{unit}")
+/// A simulation of a scenario, and the state of its target at the end.
+struct Run {
+    scenario: Scenario,
+    simulation: Simulation,
+    end: TargetEnd,
 }
 
-/// Returns true if `unit` can start: everything that it waits for, and all that its hook waits for, succeeds.
-fn runs(scenario: &Scenario, unit: usize) -> bool {
-    let own = &scenario.units[unit];
-    let before = |other: &usize| comes_good(scenario, *other);
-    let pre_is_good = own.stage == SetupHook::Pre
-        || (0..scenario.units.len())
-            .filter(|&other| scenario.units[other].stage == SetupHook::Pre)
-            .all(|other| comes_good(scenario, other));
-    pre_is_good && scenario.waits_for(unit).iter().all(before)
-}
-
-/// Returns true if `unit` is done in the end.
-fn comes_good(scenario: &Scenario, unit: usize) -> bool {
-    runs(scenario, unit) && (scenario.is_skipped(unit) || scenario.succeeds(unit))
-}
-
-/// Where the setup has to come to rest.
-fn expected_setup(scenario: &Scenario) -> TargetPhase {
-    match (0..scenario.units.len()).all(|unit| comes_good(scenario, unit)) {
-        true => TargetPhase::Ready,
-        false => TargetPhase::Failed,
+impl Run {
+    fn new(scenario: Scenario, options: SimOptions) -> Self {
+        Self::of(Simulation::of(&scenario.target(), options), scenario)
     }
-}
 
-/// What was sent and how it ended, copied: a story needs the ledger too.
-fn facts(simulation: &ScenarioSimulation) -> (Vec<StartEntry>, Vec<FinishEntry>) {
-    let state = simulation.ledger.state();
-    (state.sent.clone(), state.finished.clone())
-}
+    fn of(simulation: Simulation, scenario: Scenario) -> Self {
+        let setup = simulation.run_target();
+        let end = simulation.end(setup);
+        Self { scenario, simulation, end }
+    }
 
-/// What every simulation has to end with, whatever went wrong on the way.
-fn check_end(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
-    let scenario = &simulation.scenario;
-    prop_assert_eq!(&end.violations, &Vec::<String>::new(), "{}", simulation.trace());
-    prop_assert_eq!(end.phase, Some(TargetPhase::Gone), "{}", simulation.trace());
-    prop_assert_eq!(&end.remaining, &BTreeSet::new(), "left over\n{}", simulation.trace());
-    // Every start had what it waits for.
-    for sent in &facts(simulation).0 {
-        let Some(unit) = sent.unit.strip_prefix('u').and_then(|unit| unit.parse::<usize>().ok()) else {
-            continue;
+    fn trace(&self) -> String {
+        self.simulation.trace()
+    }
+
+    /// Returns the attempts of the units of the scenario.
+    fn attempts(&self) -> Vec<AttemptEntry> {
+        let attempts = self.simulation.ledger.state().attempts.clone();
+        attempts.into_iter().filter(|one| one.unit.target == self.simulation.instances[0].name).collect()
+    }
+
+    /// Returns true if a unit can start: everything that it waits for, and all that its hook waits for, is done.
+    fn starts(&self, unit: usize) -> bool {
+        let units = &self.scenario.units;
+        let hook_starts = units[unit].hook == Hook::PreStart
+            || (0..units.len()).all(|other| units[other].hook != Hook::PreStart || self.is_done(other));
+        hook_starts && self.scenario.waits_for(unit).iter().all(|&other| self.is_done(other))
+    }
+
+    /// Returns true if a unit is done in the end.
+    fn is_done(&self, unit: usize) -> bool {
+        self.starts(unit) && (self.scenario.is_skipped(unit) || self.scenario.succeeds(unit))
+    }
+
+    /// Checks what holds of every simulation, with any faults.
+    fn check_end(&self) -> Result<(), TestCaseError> {
+        prop_assert_eq!(&self.end.violations, &Vec::<String>::new(), "{}", self.trace());
+        prop_assert_eq!(self.end.phase, Some(TargetPhase::Gone), "{}", self.trace());
+        prop_assert_eq!(&self.end.remaining, &BTreeSet::new(), "{}", self.trace());
+        for unit in self.attempts().iter().filter_map(|one| Scenario::position(&one.unit.unit_key)) {
+            prop_assert!(self.starts(unit), "u{} started\n{}", unit, self.trace());
+        }
+        Ok(())
+    }
+
+    /// Checks that every unit that can start did, and ended as planned.
+    fn check_setup(&self) -> Result<(), TestCaseError> {
+        let units = 0..self.scenario.units.len();
+        let is_ready = units.clone().all(|unit| self.is_done(unit));
+        let expected = if is_ready { TargetPhase::Ready } else { TargetPhase::Failed };
+        prop_assert_eq!(self.end.setup, Some(expected), "{}", self.trace());
+        for unit in units {
+            let (key, is_done) = (Scenario::key(unit), self.is_done(unit));
+            prop_assert_eq!(self.end.done.contains(&key), is_done, "u{}\n{}", unit, self.trace());
+            let fails = self.starts(unit) && !is_done;
+            prop_assert_eq!(self.end.failed.contains(&key), fails, "u{}\n{}", unit, self.trace());
+        }
+        Ok(())
+    }
+
+    /// Checks that each unit read what the successful attempts of its producers made.
+    fn check_inputs(&self) -> Result<(), TestCaseError> {
+        let attempts = self.attempts();
+        let made = |unit: usize| {
+            let key = Scenario::key(unit);
+            let of_unit = || attempts.iter().filter(|one| one.unit.unit_key == key);
+            match self.scenario.units[unit].effect {
+                UnitEffect::PerAttempt => {
+                    let successes = of_unit().filter_map(|one| Some((one.result.filter(|(_, well)| *well)?, one)));
+                    let (_, first) = successes.min_by_key(|((at, _), _)| *at)?;
+                    Some(format!("{}.{}", first.unit.key, first.attempt))
+                }
+                _ => of_unit().map(|one| one.unit.key.clone()).next(),
+            }
         };
-        prop_assert!(runs(scenario, unit), "u{} started\n{}", unit, simulation.trace());
+        for attempt in &attempts {
+            let reads: Vec<usize> = match Scenario::position(&attempt.unit.unit_key) {
+                Some(unit) => self.scenario.units[unit].reads.clone(),
+                // An undo of a unit without a success runs, and reads nothing.
+                None => {
+                    Scenario::undone(&attempt.unit.unit_key).filter(|&unit| self.is_done(unit)).into_iter().collect()
+                }
+            };
+            let expected: BTreeSet<String> = reads.into_iter().filter_map(made).collect();
+            let read: BTreeSet<String> = attempt.reads.iter().cloned().collect();
+            prop_assert_eq!(read, expected, "{:?}\n{}", attempt, self.trace());
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Checks that every unit starts in the millisecond in which the last unit that it waits for ends.
+    fn check_starts(&self) -> Result<(), TestCaseError> {
+        let (mut starts, mut ends) = (BTreeMap::new(), BTreeMap::new());
+        for one in self.attempts() {
+            starts.entry(one.unit.unit_key.clone()).or_insert(one.began);
+            if let Some((at, true)) = one.result {
+                ends.entry(one.unit.unit_key.clone()).or_insert(at);
+            }
+        }
+        let units = &self.scenario.units;
+        let mut over: BTreeMap<usize, u64> = BTreeMap::new();
+        for unit in (0..units.len()).filter(|&unit| self.starts(unit)) {
+            let of_pre_start = over.iter().filter(|(other, _)| units[**other].hook == Hook::PreStart);
+            let hook_starts = match units[unit].hook {
+                Hook::PreStart => 0,
+                _ => of_pre_start.map(|(_, at)| *at).max().unwrap_or(0),
+            };
+            let ready = self.scenario.waits_for(unit).iter().map(|other| over[other]).fold(hook_starts, u64::max);
+            if self.scenario.is_skipped(unit) {
+                over.insert(unit, ready);
+                continue;
+            }
+            let start = starts.get(&Scenario::key(unit)).copied();
+            prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, self.trace());
+            over.extend(ends.get(&Scenario::key(unit)).map(|at| (unit, *at)));
+        }
+        Ok(())
+    }
+
+    /// Checks that every attempt was begun and requested once, and every unit succeeded at most once.
+    fn check_attempts(&self) -> Result<(), TestCaseError> {
+        let (mut begun, mut succeeded) = (BTreeSet::new(), BTreeSet::new());
+        for one in self.attempts() {
+            let key = one.unit.unit_key.clone();
+            prop_assert!(begun.insert((key.clone(), one.attempt)), "{:?} began twice\n{}", one, self.trace());
+            // A repeated request to a relay asks for the state of a task.
+            let is_requested_once = one.unit.action == UnitAction::Pod || one.requests == 1;
+            prop_assert!(is_requested_once, "{:?} was requested again\n{}", one, self.trace());
+            let is_repeated = matches!(one.result, Some((_, true))) && !succeeded.insert(key);
+            prop_assert!(!is_repeated, "{:?} succeeded twice\n{}", one, self.trace());
+        }
+        Ok(())
+    }
 }
 
-/// Every unit that can run did, and ended as it had to.
-fn check_setup(simulation: &ScenarioSimulation, end: &ScenarioEnd) -> Result<(), TestCaseError> {
-    let scenario = &simulation.scenario;
-    prop_assert_eq!(end.setup, Some(expected_setup(scenario)), "{}", simulation.trace());
-    let position = |unit: usize| {
-        let stage = scenario.units[unit].stage;
-        let before = scenario.units[..unit].iter().filter(|other| other.stage == stage).count();
-        let hook = if stage == SetupHook::Pre { "preStart" } else { "postStart" };
-        (hook.to_owned(), u32::try_from(before).expect("few units"))
-    };
-    for unit in 0..scenario.units.len() {
-        let at = position(unit);
-        prop_assert_eq!(end.done.contains(&at), comes_good(scenario, unit), "u{}\n{}", unit, simulation.trace());
-        let fails = runs(scenario, unit) && !comes_good(scenario, unit);
-        prop_assert_eq!(end.failed.contains(&at), fails, "u{}\n{}", unit, simulation.trace());
+/// Returns a simulation of a scenario, perhaps with another target in the unreachable cluster.
+fn simulation(scenario: &Scenario, has_unreachable: bool, options: SimOptions) -> Simulation {
+    let (target, unreachable) = (scenario.target(), unreachable_target());
+    let mut simulation = Simulation::new([&target, &unreachable], SimOptions { seed: scenario.seed, ..options });
+    simulation.add(&target, "s", "uid-1", None);
+    if has_unreachable {
+        simulation.add(&unreachable, UNREACHABLE, "uid-2", None);
     }
-    Ok(())
-}
-
-/// What each unit read is what its producer's counting attempt made.
-fn check_inputs(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let scenario = &simulation.scenario;
-    let (all_sent, finished) = facts(simulation);
-    let made = |unit: usize| match scenario.units[unit].makes {
-        ScenarioEffect::Once => Some(name(unit)),
-        ScenarioEffect::PerAttempt => {
-            let name = name(unit);
-            let success = finished.iter().find(|end| end.unit == name && end.well);
-            success.map(|end| format!("{name}.{}", end.attempt))
-        }
-    };
-    for sent in &all_sent {
-        let (letter, position) = sent.unit.split_at(1);
-        let position: usize = position.parse().expect("a position");
-        let reads: Vec<usize> = match letter {
-            "u" => scenario.units[position].reads.clone(),
-            _ if comes_good(scenario, position) => vec![position],
-            // Without a success there is nothing to read, and the undo runs all the same.
-            _ => vec![],
-        };
-        let expected: BTreeMap<String, String> =
-            reads.iter().filter_map(|&read| Some((name(read), made(read)?))).collect();
-        prop_assert_eq!(&sent.inputs, &expected, "{:?}\n{}", sent, simulation.trace());
-    }
-    Ok(())
-}
-
-/// Every unit starts when the last thing that it waits for has ended, to the millisecond.
-fn check_starts(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let scenario = &simulation.scenario;
-    let (starts, ends) = (simulation.ledger.starts(), simulation.ledger.successes());
-    let mut over: BTreeMap<usize, u64> = BTreeMap::new();
-    let all_good = (0..scenario.units.len()).filter(|&unit| scenario.units[unit].stage == SetupHook::Pre);
-    let pre: Vec<usize> = all_good.collect();
-    for unit in 0..scenario.units.len() {
-        if !runs(scenario, unit) {
-            continue;
-        }
-        let earliest = match scenario.units[unit].stage {
-            SetupHook::Pre => 0,
-            SetupHook::Post => pre.iter().map(|unit| over[unit]).max().unwrap_or(0),
-        };
-        let ready = scenario.waits_for(unit).iter().map(|other| over[other]).max().unwrap_or(earliest).max(earliest);
-        if scenario.is_skipped(unit) {
-            over.insert(unit, ready);
-            continue;
-        }
-        let start = starts.get(&name(unit)).map(|sent| sent.at);
-        prop_assert_eq!(start, Some(ready), "u{} starts late\n{}", unit, simulation.trace());
-        if let Some(&end) = ends.get(&name(unit)) {
-            over.insert(unit, end);
-        }
-    }
-    Ok(())
-}
-
-/// Every attempt was sent once, and one success counts.
-fn check_sends(simulation: &ScenarioSimulation) -> Result<(), TestCaseError> {
-    let (all_sent, finished) = facts(simulation);
-    let mut sent: BTreeMap<(String, u32), usize> = BTreeMap::new();
-    // Asking a relay again is asking where the work stands; a webhook would be another request.
-    let is_pod = |unit: &str| simulation.scenario.kind_of(unit) == Some(ScenarioAction::Pod);
-    for one in all_sent.iter().filter(|one| one.fresh || !is_pod(&one.unit)) {
-        *sent.entry((one.unit.clone(), one.attempt)).or_default() += 1;
-    }
-    for (of, times) in sent {
-        prop_assert_eq!(times, 1, "{:?} was sent again\n{}", of, simulation.trace());
-    }
-    let mut successes: BTreeMap<String, usize> = BTreeMap::new();
-    for end in finished.iter().filter(|end| end.well) {
-        *successes.entry(end.unit.clone()).or_default() += 1;
-    }
-    for (unit, times) in successes {
-        prop_assert_eq!(times, 1, "{} succeeded twice\n{}", unit, simulation.trace());
-    }
-    Ok(())
+    simulation
 }
 
 proptest! {
@@ -173,195 +178,184 @@ proptest! {
 
     #[test]
     fn without_faults_everything_starts_at_its_earliest_and_once(scenario in scenarios(7, 15)) {
-        let simulation = Arc::new(ScenarioSimulation::new(&scenario, ScenarioFaults::default()));
-        let end = simulation.run();
-        check_end(&simulation, &end)?;
-        check_setup(&simulation, &end)?;
-        check_inputs(&simulation)?;
-        check_sends(&simulation)?;
-        check_starts(&simulation)?;
+        let run = Run::new(scenario, SimOptions::default());
+        run.check_end()?;
+        run.check_setup()?;
+        run.check_inputs()?;
+        run.check_attempts()?;
+        run.check_starts()?;
     }
 
     #[test]
-    fn lost_and_doubled_messages_change_nothing(
+    fn lost_and_duplicated_messages_change_nothing(
         scenario in scenarios(6, 15),
-        lost in 0..=100_u8,
-        silent in prop::bool::ANY,
+        lost in 0..=100_u64,
+        has_unreachable in prop::bool::ANY,
         latency_ms in 0..40_u64,
     ) {
-        let faults = ScenarioFaults {
-            unreachable_cluster: silent,
-            queue: QueueFaults { lost, doubled: 50, late_ms: 600_000 },
-            callbacks: CallbackFaults { doubled: 50, late_ms: 600_000 },
-            latency_ms,
-            ..ScenarioFaults::default()
-        };
-        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
-        let end = simulation.run();
-        check_end(&simulation, &end)?;
-        check_setup(&simulation, &end)?;
-        check_inputs(&simulation)?;
+        let rates =
+            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 50), (FaultKind::CallbackDuplicated, 50)];
+        let options = SimOptions { faults: FaultInjector::often(scenario.seed, &rates), latency_ms, ..SimOptions::default() };
+        let run = Run::of(simulation(&scenario, has_unreachable, options), scenario);
+        run.check_end()?;
+        run.check_setup()?;
+        run.check_inputs()?;
     }
 
     #[test]
-    fn a_relay_and_servers_that_do_not_always_answer_are_asked_again(
+    fn a_relay_that_does_not_always_respond_gets_another_request(
         scenario in scenarios(5, 10),
-        relay in 0..60_u8,
-        silent in prop::bool::ANY,
-        lost in 0..=100_u8,
+        relay in 0..60_u64,
+        has_unreachable in prop::bool::ANY,
+        lost in 0..=100_u64,
     ) {
-        let faults = ScenarioFaults {
-            queue: QueueFaults { lost, doubled: 20, late_ms: 60_000 },
-            relay,
-            unreachable_cluster: silent,
-            ..ScenarioFaults::default()
-        };
-        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
-        let end = simulation.run();
-        check_end(&simulation, &end)?;
-        check_setup(&simulation, &end)?;
-        check_inputs(&simulation)?;
+        let rates =
+            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 20), (FaultKind::RelayAway, relay)];
+        let options = SimOptions { faults: FaultInjector::often(scenario.seed, &rates), ..SimOptions::default() };
+        let run = Run::of(simulation(&scenario, has_unreachable, options), scenario);
+        run.check_end()?;
+        run.check_setup()?;
+        run.check_inputs()?;
     }
 
     #[test]
-    fn crashes_losses_and_a_stop_at_any_time_leave_nothing(
+    fn crashes_losses_and_a_deletion_at_any_time_leave_nothing(
         scenario in scenarios(5, 12),
-        stop in prop::option::of((1..60_u64, prop::bool::ANY)),
+        deletion in prop::option::of((1..60_u64, prop_oneof![Just(WriteSide::Before), Just(WriteSide::After)])),
         deaths in prop::collection::btree_set(1..120_u64, 0..12),
-        lost in 0..=100_u8,
-        silent in prop::bool::ANY,
+        lost in 0..=100_u64,
+        has_unreachable in prop::bool::ANY,
         latency_ms in 0..40_u64,
-        landing_ms in prop_oneof![Just(500_u64), Just(30_000)],
+        max_in_flight_ms in prop_oneof![Just(500_u64), Just(30_000)],
     ) {
-        let faults = ScenarioFaults {
-            unreachable_cluster: silent,
-            queue: QueueFaults { lost, doubled: 30, late_ms: 600_000 },
-            callbacks: CallbackFaults { doubled: 30, late_ms: 600_000 },
-            latency_ms,
-            max_in_flight_ms: landing_ms,
-            ..ScenarioFaults::default()
-        };
-        let simulation = Arc::new(ScenarioSimulation::new(&scenario, faults));
-        let stop = stop.map(|(number, before)| (number, if before { WriteSide::Before } else { WriteSide::After }));
-        crate::crash_points::disturb(&simulation, stop, deaths);
-        let end = simulation.run();
-        let never_was = end.phase.is_none() && facts(&simulation).0.is_empty();
+        let rates =
+            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 30), (FaultKind::CallbackDuplicated, 30)];
+        let faults = FaultInjector::often(scenario.seed, &rates).and_at(FaultKind::DeathAfterWrite, deaths);
+        let options = SimOptions { faults, latency_ms, max_in_flight_ms, ..SimOptions::default() };
+        let simulation = simulation(&scenario, has_unreachable, options);
+        if let Some((number, side)) = deletion {
+            delete_at(&simulation, number, side);
+        }
+        let run = Run::of(simulation, scenario);
+        let never_was = run.end.phase.is_none() && run.attempts().is_empty();
         if !never_was {
-            check_end(&simulation, &end)?;
+            run.check_end()?;
         }
     }
 }
 
-/// Failing units, as the random ones rarely have them.
+/// The random scenarios have no undo that always fails.
 #[test]
-fn an_undo_that_fails_for_good_leaves_the_target_stuck() {
-    for kind in [ScenarioAction::Pod, ScenarioAction::AtOnce, ScenarioAction::Later] {
-        let mut units = vec![SetupUnit::plain(kind, 100, &[]), SetupUnit::plain(kind, 100, &[0])];
-        units[1].undo.fate = AttemptFate::Never;
-        let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
-        let end = simulation.run();
-        assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
-        assert_eq!(end.setup, Some(TargetPhase::Ready));
-        assert_eq!(end.phase, Some(TargetPhase::Stuck), "{}", simulation.trace());
-        let left: Vec<&str> = end.remaining.iter().map(|(unit, _)| unit.as_str()).collect();
-        assert_eq!(left, ["u0", "u1"], "what waits for a failed undo stays");
+fn an_undo_that_always_fails_leaves_the_target_stuck() {
+    for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
+        let mut units = vec![SetupUnit::plain(action, 100, &[]), SetupUnit::plain(action, 100, &[0])];
+        units[1].undo.as_mut().unwrap().fate = AttemptFate::Never;
+        let simulation = Simulation::of(&Scenario::of(units).target(), SimOptions::default());
+        simulation.start_sweeps();
+        simulation.create();
+        simulation.run_until_idle();
+        assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready));
+        simulation.delete();
+        simulation.run_until_idle();
+        let end = simulation.end(None);
+        assert_eq!((end.violations, end.phase), (vec![], Some(TargetPhase::Stuck)), "{}", simulation.trace());
+        // The undo of `u0` waits for the failed one.
+        assert_eq!(end.remaining, [0, 1].map(Scenario::key).into());
     }
 }
 
-/// Shortest cases that were found, kept.
 #[test]
-fn a_unit_that_is_tried_again_sends_no_other_one_again() {
-    let mut units =
-        vec![SetupUnit::plain(ScenarioAction::AtOnce, 10, &[]), SetupUnit::plain(ScenarioAction::AtOnce, 15_000, &[])];
+fn a_retry_of_a_unit_sends_no_request_of_another_unit() {
+    let mut units = vec![SetupUnit::plain(UnitAction::Once, 10, &[]), SetupUnit::plain(UnitAction::Once, 15_000, &[])];
     units[0].fate = AttemptFate::Fails(1);
-    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults::default()));
-    simulation.run();
-    check_sends(&simulation).expect("each try is sent once");
+    let run = Run::new(Scenario::of(units), SimOptions::default());
+    run.check_attempts().expect("each attempt is requested once");
 }
 
 #[test]
-fn what_becomes_ready_late_in_an_invocation_waits_for_nothing_else_of_it() {
+fn a_unit_that_becomes_ready_late_in_an_invocation_waits_for_no_other_unit_of_it() {
     let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
-    let units = millis.map(|(millis, reads)| SetupUnit::plain(ScenarioAction::AtOnce, millis, reads));
-    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units.to_vec()), ScenarioFaults::default()));
-    simulation.run();
-    check_starts(&simulation).expect("the third unit starts when the second one has ended");
+    let units = millis.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
+    let run = Run::new(Scenario::of(units.to_vec()), SimOptions::default());
+    run.check_starts().expect("the third unit starts when the second one has ended");
 }
 
-/// The sender of a webhook dies, and the callback that it worked for comes again. The request is repeated before its
-/// deadline, so that what the first one has made becomes known.
+/// The sender of a webhook dies, and the callback that it processed is sent again. The request is repeated before its
+/// deadline, so that the object of the first one becomes known.
 #[test]
 fn a_webhook_whose_sender_died_is_posted_again_before_its_deadline() {
     let mut units = vec![
-        SetupUnit::plain(ScenarioAction::Pod, 1_000, &[]),
-        SetupUnit::plain(ScenarioAction::AtOnce, 1_000, &[0]),
-        SetupUnit::plain(ScenarioAction::AtOnce, 1_000, &[0]),
+        SetupUnit::plain(UnitAction::Pod, 1_000, &[]),
+        SetupUnit::plain(UnitAction::Once, 1_000, &[0]),
+        SetupUnit::plain(UnitAction::Once, 1_000, &[0]),
     ];
     units[0].fate = AttemptFate::Fails(1);
-    units[2].makes = ScenarioEffect::PerAttempt;
-    let mut deadly = 0;
+    units[2].effect = UnitEffect::PerAttempt;
+    let mut repeated = 0;
     for write in 1..40 {
-        let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units.clone()), ScenarioFaults::default()));
-        crate::crash_points::disturb(&simulation, None, [write].into());
-        let end = simulation.run();
-        assert_eq!(end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", simulation.trace());
-        deadly += usize::from(facts(&simulation).0.iter().any(|sent| sent.unit == "u2" && !sent.fresh));
+        let faults = FaultInjector::none().and_at(FaultKind::DeathAfterWrite, [write]);
+        let run = Run::new(Scenario::of(units.clone()), SimOptions { faults, ..SimOptions::default() });
+        assert_eq!(run.end.remaining, BTreeSet::new(), "the sender died at write {write}\n{}", run.trace());
+        let is_repeated = |one: &AttemptEntry| one.unit.unit_key == Scenario::key(2) && one.requests > 1;
+        repeated += usize::from(run.attempts().iter().any(is_repeated));
     }
-    assert!(deadly > 0, "no sender of the webhook died");
+    assert!(repeated > 0, "no sender of the webhook died");
 }
 
-/// The deadline of a unit is five minutes.
+/// The response to the first request is lost, so a second attempt begins. Both attempts succeed.
 #[test]
-fn what_waits_for_its_turn_at_a_relay_has_all_of_its_time_then() {
-    let units = vec![SetupUnit::plain(ScenarioAction::Pod, 250_000, &[])];
-    let faults = ScenarioFaults { slot_wait_ms: 3_600_000, ..ScenarioFaults::default() };
-    let simulation = Arc::new(ScenarioSimulation::new(&Scenario::of(units), faults));
-    let end = simulation.run();
-    assert_eq!(end.violations, Vec::<String>::new(), "{}", simulation.trace());
-    assert_eq!((end.setup, end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
-    check_sends(&simulation).expect("no try was given up");
+fn the_objects_of_all_attempts_are_deleted() {
+    let unit = SetupUnit { effect: UnitEffect::PerAttempt, ..SetupUnit::plain(UnitAction::Later, 5_000, &[]) };
+    for kind in [FaultKind::ResponseLost, FaultKind::GatewayGivesUp] {
+        let faults = FaultInjector::none().and_at(kind, [1]);
+        let run = Run::new(Scenario::of(vec![unit.clone()]), SimOptions { faults, ..SimOptions::default() });
+        run.check_end().expect("no object remains");
+        let succeeded = |one: &&AttemptEntry| one.unit.sets_up() && matches!(one.result, Some((_, true)));
+        assert_eq!(run.attempts().iter().filter(succeeded).count(), 2, "{}", run.trace());
+    }
 }
 
-/// Of 1,000 scripts 20 run when the sandbox is deleted. A script that is killed leaves its slot to nothing of the run.
+/// The script takes almost its whole timeout of five minutes.
 #[test]
-fn after_a_stop_no_queued_script_starts() {
+fn a_queued_script_has_its_whole_timeout_when_it_starts() {
+    let units = vec![SetupUnit::plain(UnitAction::Pod, 250_000, &[])];
+    let clusters = ClusterOptions { free_from: 3_600_000, ..ClusterOptions::default() };
+    let run = Run::new(Scenario::of(units), SimOptions { clusters, ..SimOptions::default() });
+    assert_eq!(run.end.violations, Vec::<String>::new(), "{}", run.trace());
+    assert_eq!((run.end.setup, run.end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
+    run.check_attempts().expect("no attempt was given up");
+}
+
+/// Of 1,000 scripts 20 run when the sandbox is deleted. No script of the run gets the slot of a killed one.
+#[test]
+fn after_a_deletion_no_queued_script_starts() {
     const SCRIPTS: usize = 1_000;
     const SLOTS: usize = 20;
-    let mut unit = SetupUnit::plain(ScenarioAction::Pod, 290_000, &[]);
-    unit.undo.millis = 1_000;
-    let units = vec![unit; SCRIPTS];
-    let simulation = Arc::new(ScenarioSimulation::new(
-        &Scenario::of(units),
-        ScenarioFaults { slots: SLOTS, ..ScenarioFaults::default() },
-    ));
-    let starts = |simulation: &ScenarioSimulation| {
-        let sent = facts(simulation).0;
-        sent.iter().filter(|sent| sent.fresh && sent.unit.starts_with('u')).count()
-    };
-    simulation.sweep();
-    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Created)), Some(None));
-    let own = Arc::clone(&simulation);
-    simulation.runtime.run(async move {
-        while own.relay.queued() < SCRIPTS - SLOTS {
-            own.runtime.sleep(100).await;
-        }
-    });
-    assert_eq!((starts(&simulation), simulation.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
-    assert_eq!(simulation.runtime.run(simulation.send_lifecycle(LifecycleType::Deleted)), Some(None));
-    assert!(simulation.run_until_idle(), "{}", simulation.trace());
-    assert_eq!(starts(&simulation), SLOTS);
-    let end = simulation.end(None, vec![]);
+    let mut unit = SetupUnit::plain(UnitAction::Pod, 290_000, &[]);
+    unit.undo.as_mut().unwrap().millis = 1_000;
+    let clusters = ClusterOptions { slots: SLOTS, ..ClusterOptions::default() };
+    let options = SimOptions { clusters, ..SimOptions::default() };
+    let simulation = Simulation::of(&Scenario::of(vec![unit; SCRIPTS]).target(), options);
+    let starts = || simulation.ledger.state().attempts.iter().filter(|one| one.unit.sets_up()).count();
+    simulation.start_sweeps();
+    assert!(simulation.create().is_none());
+    while simulation.relay.queued() < SCRIPTS - SLOTS {
+        simulation.advance(100);
+    }
+    assert_eq!((starts(), simulation.relay.queued()), (SLOTS, SCRIPTS - SLOTS));
+    simulation.delete();
+    simulation.run_until_idle();
+    assert_eq!(starts(), SLOTS);
+    let end = simulation.end(None);
     assert_eq!((end.violations, end.phase, end.remaining.len()), (vec![], Some(TargetPhase::Gone), 0));
 }
 
-/// A message may come again long after it was dealt with: nothing of it is sent any more.
+/// A message is delivered again long after the units that it passed on have ended.
 #[test]
-fn a_slice_that_comes_again_after_the_end_starts_nothing() {
-    let units: Vec<SetupUnit> = (0..60).map(|_| SetupUnit::plain(ScenarioAction::Later, 2_000, &[])).collect();
-    let queue = QueueFaults { lost: 0, doubled: 100, late_ms: 600_000 };
-    let simulation =
-        Arc::new(ScenarioSimulation::new(&Scenario::of(units), ScenarioFaults { queue, ..ScenarioFaults::default() }));
-    let end = simulation.run();
-    assert_eq!((end.phase, end.remaining.len()), (Some(TargetPhase::Gone), 0));
-    check_sends(&simulation).expect("each try is sent once");
+fn a_message_that_is_delivered_again_dispatches_nothing() {
+    let units = vec![SetupUnit::plain(UnitAction::Later, 2_000, &[]); 60];
+    let faults = FaultInjector::often(1, &[(FaultKind::MessageDuplicated, 100)]);
+    let run = Run::new(Scenario::of(units), SimOptions { faults, ..SimOptions::default() });
+    assert_eq!((run.end.phase, run.end.remaining.len()), (Some(TargetPhase::Gone), 0));
+    run.check_attempts().expect("each attempt is requested once");
 }

@@ -7,8 +7,15 @@ use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packages, python, tools};
 
 /// The paths that affect the course of a run.
-const PROTOCOL: [&str; 7] =
-    ["shared/engine", "shared/flow", "shared/documents", "shared/store", "shared/protocol", "tests/model", "tests/sim"];
+const PROTOCOL: [&str; 7] = [
+    "shared/engine",
+    "shared/flow",
+    "shared/documents",
+    "shared/store",
+    "shared/protocol",
+    "tests/model",
+    "tests/simulation",
+];
 
 /// All parts, the quick ones first.
 pub(super) const PARTS: &[VerifyPart] = &[

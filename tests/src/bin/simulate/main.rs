@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use ebb_tests::sim::many_targets::{SimReport, TraceMode, simulate};
-use ebb_tests::sim::{ExcludedFaults, FaultKind};
+use ebb_tests::simulation::{FaultKind, SimReport, TraceMode, simulate};
 
 mod all;
 mod shrink;
@@ -39,20 +38,17 @@ fn kind(name: &str) -> Result<FaultKind, String> {
 
 fn main() -> ExitCode {
     let arguments = SimulationArgs::parse();
-    let excluded = ExcludedFaults::of(arguments.without.iter().copied());
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u32>().into());
     match arguments.instances {
-        Some(instances) => all::simulate_all(instances, seed, arguments.threads, &excluded),
-        None => one(seed, &excluded, if arguments.trace { TraceMode::Kept } else { TraceMode::Off }),
+        Some(instances) => all::simulate_all(instances, seed, arguments.threads, &arguments.without),
+        None => one(seed, &arguments.without, if arguments.trace { TraceMode::Kept } else { TraceMode::Off }),
     }
 }
 
-fn one(seed: u64, excluded: &ExcludedFaults, trace: TraceMode) -> ExitCode {
+fn one(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> ExitCode {
     let begun = Instant::now();
     let report = simulate(seed, excluded, trace);
-    for line in &report.trace {
-        println!("{line}");
-    }
+    print!("{}", report.trace);
     println!(
         "simulation {seed}: {} instances, {} attempts, {} invocations, {:?}",
         report.instances,

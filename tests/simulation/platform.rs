@@ -1,4 +1,4 @@
-//! What the platform and the operators do: webhooks in any order and number, and verbs at any time.
+//! The platform and the operators: lifecycle webhooks in any order and number, and operations at any time.
 
 use std::sync::Arc;
 
@@ -7,27 +7,26 @@ use ebb_flow::target::lifecycle::LifecycleRejection;
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::lifecycle::{DELETED, LifecycleData};
 
-use super::super::{FaultKind, SimRandom};
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
+use super::{FaultKind, InvocationFailure, SimRandom};
 
-/// The kind of all targets of a simulation.
-pub(super) const KIND: &str = "sandbox";
-/// What was not answered is sent again after this long.
+/// The kind of all targets.
+pub const KIND: &str = "sandbox";
+/// A request without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;
-/// How late a first webhook may be, in milliseconds.
+/// The longest delay of a first webhook.
 const LATE_MS: u64 = 30_000;
-/// How late a repetition may be.
-const DOUBLED_MS: u64 = 300_000;
-
+/// The longest delay of a duplicated webhook.
+const DUPLICATE_MS: u64 = 300_000;
 /// The status for a body that is not an event in structured mode.
 const UNSUPPORTED: u16 = 415;
 
 /// One instance of a target, as the platform wants it.
 #[derive(Clone, Debug)]
-pub(super) struct SimInstance {
-    pub(super) name: String,
-    pub(super) uid: String,
+pub struct SimInstance {
+    pub name: String,
+    pub uid: String,
     pub(super) document: String,
     /// Another document of the same target.
     pub(super) changed: String,
@@ -35,9 +34,9 @@ pub(super) struct SimInstance {
     pub(super) expires: bool,
 }
 
-/// The platform.
+/// Sends webhooks and requests of operators. Clones are the same sender.
 #[derive(Clone)]
-pub(super) struct PlatformSender(pub(super) Arc<SimExecutor>);
+pub struct PlatformSender(pub(super) Arc<SimExecutor>);
 
 impl PlatformSender {
     fn event(instance: &SimInstance, asked: LifecycleType, generation: u64, document: &str) -> LifecycleData {
@@ -51,24 +50,24 @@ impl PlatformSender {
         }
     }
 
-    /// Sends a webhook, perhaps late, perhaps twice; waits until it is answered, unless it is late.
-    async fn send(&self, asked: LifecycleType, event: LifecycleData) {
+    /// Sends a webhook, perhaps late, perhaps twice. Returns after the response, or at once if the webhook is late.
+    async fn send(&self, asked: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
         let faults = &self.0.faults;
         if faults.should_inject(FaultKind::EventBinary) {
             self.alter(&event).await;
         }
         if faults.should_inject(FaultKind::EventDuplicated) {
-            let later = faults.zero_or_below(FaultKind::EventDuplicated, DOUBLED_MS);
+            let later = faults.zero_or_below(FaultKind::EventDuplicated, DUPLICATE_MS);
             self.later(asked, event.clone(), later);
         }
         if faults.should_inject(FaultKind::EventLate) {
             self.later(asked, event, faults.random_below(FaultKind::EventLate, LATE_MS));
-        } else {
-            self.deliver(asked, event).await;
+            return None;
         }
+        self.deliver(asked, event).await
     }
 
-    /// Sends a captured webhook in binary mode, as an event of another type: its headers are not signed.
+    /// Sends a captured webhook in binary mode, as an event of another type. Its headers are not signed.
     async fn alter(&self, event: &LifecycleData) {
         let headers = [("content-type", "application/json"), ("ce-specversion", "1.0"), ("ce-type", DELETED)];
         let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
@@ -93,48 +92,55 @@ impl PlatformSender {
         });
     }
 
-    async fn deliver(&self, asked: LifecycleType, event: LifecycleData) {
+    /// Sends a webhook until it has a response. Returns the rejection.
+    async fn deliver(&self, asked: LifecycleType, event: LifecycleData) -> Option<LifecycleRejection> {
         let work = &self.0;
         loop {
             if work.faults.should_inject(FaultKind::EventLost) {
                 work.runtime.sleep(AGAIN_MS).await;
                 continue;
             }
-            let answer = work.functions.lifecycle(asked, event.clone()).await;
-            work.ledger.trace(|| format!("{asked:?} {} {}: {answer:?}", event.uid, event.generation));
-            let lost = work.faults.should_inject(FaultKind::EventAnswerLost);
-            match answer {
-                Ok(answer) if !lost => {
-                    let known = matches!(
-                        answer,
-                        Ok(_)
-                            | Err(LifecycleRejection::Conflict("stale" | "name-taken", _)
-                                | LifecycleRejection::Changed(_))
+            let response = work.functions.lifecycle(asked, event.clone()).await;
+            work.ledger.trace(|| format!("{asked:?} {} {}: {response:?}", event.uid, event.generation));
+            let is_lost = work.faults.should_inject(FaultKind::EventAnswerLost);
+            match response {
+                Ok(Ok(_)) if !is_lost => return None,
+                Ok(Err(rejection)) if !is_lost => {
+                    let is_known = matches!(
+                        rejection,
+                        LifecycleRejection::Conflict("stale" | "name-taken", _) | LifecycleRejection::Changed(_)
                     );
-                    if !known {
-                        work.ledger.report_violation(format!("{asked:?} {}: {answer:?}", event.uid));
+                    if !is_known {
+                        work.ledger.report_violation(format!("{asked:?} {}: {rejection:?}", event.uid));
                     }
-                    return;
+                    return Some(rejection);
                 }
                 _ => work.runtime.sleep(AGAIN_MS).await,
             }
         }
     }
 
-    /// Waits.
-    pub(super) async fn pause(&self, millis: u64) {
-        self.0.runtime.sleep(millis).await;
+    /// Asks for an instance. Returns the rejection.
+    pub async fn create(&self, instance: &SimInstance) -> Option<LifecycleRejection> {
+        let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
+        self.send(LifecycleType::Created, event).await
     }
 
-    pub(super) async fn create(&self, instance: &SimInstance) {
-        self.send(LifecycleType::Created, Self::event(instance, LifecycleType::Created, 1, &instance.document)).await;
+    /// Asks for an instance once, even if no response comes.
+    pub async fn create_once(&self, instance: &SimInstance) {
+        let event = Self::event(instance, LifecycleType::Created, 1, &instance.document);
+        self.0.functions.lifecycle(LifecycleType::Created, event).await.ok();
     }
 
-    pub(super) async fn delete(&self, instance: &SimInstance) {
-        self.send(LifecycleType::Deleted, Self::event(instance, LifecycleType::Deleted, 1, "")).await;
+    /// Deletes an instance. A deletion is never rejected.
+    pub async fn delete(&self, instance: &SimInstance) {
+        let event = Self::event(instance, LifecycleType::Deleted, 1, "");
+        if let Some(rejection) = self.send(LifecycleType::Deleted, event).await {
+            self.0.ledger.report_violation(format!("the deletion of {}: {rejection:?}", instance.uid));
+        }
     }
 
-    /// Plays the instances of one name, one after the other or overlapping.
+    /// Creates and deletes the instances of one name, one after the other or overlapping.
     pub(super) async fn run(self, instances: Vec<SimInstance>, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
         let pause = async |random: &SimRandom| {
@@ -183,7 +189,7 @@ impl PlatformSender {
         }
     }
 
-    /// Acts on anything at any time, and mends what is broken before it does so, mostly.
+    /// Runs operations on random targets at random times. Most often it repairs the units first.
     pub(super) async fn operate(self, names: Vec<String>, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
         for _ in 0..random.below(4) {
@@ -196,40 +202,37 @@ impl PlatformSender {
         }
     }
 
-    /// One of the verbs, most often `retry`.
+    /// Runs a random operation, most often a retry.
     pub(super) async fn operation(&self, name: &str, random: &SimRandom) {
+        let functions = &self.0.functions;
         match random.below(6) {
-            0 => self.force_delete(name).await,
-            1 => self.force_complete(name, random).await,
+            0 => self.request(format!("force-deletes {name}"), || functions.force_delete(KIND, name)).await,
+            1 => {
+                let unit = self.any_undo(name, random);
+                let what = format!("force-completes {unit} of {name}");
+                self.request(what, || functions.force_complete(KIND, name, &unit)).await;
+            }
             _ => self.retry(name).await,
         }
     }
 
-    async fn force_delete(&self, name: &str) {
-        self.0.ledger.trace(|| format!("an operator force-deletes {name}"));
-        while self.0.functions.force_delete(KIND, name).await.is_err() {
-            self.0.runtime.sleep(AGAIN_MS).await;
-        }
-    }
-
-    /// Force-completes a random unit, which may have failed or not.
-    async fn force_complete(&self, name: &str, random: &SimRandom) {
-        let units: Vec<String> = {
-            let state = self.0.ledger.state();
-            let undos = state.units.values().filter(|part| !part.sets_up() && part.target == name);
-            undos.map(|part| part.unit_key.clone()).collect()
-        };
-        let unit = units.get(random.below(units.len() as u64) as usize).cloned().unwrap_or_default();
-        self.0.ledger.trace(|| format!("an operator force-completes {unit} of {name}"));
-        while self.0.functions.force_complete(KIND, name, &unit).await.is_err() {
-            self.0.runtime.sleep(AGAIN_MS).await;
-        }
-    }
-
-    /// Retries until there is an answer.
+    /// Retries a target.
     pub(super) async fn retry(&self, name: &str) {
-        self.0.ledger.trace(|| format!("an operator retries {name}"));
-        while self.0.functions.retry(KIND, name).await.is_err() {
+        self.request(format!("retries {name}"), || self.0.functions.retry(KIND, name)).await;
+    }
+
+    /// Returns the key of a random undo of a target, whether it has failed or not.
+    fn any_undo(&self, name: &str, random: &SimRandom) -> String {
+        let state = self.0.ledger.state();
+        let undos: Vec<_> = state.units.values().filter(|unit| !unit.sets_up() && unit.target == name).collect();
+        let unit = undos.get(random.below(undos.len() as u64) as usize);
+        unit.map(|unit| unit.unit_key.clone()).unwrap_or_default()
+    }
+
+    /// Sends a request of an operator until it has a response.
+    async fn request<F: Future<Output = Result<(), InvocationFailure>>>(&self, what: String, send: impl Fn() -> F) {
+        self.0.ledger.trace(|| format!("an operator {what}"));
+        while send().await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
     }

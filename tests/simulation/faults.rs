@@ -1,5 +1,8 @@
-//! Everything that may go wrong, each kind with its own stream of chances: leaving one out does not move the others.
+//! The kinds of faults, and the injector that decides where they happen.
+//!
+//! Each kind has its own stream of random numbers, so leaving one kind out does not move the others.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +17,12 @@ macro_rules! faults {
         impl FaultKind {
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
-            /// Its name, for people and for the command line.
+            /// Returns the name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// How often it happens where it happens a lot: of a thousand chances.
+            /// Returns how often it happens in a simulation in which it happens often: of a thousand injection points.
             fn weight(self) -> u64 {
                 match self { $(Self::$kind => $weight,)* }
             }
@@ -32,32 +35,32 @@ faults! {
     DeathBeforeWrite = "death-before-write", 40;
     DeathAfterWrite = "death-after-write", 40;
     DeathBeforeRead = "death-before-read", 20;
-    /// It dies before a request to a relay, a server, the platform or the queue.
+    /// The invocation dies before a request to a relay, a server, the platform or the queue.
     DeathBeforeCall = "death-before-call", 60;
-    /// It dies after such a request has done its work.
+    /// The invocation dies after such a request has arrived.
     DeathAfterCall = "death-after-call", 60;
-    /// A write is refused for the time being.
+    /// A write fails and can be repeated.
     WriteFails = "write-fails", 40;
-    /// A write is made and its answer is lost.
+    /// A write is made, and its response is lost.
     WriteAnswerLost = "write-answer-lost", 40;
-    /// A write is made, its answer is lost, and the client makes it again.
+    /// A write is made, its response is lost, and the client repeats it.
     WrittenTwice = "written-twice", 60;
-    /// A read fails for the time being.
+    /// A read fails and can be repeated.
     ReadFails = "read-fails", 20;
     /// An operation of the table takes up to ten seconds.
     SlowOperation = "slow-operation", 25;
-    /// The index of what is due is as it was when it was asked before.
+    /// The index of due items is as it was at the query before.
     IndexLags = "index-lags", 500;
     /// The schedule leaves out a sweep.
     SweepMissed = "sweep-missed", 400;
     /// A message of the queue is never delivered.
     MessageLost = "message-lost", 300;
     MessageDuplicated = "message-duplicated", 300;
-    /// It is delivered up to ten minutes late.
+    /// A message is delivered up to ten minutes late.
     MessageLate = "message-late", 200;
     /// A callback does not arrive; it is sent again.
     CallbackLost = "callback-lost", 200;
-    /// A callback is taken and its sender does not get to know: it is sent again.
+    /// The response to a callback is lost; the callback is sent again.
     CallbackAnswerLost = "callback-answer-lost", 200;
     /// A callback is sent once more, up to ten minutes later.
     CallbackDuplicated = "callback-duplicated", 200;
@@ -67,55 +70,55 @@ faults! {
     CallbackForgotten = "callback-forgotten", 60;
     /// A lifecycle webhook does not arrive; it is sent again.
     EventLost = "event-lost", 200;
-    /// Its answer does not arrive; it is sent again.
+    /// The response to a lifecycle webhook is lost; the webhook is sent again.
     EventAnswerLost = "event-answer-lost", 200;
-    /// It is sent once more, up to five minutes later.
+    /// A lifecycle webhook is sent once more, up to five minutes later.
     EventDuplicated = "event-duplicated", 300;
-    /// It is first sent up to half a minute late, so that events overtake each other.
+    /// A lifecycle webhook is first sent up to half a minute late, so that events overtake each other.
     EventLate = "event-late", 200;
-    /// A relay is out of reach for one request.
+    /// A relay is unreachable for one request.
     RelayAway = "relay-away", 150;
-    /// A relay is out of reach for up to five minutes.
+    /// A relay is unreachable for up to five minutes.
     RelayAwayLong = "relay-away-long", 15;
-    /// A relay does what it is asked, and its answer is lost.
+    /// The response of a relay is lost.
     RelayAnswerLost = "relay-answer-lost", 100;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
     RelayRequestDuplicated = "relay-request-duplicated", 100;
-    /// What ran a pod unit vanishes.
+    /// The pod of a unit vanishes.
     PodLost = "pod-lost", 60;
     /// A request to a webhook unit's server does not arrive.
     RequestLost = "request-lost", 80;
-    /// It arrives, and the answer is lost.
+    /// The response of the server is lost.
     ResponseLost = "response-lost", 60;
-    /// The server is busy and says for how long.
+    /// The server responds that it is busy, and for how long.
     ServerBusy = "server-busy", 80;
     /// An attempt of a unit fails.
     AttemptFails = "attempt-fails", 150;
     /// An attempt of a unit never ends.
     AttemptHangs = "attempt-hangs", 25;
-    /// A unit of the setup fails until an operator mends it.
+    /// A setup unit fails until an operator repairs it.
     SetupBroken = "setup-broken", 30;
-    /// A unit of the teardown fails until an operator mends it.
+    /// A teardown unit fails until an operator repairs it.
     UndoBroken = "undo-broken", 30;
-    /// The platform refuses a notification for the time being.
+    /// The platform refuses a notification once.
     PlatformRefuses = "platform-refuses", 200;
     /// The platform refuses everything for up to five minutes.
     PlatformAway = "platform-away", 40;
-    /// The platform takes a notification, and its answer is lost.
+    /// The response of the platform to a notification is lost.
     PlatformAnswerLost = "platform-answer-lost", 150;
-    /// An invocation finds nothing in its memory.
+    /// An invocation runs in a function instance with an empty cache.
     ColdStart = "cold-start", 150;
-    /// The server of a webhook unit reports ever other results of one attempt.
+    /// The server of a webhook unit reports many different results of one attempt.
     ResultsFlooded = "results-flooded", 60;
-    /// A gateway answers a request before the server behind it does, which goes on.
+    /// A gateway responds instead of the server behind it, which continues.
     GatewayGivesUp = "gateway-gives-up", 80;
     /// A lifecycle webhook is captured and sent in binary mode, as an event of another type.
     EventBinary = "event-binary", 200;
-    /// Targets wait for a cluster that gives no answer until all others have come to rest. One chance per simulation.
+    /// Targets wait for a cluster that is unreachable until all others are gone. One injection point per simulation.
     ClusterUnreachable = "cluster-unreachable", 1000;
-    /// The cluster runs few scripts at one time. One chance per simulation.
+    /// The cluster has few slots. One injection point per simulation.
     SlotsScarce = "slots-scarce", 1000;
-    /// An invocation sends few units. One chance per simulation.
+    /// An invocation dispatches few units. One injection point per simulation.
     DispatchesScarce = "dispatches-scarce", 1000;
 }
 
@@ -125,102 +128,76 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// The kinds that a simulation leaves out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExcludedFaults(Vec<FaultKind>);
-
-impl ExcludedFaults {
-    /// These kinds.
-    pub fn of(kinds: impl IntoIterator<Item = FaultKind>) -> Self {
-        Self(kinds.into_iter().collect())
-    }
-
-    /// Every kind.
-    pub fn all() -> Self {
-        Self::of(FaultKind::ALL.iter().copied())
-    }
-
-    /// Also this one.
-    #[must_use]
-    pub fn and(&self, kind: FaultKind) -> Self {
-        Self::of(self.0.iter().copied().chain([kind]))
-    }
-
-    /// Returns true if `kind` is among them.
-    pub fn has(&self, kind: FaultKind) -> bool {
-        self.0.contains(&kind)
-    }
-
-    /// All of them.
-    pub fn kinds(&self) -> &[FaultKind] {
-        &self.0
-    }
-}
-
 struct FaultStream {
     random: SimRandom,
+    /// Injects at so many of a thousand injection points.
     rate: u64,
-    /// It happens at the chance of this number, from 1, and at no other.
-    once: Option<u64>,
+    /// Injects at the injection points with these numbers, counted from 1.
+    at: BTreeSet<u64>,
     injection_points: AtomicU64,
     injected: AtomicU64,
 }
 
-/// Decides from a seed which faults happen in one simulation.
+/// Decides which faults happen in one simulation.
 pub struct FaultInjector(Vec<FaultStream>);
 
 impl FaultInjector {
-    /// Returns the faults of the simulation of `seed`: each kind happens never, seldom or often in it.
-    pub fn new(seed: u64, excluded: &ExcludedFaults) -> Self {
-        let calm = SimRandom::new(seed ^ 0xca1f).below(20) == 0;
+    fn with_rates(seed: u64, rate: impl Fn(FaultKind, &SimRandom) -> u64) -> Self {
         let stream = |(number, kind): (u64, &FaultKind)| {
             let random = SimRandom::new(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_97f4_a7c1));
-            let rate = match random.below(8) {
-                _ if calm || excluded.has(*kind) => 0,
-                0..=3 => 0,
-                4..=6 => kind.weight().div_ceil(4),
-                _ => kind.weight(),
-            };
-            FaultStream { random, rate, once: None, injection_points: AtomicU64::new(0), injected: AtomicU64::new(0) }
+            let (rate, at) = (rate(*kind, &random), BTreeSet::new());
+            FaultStream { random, rate, at, injection_points: AtomicU64::new(0), injected: AtomicU64::new(0) }
         };
         Self((0..).zip(FaultKind::ALL).map(stream).collect())
     }
 
-    /// Nothing goes wrong.
+    /// Returns the faults of the simulation of `seed`: each kind happens never, seldom or often in it.
+    pub fn new(seed: u64, excluded: &[FaultKind]) -> Self {
+        let calm = SimRandom::new(seed ^ 0xca1f).below(20) == 0;
+        Self::with_rates(seed, |kind, random| match random.below(8) {
+            _ if calm || excluded.contains(&kind) => 0,
+            0..=3 => 0,
+            4..=6 => kind.weight().div_ceil(4),
+            _ => kind.weight(),
+        })
+    }
+
+    /// Returns an injector without faults, to which faults can be added.
     pub fn none() -> Self {
-        Self::new(0, &ExcludedFaults::all())
+        Self::often(0, &[])
     }
 
-    /// Nothing goes wrong but that `kind` happens once, at the chance of this number, from 1.
-    pub fn once(kind: FaultKind, number: u64) -> Self {
-        Self::none().and_once(kind, number)
+    /// Injects each kind at so many of a hundred injection points.
+    pub fn often(seed: u64, rates: &[(FaultKind, u64)]) -> Self {
+        let rate = |kind| rates.iter().find(|(of, _)| *of == kind).map_or(0, |(_, percent)| 10 * *percent);
+        Self::with_rates(seed, |kind, _| rate(kind))
     }
 
-    /// The same, and `kind` happens once as well.
+    /// Injects `kind` at its injection points with these numbers, counted from 1.
     #[must_use]
-    pub fn and_once(mut self, kind: FaultKind, number: u64) -> Self {
-        self.0[kind as usize].once = Some(number);
+    pub fn and_at(mut self, kind: FaultKind, numbers: impl IntoIterator<Item = u64>) -> Self {
+        self.0[kind as usize].at.extend(numbers);
         self
     }
 
-    /// Returns true if it happens now.
+    /// Returns true if a fault of `kind` happens at this injection point.
     pub fn should_inject(&self, kind: FaultKind) -> bool {
         let stream = &self.0[kind as usize];
         let number = stream.injection_points.fetch_add(1, Ordering::Relaxed) + 1;
         let random = stream.rate > 0 && stream.random.below(1000) < stream.rate;
-        let hit = random || stream.once == Some(number);
+        let hit = random || stream.at.contains(&number);
         if hit {
             stream.injected.fetch_add(1, Ordering::Relaxed);
         }
         hit
     }
 
-    /// A number below `bound` that goes with `kind`.
+    /// Returns a number below `bound` from the stream of `kind`.
     pub fn random_below(&self, kind: FaultKind, bound: u64) -> u64 {
         self.0[kind as usize].random.below(bound)
     }
 
-    /// Returns 0 in half of the cases, so that a repetition is taken at the same time, and a number below `bound` in the
+    /// Returns 0 in half of the cases, so that a repetition arrives at the same time, and a number below `bound` in the
     /// others.
     pub fn zero_or_below(&self, kind: FaultKind, bound: u64) -> u64 {
         match self.random_below(kind, 2) {
@@ -229,12 +206,12 @@ impl FaultInjector {
         }
     }
 
-    /// How often each kind could have happened.
+    /// Returns the number of injection points of each kind, in the order of [`FaultKind::ALL`].
     pub fn injection_points(&self) -> Vec<u64> {
         self.0.iter().map(|stream| stream.injection_points.load(Ordering::Relaxed)).collect()
     }
 
-    /// How often each kind has happened.
+    /// Returns the number of faults of each kind, in the order of [`FaultKind::ALL`].
     pub fn injected(&self) -> Vec<u64> {
         self.0.iter().map(|stream| stream.injected.load(Ordering::Relaxed)).collect()
     }

@@ -1,5 +1,4 @@
-//! The operations of the store over the [`SimTable`] in memory. Head items change by the engine's own
-//! [`ebb_engine::Patch::apply`].
+//! Implements the operations of the store on [`SimTable`]. Head items change by [`ebb_engine::Patch::apply`].
 
 use std::collections::BTreeMap;
 
@@ -16,6 +15,7 @@ use ebb_store::{
 };
 
 use super::SimTable;
+use super::runtime::lock;
 
 #[async_trait]
 impl ReadRun for SimTable {
@@ -229,7 +229,7 @@ impl ReadTarget for SimTable {
 }
 
 impl SimTable {
-    /// Moves a target, and keeps the plan of an instance with it.
+    /// Moves a target, and stores the plan of an instance with it.
     async fn transact(&self, transition: &TargetTransition, plan: Option<(&str, &[u8])>) -> StoreResult<bool> {
         self.write("TransactWriteItems", |state| {
             let target = &transition.target;
@@ -301,7 +301,7 @@ impl QueryDue for SimTable {
     async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let fresh = self.read(due).await?;
         let indexed = {
-            let mut indexed = self.indexed.lock().expect("no panic while it is held");
+            let mut indexed = lock(&self.indexed);
             if !self.should_inject(super::FaultKind::IndexLags) {
                 *indexed = fresh;
             }
@@ -313,7 +313,7 @@ impl QueryDue for SimTable {
     }
 }
 
-/// All that is due some time, in order.
+/// Returns all items that are due some time, in order.
 fn due(state: &super::table::TableState) -> Vec<(Timestamp, DueItem)> {
     let roots = state.heads.iter().filter_map(|(run, heads)| {
         let due = heads.get(&Shard::ROOT)?.head.due?;
@@ -442,25 +442,20 @@ impl ObjectStore for SimTable {
 }
 
 impl SimTable {
-    /// For how many milliseconds the most urgent thing is due.
+    /// Returns for how many milliseconds the most urgent item is due.
     pub fn overdue(&self) -> u64 {
         let first = due(&self.state()).first().map(|(at, _)| *at);
         first.map_or(0, |at| self.now().since(at).0)
     }
 
-    /// Returns what has been due since `at` or longer, with since when, and whether the index named it when it was asked last.
+    /// Returns the items that are due at `at`, and whether the last query of the index named them.
     pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, DueItem), bool> {
-        let indexed = self.indexed.lock().expect("no panic while it is held").clone();
+        let indexed = lock(&self.indexed).clone();
         let due = due(&self.state()).into_iter().filter(|(due, _)| *due <= at);
         due.map(|one| (one.clone(), indexed.contains(&one))).collect()
     }
 
-    /// Returns true if no run is open.
-    pub fn is_at_rest(&self) -> bool {
-        self.is_at_rest_without(None)
-    }
-
-    /// Returns whether no run is open but those of targets whose names begin so.
+    /// Returns true if every run is closed, except those of targets whose names begin with `target`.
     pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
         let mut roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));

@@ -1,46 +1,52 @@
-//! The table and the bucket in memory, with every write numbered.
+//! The table and the bucket in memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use async_trait::async_trait;
 use ebb_engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{DueItem, HealthMark, InstanceExpiry, PluginItem, RunHead, StoreError, TargetHead};
 
-use super::gate::{TableAccess, TableGate};
+use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRandom, SimRuntime};
 
-/// On which side of a write a hook is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WriteSide {
-    Before,
-    /// It is written; the writer does not know it yet.
-    After,
+pub enum TableAccess {
+    Read,
+    Write,
 }
 
-/// What a hook does to the writer.
+/// The effect of a [`TableGate`] on the task that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteFate {
     Proceed,
+    /// The task dies after the write.
     Die,
-    /// The answer is lost: the writer is told that it may be written or not.
+    /// The response is lost: the task does not know whether the write was made.
     LoseResponse,
 }
 
-/// Called on both sides of every write, with the write's number, counted from 1 over all writers.
-pub type WriteHook = Arc<dyn Fn(u64, WriteSide) -> Pin<Box<dyn Future<Output = WriteFate> + Send>> + Send + Sync>;
+/// Decides when operations on the table happen.
+#[async_trait]
+pub trait TableGate: Send + Sync {
+    /// Returns when the operation may happen. A fate has no effect on reads.
+    async fn pass(&self, access: TableAccess, operation: &'static str) -> WriteFate;
+    /// Returns when a write, which was made, may return.
+    async fn wrote(&self) {}
+    /// Receives the result of an operation.
+    fn saw(&self, _: &dyn Debug) {}
+}
 
-/// What the table and the bucket hold.
+/// The content of the table and the bucket.
 #[derive(Clone, Default)]
 pub struct TableState {
     pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
     pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
-    /// When attempts were accepted whose acceptances one write has noted together.
+    /// The times of acceptances that one write has recorded together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), Timestamp>,
     pub targets: BTreeMap<(String, String), TargetHead>,
     pub tombstones: BTreeMap<String, Timestamp>,
@@ -50,7 +56,7 @@ pub struct TableState {
     /// The removal times of the stored data of instances.
     pub expiries: BTreeMap<String, InstanceExpiry>,
     pub objects: BTreeMap<String, Vec<u8>>,
-    /// What was written, in order: when and what.
+    /// The time and a description of each write.
     pub writes: Vec<(u64, String)>,
 }
 
@@ -59,93 +65,73 @@ pub struct SimTable {
     runtime: SimRuntime,
     state: Mutex<TableState>,
     begun: AtomicU64,
-    hook: Mutex<Option<WriteHook>>,
-    latency: Mutex<Option<(SimRandom, u64)>>,
     gate: Mutex<Option<Arc<dyn TableGate>>>,
-    faults: Mutex<Option<Arc<FaultInjector>>>,
-    is_unrecorded: AtomicBool,
+    /// Every operation takes up to this time, so that invocations overtake each other.
+    pub(super) latency: Option<(SimRandom, u64)>,
+    pub(super) faults: Option<Arc<FaultInjector>>,
+    /// True if writes are described.
+    pub(super) is_traced: bool,
     pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
 }
 
-/// Longest time of a slow operation, in milliseconds.
+/// The longest time of a slow operation.
 const SLOW_MS: u64 = 10_000;
 
 impl SimTable {
-    /// An empty table that answers at once.
+    /// Returns an empty table without faults.
     pub fn new(runtime: SimRuntime) -> Self {
         Self {
             runtime,
             state: Mutex::default(),
             begun: AtomicU64::new(0),
-            hook: Mutex::default(),
-            latency: Mutex::default(),
             gate: Mutex::default(),
-            faults: Mutex::default(),
-            is_unrecorded: AtomicBool::new(false),
+            latency: None,
+            faults: None,
+            is_traced: true,
             indexed: Mutex::default(),
         }
     }
 
-    /// Has `hook` called on both sides of every write from now on.
-    pub fn on_write(&self, hook: WriteHook) {
-        *self.hook.lock().expect("no panic while it is held") = Some(hook);
+    /// Stores plugins.
+    pub(super) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
+        let plugins = plugins.map(|plugin| ((plugin.name.clone(), plugin.version.clone()), plugin));
+        self.state().plugins.extend(plugins);
     }
 
-    /// Every operation takes up to `millis` from now on, so that invocations overtake each other.
-    pub fn set_latency(&self, seed: u64, millis: u64) {
-        *self.latency.lock().expect("no panic while it is held") = Some((SimRandom::new(seed), millis));
-    }
-
-    /// Has every operation go through `gate` from now on.
+    /// Sends every operation from now on through `gate`.
     pub fn set_gate(&self, gate: Arc<dyn TableGate>) {
-        *self.gate.lock().expect("no panic while it is held") = Some(gate);
+        *lock(&self.gate) = Some(gate);
     }
 
     fn gate(&self) -> Option<Arc<dyn TableGate>> {
-        self.gate.lock().expect("no panic while it is held").clone()
+        lock(&self.gate).clone()
     }
 
-    /// Has things go wrong from now on.
-    pub fn inject_faults(&self, faults: Arc<FaultInjector>) {
-        *self.faults.lock().expect("no panic while it is held") = Some(faults);
-    }
-
-    /// Keeps no account of what is written from now on.
-    pub fn stop_recording(&self) {
-        self.is_unrecorded.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns true if a fault happens now.
+    /// Returns true if a fault of `kind` happens now.
     pub(super) fn should_inject(&self, kind: FaultKind) -> bool {
-        let faults = self.faults.lock().expect("no panic while it is held");
-        faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
+        self.faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
     }
 
-    /// What is in it.
+    /// Returns the content.
     pub fn state(&self) -> MutexGuard<'_, TableState> {
-        self.state.lock().expect("no panic while it is held")
+        lock(&self.state)
     }
 
-    /// How many writes have begun.
+    /// Returns the number of writes that have begun.
     pub fn writes(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
     async fn wait(&self) {
-        let millis = {
-            let latency = self.latency.lock().expect("no panic while it is held");
-            latency.as_ref().map(|(random, most)| random.below(*most + 1))
-        };
-        let slow = self.should_inject(FaultKind::SlowOperation).then(|| {
-            let faults = self.faults.lock().expect("no panic while it is held");
-            faults.as_ref().map_or(0, |faults| faults.random_below(FaultKind::SlowOperation, SLOW_MS))
-        });
+        let millis = self.latency.as_ref().map(|(random, most)| random.below(*most + 1));
+        let is_slow = |faults: &&Arc<FaultInjector>| faults.should_inject(FaultKind::SlowOperation);
+        let slow = self.faults.as_ref().filter(is_slow);
+        let slow = slow.map(|faults| faults.random_below(FaultKind::SlowOperation, SLOW_MS));
         if let Some(millis) = millis.max(slow) {
             self.runtime.sleep(millis).await;
         }
     }
 
-    /// Reads.
     pub(super) async fn read<T: Debug + Send>(
         &self,
         read: impl FnOnce(&TableState) -> T + Send,
@@ -158,14 +144,13 @@ impl SimTable {
             return Err(StoreError::Retryable { operation: "GetItem", reason: "as planned".to_owned() });
         }
         let Some(gate) = self.gate() else { return Ok(read(&self.state())) };
-        // What is read cannot get lost: whoever asks, asks again.
         gate.pass(TableAccess::Read, "read").await;
         let value = read(&self.state());
         gate.saw(&value);
         Ok(value)
     }
 
-    /// Writes, with the hooks around it. `write` gives what the writer is told, and what is told of it.
+    /// Writes, with the faults around it. `write` returns the response and a description of the write.
     pub(super) async fn write<T, W>(
         &self,
         operation: &'static str,
@@ -182,7 +167,6 @@ impl SimTable {
             fate = gate.pass(TableAccess::Write, operation).await;
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        self.run_hook(operation, number, WriteSide::Before).await?;
         if self.should_inject(FaultKind::DeathBeforeWrite) {
             self.runtime.die().await;
         }
@@ -193,13 +177,20 @@ impl SimTable {
         if self.should_inject(FaultKind::WrittenTwice) {
             value = self.write_once(number, operation, &mut write);
         }
-        self.apply_fate(operation, fate).await?;
-        self.run_hook(operation, number, WriteSide::After).await?;
+        if let Some(gate) = &gate {
+            gate.wrote().await;
+        }
+        let lost = || StoreError::Retryable { operation, reason: "the answer was lost".to_owned() };
+        match fate {
+            WriteFate::Proceed => {}
+            WriteFate::Die => self.runtime.die().await,
+            WriteFate::LoseResponse => return Err(lost()),
+        }
         if self.should_inject(FaultKind::DeathAfterWrite) {
             self.runtime.die().await;
         }
         if self.should_inject(FaultKind::WriteAnswerLost) {
-            return Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() });
+            return Err(lost());
         }
         if let Some(gate) = gate {
             gate.saw(&value);
@@ -215,31 +206,13 @@ impl SimTable {
     ) -> T {
         let mut state = self.state();
         let (value, what) = write(&mut state);
-        if !self.is_unrecorded.load(Ordering::Relaxed) {
+        if self.is_traced {
             let line = format!("{number} {operation} {}", what());
             state.writes.push((self.runtime.elapsed(), line));
         }
         value
     }
 
-    async fn run_hook(&self, operation: &'static str, number: u64, side: WriteSide) -> Result<(), StoreError> {
-        let hook = self.hook.lock().expect("no panic while it is held").clone();
-        let Some(hook) = hook else { return Ok(()) };
-        let blow = hook(number, side).await;
-        self.apply_fate(operation, blow).await
-    }
-
-    async fn apply_fate(&self, operation: &'static str, blow: WriteFate) -> Result<(), StoreError> {
-        match blow {
-            WriteFate::Proceed => Ok(()),
-            WriteFate::Die => self.runtime.die().await,
-            WriteFate::LoseResponse => {
-                Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() })
-            }
-        }
-    }
-
-    /// The present as the table's caller sees it, for what is due.
     pub fn now(&self) -> Timestamp {
         self.runtime.now()
     }

@@ -1,4 +1,4 @@
-//! What units do once they run, and how they say so.
+//! Executes attempts, and sends their callbacks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,119 +7,116 @@ use ebb_flow::run::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 
-use super::super::{FaultInjector, FaultKind, SimFunctions, SimRuntime};
-use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, SimActivity, SimLedger, SimObject};
+use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimActivity, SimObject};
 use super::registry::{SimUnit, UnitEffect};
+use super::{FaultInjector, FaultKind, SimFunctions, SimRuntime};
 
-/// After this long a callback that was not taken is sent again.
+/// A callback without a response is sent again after this time.
 const AGAIN_MS: u64 = 1_000;
-/// Longest delay of what comes late, in milliseconds.
+/// The longest delay of a duplicated callback.
 const LATE_MS: u64 = 600_000;
-/// Longest delay of a first callback.
+/// The longest delay of a first callback.
 const FIRST_LATE_MS: u64 = 120_000;
 
-/// Results of a flood: more than are kept of an attempt.
+/// The results of a flood: more than an attempt record holds.
 const FLOOD: usize = ebb_protocol::limits::DISTINCT_RESULTS + 4;
 
-/// Returns whether the thing that a callback reports is undone in the end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum UndoExpectation {
-    Yes,
-    No,
-}
-
-/// Outputs, or why there are none.
+/// The outputs of an attempt, or why it failed.
 pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>;
 
-/// The work of all units of a simulation.
+/// Executes the attempts of all units.
 pub(super) struct SimExecutor {
     pub(super) runtime: SimRuntime,
     pub(super) functions: Arc<SimFunctions>,
-    pub(super) ledger: Arc<SimLedger>,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) faults: Arc<FaultInjector>,
 }
 
-/// A run and a unit by the name of an attempt: `RUN-UNIT`.
+/// Returns the run in the name of a task: `RUN-UNIT`.
 pub(super) fn run_of(name: &str) -> Option<RunId> {
     name.rsplit_once('-')?.0.to_owned().try_into().ok()
 }
 
 impl SimExecutor {
-    /// Counts an attempt as begun.
+    /// Records that an attempt begins.
     pub(super) fn begin(
         &self,
-        part: &Arc<SimUnit>,
+        unit: &Arc<SimUnit>,
         run: RunId,
         attempt: u32,
         receiver: AttemptReceiver,
-        tells: bool,
+        reports: bool,
         reads: Vec<String>,
     ) -> AttemptGuard {
-        let (part, began) = (Arc::clone(part), self.runtime.elapsed());
         let this = AttemptEntry {
-            unit: part,
+            unit: Arc::clone(unit),
             run,
             attempt,
             receiver,
-            reports: tells,
-            began,
-            over: false,
+            began: self.runtime.elapsed(),
+            by: self.runtime.current(),
+            requests: 1,
             reads,
+            reports,
             given_up: None,
+            result: None,
+            is_over: false,
         };
         AttemptGuard::new(&self.ledger, self.ledger.begin(this))
     }
 
-    /// Does what an attempt does, in its time.
+    /// Executes an attempt.
     pub(super) async fn execute(&self, running: AttemptGuard) -> SimOutputs {
         let number = running.number();
         let this = self.ledger.state().attempts[number].clone();
-        let part = &this.unit;
+        let unit = &this.unit;
         self.ledger.check_reads(number, "begins");
-        if !part.undoes.is_empty() {
-            self.ledger.check_undone(part, "begins");
+        if !unit.undoes.is_empty() {
+            self.ledger.check_undone(unit, "begins");
         }
-        let half = part.millis / 2;
+        let half = unit.millis / 2;
         self.runtime.sleep(half).await;
-        if part.effect == UnitEffect::Once {
-            self.make(number, part, part.key.clone());
+        if unit.effect == UnitEffect::Once {
+            self.make(number, unit, unit.key.clone());
         }
-        // Work that hangs is forgotten by the simulation: nobody waits for its end.
+        // The simulation does not wait for the end of an attempt that hangs.
         if this.receiver.kills() && self.faults.should_inject(FaultKind::AttemptHangs) {
-            self.ledger.trace(|| format!("hangs {} #{}", part.name, this.attempt));
+            self.ledger.trace(|| format!("hangs {} #{}", unit.name, this.attempt));
             std::future::pending::<()>().await;
         }
-        self.runtime.sleep(part.millis - half).await;
+        self.runtime.sleep(unit.millis - half).await;
         self.ledger.check_reads(number, "ends");
-        let kind = if part.sets_up() { FaultKind::SetupBroken } else { FaultKind::UndoBroken };
-        let broken = self.ledger.is_broken(&part.key, || self.faults.should_inject(kind));
-        if broken || self.faults.should_inject(FaultKind::AttemptFails) {
-            self.ledger.trace(|| format!("fails {} #{}", part.name, this.attempt));
+        let kind = if unit.sets_up() { FaultKind::SetupBroken } else { FaultKind::UndoBroken };
+        let broken = self.ledger.is_broken(&unit.key, || self.faults.should_inject(kind));
+        let fails = this.attempt <= unit.fails || broken || self.faults.should_inject(FaultKind::AttemptFails);
+        self.ledger.state().attempts[number].result = Some((self.runtime.elapsed(), !fails));
+        if fails {
+            self.ledger.trace(|| format!("fails {} #{}", unit.name, this.attempt));
             return Err("it fails as planned".to_owned());
         }
-        let id = match part.effect {
-            UnitEffect::PerAttempt => format!("{}.{}", part.key, this.attempt),
-            UnitEffect::Once | UnitEffect::Nothing => part.key.clone(),
+        let id = match unit.effect {
+            UnitEffect::PerAttempt => format!("{}.{}", unit.key, this.attempt),
+            UnitEffect::Once | UnitEffect::Nothing => unit.key.clone(),
         };
-        if part.effect == UnitEffect::PerAttempt {
-            self.make(number, part, id.clone());
+        if unit.effect == UnitEffect::PerAttempt {
+            self.make(number, unit, id.clone());
         }
-        if !part.undoes.is_empty() {
-            self.ledger.check_undone(part, "ends");
-            self.delete_objects(part, &this.reads);
+        if !unit.undoes.is_empty() {
+            self.ledger.check_undone(unit, "ends");
+            self.delete_objects(unit, &this.reads);
         }
-        self.ledger.trace(|| format!("succeeds {} #{}", part.name, this.attempt));
-        Ok(part.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect())
+        self.ledger.trace(|| format!("succeeds {} #{}", unit.name, this.attempt));
+        Ok(unit.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect())
     }
 
-    fn make(&self, number: usize, part: &Arc<SimUnit>, id: String) {
-        self.ledger.trace(|| format!("{} makes {id}", part.name));
+    fn make(&self, number: usize, unit: &Arc<SimUnit>, id: String) {
+        self.ledger.trace(|| format!("{} makes {id}", unit.name));
         let this = self.ledger.state().attempts[number].clone();
-        let untold = !this.reports && self.ledger.is_past_in_flight(&this);
-        self.ledger.state().objects.insert(id, SimObject { unit: Arc::clone(part), unreported: untold });
+        let unreported = !this.reports && self.ledger.is_past_in_flight(&this);
+        self.ledger.state().objects.insert(id, SimObject { unit: Arc::clone(unit), unreported });
     }
 
-    /// Takes away what the ids name; of what no id is known everything that bears the key.
+    /// Deletes the objects with these ids. Without the id of a unit's object it deletes all objects of the unit.
     fn delete_objects(&self, undo: &SimUnit, ids: &[String]) {
         for key in &undo.undoes {
             let of = |id: &str| id.split('.').next() == Some(key);
@@ -129,24 +126,24 @@ impl SimExecutor {
         }
     }
 
-    /// Reports one thing more with each callback, more of them than are kept. A result that is
-    /// refused as one too many is not undone.
+    /// Reports another object with each callback, more of them than an attempt record holds. The object of a refused result
+    /// is not undone.
     pub(super) async fn flood(self: Arc<Self>, number: usize, token: String) {
         let _active = SimActivity::new(&self.ledger);
-        let part = Arc::clone(&self.ledger.state().attempts[number].unit);
+        let unit = Arc::clone(&self.ledger.state().attempts[number].unit);
         for more in 0..FLOOD {
-            let id = format!("{}.more{number}-{more}", part.key);
-            self.make(number, &part, id.clone());
-            let outputs = part.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect();
+            let id = format!("{}.more{number}-{more}", unit.key);
+            self.make(number, &unit, id.clone());
+            let outputs = unit.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect();
             let body = serde_json::to_vec(&callback_of(&Ok(outputs))).expect("callbacks are JSON");
-            let counts = self.deliver(token.clone(), body).await;
-            if let (UndoExpectation::No, Some(thing)) = (counts, self.ledger.state().objects.get_mut(&id)) {
-                thing.unreported = true;
+            let is_undone = self.deliver(token.clone(), body).await;
+            if let (false, Some(object)) = (is_undone, self.ledger.state().objects.get_mut(&id)) {
+                object.unreported = true;
             }
         }
     }
 
-    /// Sends a callback until it is taken.
+    /// Sends a callback, perhaps late, perhaps twice.
     pub(super) async fn call_back(self: Arc<Self>, token: String, callback: Callback) {
         let _active = SimActivity::new(&self.ledger);
         let body = serde_json::to_vec(&callback).expect("callbacks are JSON");
@@ -164,7 +161,8 @@ impl SimExecutor {
         self.deliver(token, body).await;
     }
 
-    async fn deliver(&self, token: String, body: Vec<u8>) -> UndoExpectation {
+    /// Sends a callback until it has a response. Returns true if the object that it reports is undone in the end.
+    async fn deliver(&self, token: String, body: Vec<u8>) -> bool {
         let _active = SimActivity::new(&self.ledger);
         loop {
             if self.faults.should_inject(FaultKind::CallbackLost) {
@@ -177,12 +175,12 @@ impl SimExecutor {
                 continue;
             }
             match taken {
-                Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return UndoExpectation::Yes,
-                Ok(CallbackOutcome::Excess(_)) => return UndoExpectation::No,
+                Ok(CallbackOutcome::Accepted | CallbackOutcome::Late(_)) => return true,
+                Ok(CallbackOutcome::Excess(_)) => return false,
                 Ok(refused) => {
                     self.ledger
                         .report_violation(format!("a callback is {refused:?}: {}", String::from_utf8_lossy(&body)));
-                    return UndoExpectation::No;
+                    return false;
                 }
                 Err(_) => self.runtime.sleep(AGAIN_MS).await,
             }
@@ -190,7 +188,7 @@ impl SimExecutor {
     }
 }
 
-/// The callback of a result. A file's content is text, a webhook's output any JSON.
+/// Returns the callback of a result. The content of a file is text, the output of a webhook any JSON.
 pub(super) fn callback_of(ended: &SimOutputs) -> Callback {
     match ended {
         Ok(outputs) => Callback { outputs: outputs.clone(), ..Callback::new(CallbackStatus::Succeeded) },

@@ -1,6 +1,6 @@
-//! What has to hold of a simulation in the end.
+//! The checks at the end of a simulation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ebb_engine::{Attempt, Hook, RunPhase, Shard, Unit};
@@ -10,17 +10,17 @@ use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
 use ebb_protocol::record::AttemptOutcome;
 use ebb_store::RunHead;
 
+use super::KIND;
 use super::ledger::NotificationEntry;
-use super::platform::KIND;
 use super::registry::SimUnit;
-use super::simulation::Simulation;
+use super::simulation::{LINGER_MS, Simulation};
 
-/// Messages of the queue that a simulation may take, beside those for its units and attempts: per instance and hour.
+/// The messages that a simulation may send: per instance, attempt, and hour of an instance.
 const MESSAGES_PER_INSTANCE: u64 = 60;
 const MESSAGES_PER_ATTEMPT: u64 = 20;
 const MESSAGES_PER_INSTANCE_HOUR: u64 = 90;
 
-/// Checks everything; what is wrong goes into the ledger. `end` is when the simulation had come to rest.
+/// Reports all violations to the ledger. `end` is the time at which nothing was in progress any more.
 pub(super) fn all(simulation: &Simulation, end: u64) {
     let mut wrong = simulation.functions.broken();
     wrong.extend(leaks(simulation));
@@ -33,7 +33,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     }
 }
 
-/// Nothing exists any more but what an operator has overridden; and that is listed as long as the target is stored.
+/// No object exists, except those whose undo an operator has overridden. These are listed as long as the target is stored.
 fn leaks(simulation: &Simulation) -> Vec<String> {
     let left: Vec<(String, Arc<SimUnit>)> = {
         let state = simulation.ledger.state();
@@ -41,27 +41,24 @@ fn leaks(simulation: &Simulation) -> Vec<String> {
         known.map(|(id, thing)| (id.clone(), Arc::clone(&thing.unit))).collect()
     };
     let mut wrong = Vec::new();
-    for (id, part) in left {
-        if !is_let_go(simulation, &part) {
-            wrong.push(format!("{} has left {id}", part.name));
+    for (id, unit) in left {
+        if !is_overridden(simulation, &unit) {
+            wrong.push(format!("{} leaves {id}", unit.name));
             continue;
         }
-        let remembered = {
-            let table = simulation.table.state();
-            table.targets.values().any(|target| target.uid == part.uid)
-        };
-        if remembered && !listed(simulation, &part.target).contains(&part.unit_key) {
-            wrong.push(format!("{} has left {id}, which is not listed", part.name));
+        let is_stored = simulation.table.state().targets.values().any(|target| target.uid == unit.uid);
+        if is_stored && !listed(simulation, &unit.target).contains(&unit.unit_key) {
+            wrong.push(format!("{} leaves {id}, which is not listed", unit.name));
         }
     }
     wrong
 }
 
-/// Returns true if the undo of a part was overridden.
-fn is_let_go(simulation: &Simulation, part: &SimUnit) -> bool {
+/// Returns true if the undo of a unit was overridden.
+fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     let state = simulation.ledger.state();
     let table = simulation.table.state();
-    let mut undos = state.units.values().filter(|undo| undo.undoes.contains(&part.key));
+    let mut undos = state.units.values().filter(|undo| undo.undoes.contains(&unit.key));
     undos.any(|undo| {
         table.records.iter().any(|((run, unit, _), record)| {
             let of = *unit == Unit(undo.unit)
@@ -73,13 +70,13 @@ fn is_let_go(simulation: &Simulation, part: &SimUnit) -> bool {
     })
 }
 
-/// What an operator is told that may exist of a target.
+/// Returns the units whose resources may exist, as an operator sees them.
 fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
     let (functions, name) = (Arc::clone(&simulation.functions), name.to_owned());
     let listed = simulation.runtime.run(async move {
-        // Who answers may die, too.
+        // An invocation may die here, too.
         for _ in 0..1000 {
-            if let Ok(listed) = functions.existing(KIND, &name).await {
+            if let Ok(listed) = functions.possible_resources(KIND, &name).await {
                 return listed;
             }
         }
@@ -89,55 +86,47 @@ fn listed(simulation: &Simulation, name: &str) -> Vec<String> {
 }
 
 /// Every run is closed.
-fn runs(simulation: &Simulation) -> Vec<String> {
+pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
     let roots = table.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)));
     let open = roots.filter(|(_, root)| root.head.phase != RunPhase::Closed || root.head.due.is_some());
     open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
 }
 
-/// The run of a hook of an instance, whichever generation of it began.
-fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<RunId> {
+/// Returns the run of a hook of an instance, in any generation.
+pub(super) fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<RunId> {
     let table = simulation.table.state();
-    let of = |heads: &BTreeMap<Shard, RunHead>| {
-        heads.get(&Shard::ROOT).and_then(|root| root.facts.as_ref()).is_some_and(|facts| facts.uid == uid)
-    };
-    let found = table.heads.iter().find(|(run, heads)| run.hook() == hook && of(heads));
-    found.map(|(run, _)| run.clone())
+    let is_of = |root: &RunHead| root.facts.as_ref().is_some_and(|facts| facts.uid == uid);
+    let mut runs = table.heads.iter().filter(|(run, _)| run.hook() == hook);
+    runs.find(|(_, heads)| heads.get(&Shard::ROOT).is_some_and(is_of)).map(|(run, _)| run.clone())
 }
 
-/// The platform knows the end of every instance that has begun, and nothing of what did not happen.
+/// The platform got the last notification of every instance that has begun, and none of an event that did not happen.
 fn outcomes(simulation: &Simulation) -> Vec<String> {
     let mut by_instance: BTreeMap<String, Vec<NotificationEntry>> = BTreeMap::new();
-    for told in &simulation.ledger.state().notifications {
-        by_instance.entry(told.uid.clone()).or_default().push(told.clone());
+    for one in &simulation.ledger.state().notifications {
+        by_instance.entry(one.uid.clone()).or_default().push(one.clone());
     }
     let mut wrong = Vec::new();
     for instance in &simulation.instances {
-        let mut told = by_instance.remove(&instance.uid).unwrap_or_default();
-        // They may overtake each other; each says when it happened.
-        told.sort_by(|a, b| (&a.time, a.at).cmp(&(&b.time, b.at)));
+        let mut own = by_instance.remove(&instance.uid).unwrap_or_default();
+        // A notification may overtake another one. Each has the time of its event.
+        own.sort_by(|a, b| (&a.time, a.at).cmp(&(&b.time, b.at)));
         let pre = run_of(simulation, &instance.uid, Hook::PreStart);
         let began = pre.is_some();
-        let kinds: Vec<&str> = told.iter().map(|told| told.kind.as_str()).collect();
-        match (began, kinds.last()) {
-            (true, Some(&GONE)) | (false, None) => {}
-            _ => wrong.push(format!("of {} (began: {began}) the platform was told {kinds:?}", instance.uid)),
-        }
-        let known: BTreeSet<&str> = [READY, FAILED, STUCK, GONE].into();
-        if kinds.iter().any(|kind| !known.contains(kind)) {
-            wrong.push(format!("of {} the platform was told {kinds:?}", instance.uid));
-        }
-        let ended = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE));
-        let lives_again = ended.is_some_and(|at| kinds[at..].iter().any(|kind| matches!(*kind, READY | FAILED)));
-        if lives_again {
-            wrong.push(format!("of {} the platform was told {kinds:?}", instance.uid));
+        let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
+        let end = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE)).unwrap_or(kinds.len());
+        let is_good = matches!((began, kinds.last()), (true, Some(&GONE)) | (false, None))
+            && kinds.iter().all(|kind| [READY, FAILED, STUCK, GONE].contains(kind))
+            && !kinds[end..].iter().any(|kind| matches!(*kind, READY | FAILED));
+        if !is_good {
+            wrong.push(format!("{} (began: {began}) has the notifications {kinds:?}", instance.uid));
         }
         if kinds.contains(&READY) && !pre.is_some_and(|pre| is_done(simulation, &pre, &instance.uid)) {
-            wrong.push(format!("{} was told to be ready, and not all of its units are done", instance.uid));
+            wrong.push(format!("{} was reported ready, and not all of its units are done", instance.uid));
         }
     }
-    wrong.extend(by_instance.into_keys().map(|uid| format!("the platform was told of {uid}, whoever that is")));
+    wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
     wrong
 }
 
@@ -146,15 +135,15 @@ fn is_done(simulation: &Simulation, run: &RunId, uid: &str) -> bool {
     let table = simulation.table.state();
     let Some(heads) = table.heads.get(run) else { return false };
     let state = simulation.ledger.state();
-    let units = state.units.values().filter(|part| part.uid == uid && part.hook == run.hook());
+    let units = state.units.values().filter(|unit| unit.uid == uid && unit.hook == run.hook());
     let done = |unit: u32| {
         let (shard, slot) = Shard::of(Unit(unit));
         heads.get(&shard).is_some_and(|head| head.head.done.contains(&slot))
     };
-    units.map(|part| part.unit).all(done)
+    units.map(|unit| unit.unit).all(done)
 }
 
-/// What a unit of the setup read is what the attempt of its producer made that counts.
+/// A setup unit read what the successful attempt of its producer made.
 fn inputs(simulation: &Simulation) -> Vec<String> {
     let mut wrong = Vec::new();
     let table = simulation.table.state();
@@ -186,11 +175,14 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
     wrong
 }
 
-/// Hints do not multiply.
+/// Messages do not multiply.
 fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     let mut wrong = Vec::new();
-    let (sent, last) = (simulation.counted.sent(), simulation.counted.last());
-    let attempts = simulation.ledger.state().attempts.len() as u64;
+    let (sent, last, attempts) = {
+        let state = simulation.ledger.state();
+        let last = state.messages.last().map_or(0, |(at, _)| *at);
+        (state.messages.len() as u64, last, state.attempts.len() as u64)
+    };
     let hours = end.div_ceil(3_600_000);
     let instances = simulation.instances.len() as u64;
     let bound =
@@ -198,9 +190,9 @@ fn messages(simulation: &Simulation, end: u64) -> Vec<String> {
     if sent > bound {
         wrong.push(format!("{sent} messages for {instances} instances with {attempts} attempts in {hours} hours"));
     }
-    let quiet = simulation.runtime.elapsed().saturating_sub(super::simulation::LINGER_MS / 3);
+    let quiet = simulation.runtime.elapsed().saturating_sub(LINGER_MS / 3);
     if last > quiet {
-        wrong.push("messages are sent although nothing happens any more".to_owned());
+        wrong.push("messages are sent although nothing is in progress".to_owned());
     }
     wrong
 }

@@ -1,13 +1,15 @@
-//! What really happened outside, whatever the table says, and what of it must not be.
+//! The events outside of the table, and the checks that run when they happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ebb_engine::{Attempt, Shard, Unit};
+use ebb_flow::ports::QueueMessage;
 use ebb_protocol::id::RunId;
 
-use super::super::{SimRuntime, SimTable};
-use super::registry::SimUnit;
+use super::registry::{SimUnit, UnitEffect};
+use super::runtime::lock;
+use super::{SimRuntime, SimTable, SimTaskId};
 
 /// The receiver of the request for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,93 +28,100 @@ impl AttemptReceiver {
     }
 }
 
-/// An attempt that was begun outside.
+/// An attempt that an executor has begun.
 #[derive(Clone, Debug)]
-pub(super) struct AttemptEntry {
-    pub(super) unit: Arc<SimUnit>,
+pub struct AttemptEntry {
+    pub unit: Arc<SimUnit>,
     pub(super) run: RunId,
-    pub(super) attempt: u32,
+    pub attempt: u32,
     pub(super) receiver: AttemptReceiver,
-    pub(super) began: u64,
-    pub(super) over: bool,
-    pub(super) reads: Vec<String>,
-    /// True if its end is told however late: by a relay, by a callback.
+    pub began: u64,
+    /// The task that began it.
+    pub by: SimTaskId,
+    /// The requests that its server got.
+    pub requests: u32,
+    /// The ids of the objects that it reads.
+    pub reads: Vec<String>,
+    /// True if its end is reported, however late: by a relay, by a callback.
     pub(super) reports: bool,
-    /// When its sender was left without the answer, or got one of a gateway: it believes that the attempt failed.
+    /// The time since when its sender knows that no response comes. It believes that the attempt failed.
     pub(super) given_up: Option<u64>,
+    /// The time of its end, and true if it succeeded.
+    pub result: Option<(u64, bool)>,
+    /// True if it has ended or was killed.
+    pub(super) is_over: bool,
 }
 
-/// A thing that exists.
 #[derive(Clone, Debug)]
 pub(super) struct SimObject {
     pub(super) unit: Arc<SimUnit>,
-    /// Made by a server after whoever asked had given the attempt up: it has no way to say so, and nobody can know.
+    /// True if a server made it after its sender had given the attempt up, and cannot report it.
     pub(super) unreported: bool,
 }
 
-/// Something that the platform was told.
+/// A notification that the platform got.
 #[derive(Clone, Debug)]
-pub(super) struct NotificationEntry {
-    pub(super) at: u64,
-    /// When it happened, as it says.
+pub struct NotificationEntry {
+    pub at: u64,
+    /// The time in the notification.
     pub(super) time: String,
-    pub(super) kind: String,
+    pub kind: String,
     pub(super) uid: String,
 }
 
-/// All of it.
 #[derive(Default)]
-pub(super) struct SimLedgerState {
+pub struct LedgerState {
     pub(super) units: BTreeMap<String, Arc<SimUnit>>,
     pub(super) objects: BTreeMap<String, SimObject>,
-    pub(super) attempts: Vec<AttemptEntry>,
-    /// Work that runs and callbacks that are not taken yet.
+    pub attempts: Vec<AttemptEntry>,
+    /// The number of attempts that run, and of callbacks and webhooks that have no response yet.
     pub(super) active: usize,
-    pub(super) notifications: Vec<NotificationEntry>,
+    pub notifications: Vec<NotificationEntry>,
+    /// The messages that were sent, with their times.
+    pub messages: Vec<(u64, QueueMessage)>,
     pub(super) violations: Vec<String>,
-    /// Requests to servers that wait for their answers.
+    /// Requests to servers that wait for their responses.
     posted: BTreeSet<String>,
-    /// Tries that an invocation has left to another one.
+    /// Attempts that an invocation has left to another one.
     pub(super) passed_on: BTreeSet<String>,
-    /// Undos that fail until they are mended, and those that were mended.
-    pub(super) broken: BTreeMap<String, bool>,
+    /// Units that fail until they are repaired, and repaired ones.
+    broken: BTreeMap<String, bool>,
     pub(super) trace: Vec<(u64, String)>,
 }
 
-/// The bounds that the simulation promises, in milliseconds.
+/// The time bounds of the protocol.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeBounds {
-    /// `L` of the protocol.
+    /// The in-flight limit.
     pub(super) max_in_flight: u64,
-    /// How long a request may be waited for after a stop.
-    pub(super) sending: u64,
+    /// The longest wait for the response to a request after a cancel.
+    pub(super) response: u64,
 }
 
-/// Keeps it.
-pub(super) struct SimLedger {
+/// The events of a simulation.
+pub struct Ledger {
     runtime: SimRuntime,
     table: Arc<SimTable>,
     bounds: TimeBounds,
-    traced: bool,
-    state: Mutex<SimLedgerState>,
+    is_traced: bool,
+    state: Mutex<LedgerState>,
 }
 
-impl SimLedger {
-    pub(super) fn new(runtime: SimRuntime, table: Arc<SimTable>, bounds: TimeBounds, traced: bool) -> Self {
-        Self { runtime, table, bounds, traced, state: Mutex::default() }
+impl Ledger {
+    pub(super) fn new(runtime: SimRuntime, table: Arc<SimTable>, bounds: TimeBounds, is_traced: bool) -> Self {
+        Self { runtime, table, bounds, is_traced, state: Mutex::default() }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, SimLedgerState> {
-        self.state.lock().expect("no panic while it is held")
+    pub fn state(&self) -> MutexGuard<'_, LedgerState> {
+        lock(&self.state)
     }
 
     pub(super) fn unit(&self, key: &str) -> Option<Arc<SimUnit>> {
         self.state().units.get(key).cloned()
     }
 
-    /// Tells something for people, if anybody listens.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
-        if self.traced {
+        if self.is_traced {
             let line = (self.runtime.elapsed(), what());
             self.state().trace.push(line);
         }
@@ -124,7 +133,7 @@ impl SimLedger {
         self.state().violations.push(format!("at {at}: {what}"));
     }
 
-    /// An attempt begins. Gives its number.
+    /// Records that an attempt begins. Returns its number.
     pub(super) fn begin(&self, this: AttemptEntry) -> usize {
         self.trace(|| format!("begins {} #{} reads {:?}", this.unit.name, this.attempt, this.reads));
         if let Some(why) = self.forbids(&this) {
@@ -143,13 +152,13 @@ impl SimLedger {
         state.attempts.len() - 1
     }
 
-    /// Why an attempt must not begin now.
+    /// Returns why an attempt must not begin now.
     fn forbids(&self, this: &AttemptEntry) -> Option<String> {
         let now = self.runtime.now().0;
         let table = self.table.state();
         let heads = table.heads.get(&this.run)?;
         let root = heads.get(&Shard::ROOT)?;
-        // What waits for a slot begins until the relay is asked to remove it.
+        // A queued task begins until the relay is asked to remove it.
         if this.unit.sets_up()
             && this.receiver != AttemptReceiver::Queue
             && let Some(stopped) = root.head.stopped
@@ -161,7 +170,7 @@ impl SimLedger {
             let (shard, slot) = Shard::of(Unit(unit));
             heads.get(&shard).is_some_and(|head| head.head.done.contains(&slot))
         };
-        // What was undone may be undone once more, after a late success; what was set up stays done.
+        // A late success reopens an undo; a setup unit stays done.
         if this.unit.sets_up()
             && let Some(other) = this.unit.waits_for.iter().find(|&&other| !is_done(other))
         {
@@ -169,13 +178,13 @@ impl SimLedger {
         }
         let (shard, slot) = Shard::of(Unit(this.unit.unit));
         let head = heads.get(&shard)?;
-        // A relay fences lower attempts off; a request to a server that was sent before may still arrive.
+        // A relay fences off lower attempts; a request to a server that was sent before may still arrive.
         let is_earlier = head.head.attempt(slot) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
-        later.then(|| "although a later try has succeeded".to_owned())
+        later.then(|| "although a later attempt has succeeded".to_owned())
     }
 
-    /// Whether whoever asked for an attempt may have given it up: then what it does is late, and nobody waits for it.
+    /// Returns true if the sender of an attempt may have given it up. Its effects are late then.
     pub(super) fn is_given_up(&self, this: &AttemptEntry) -> bool {
         if this.receiver.kills() {
             return false;
@@ -190,14 +199,14 @@ impl SimLedger {
         let key = (this.run.clone(), Unit(this.unit.unit), Attempt(this.attempt));
         let record = table.records.get(&key);
         let concluded = record.is_some_and(|record| record.result.is_some());
-        // What was accepted is waited for as long as it may land, a request as long as it may be answered.
+        // An accepted request is awaited for the in-flight limit, another one for as long as a response may take.
         let accepted = record.is_some_and(|record| record.accepted.is_some());
         let accepted = accepted || table.accepted.contains_key(&key);
-        let wait = if accepted { self.bounds.max_in_flight } else { self.bounds.sending };
+        let wait = if accepted { self.bounds.max_in_flight } else { self.bounds.response };
         concluded || stopped.is_some_and(|at| self.runtime.now().0 >= at.0 + wait)
     }
 
-    /// Returns whether no teardown waits for an attempt. It waits until a request without an answer has landed.
+    /// Returns true if no teardown waits for an attempt. A teardown waits for a request without a response.
     pub(super) fn is_past_in_flight(&self, this: &AttemptEntry) -> bool {
         match this.given_up {
             Some(at) => self.runtime.elapsed() >= at + self.bounds.max_in_flight,
@@ -205,14 +214,14 @@ impl SimLedger {
         }
     }
 
-    /// Returns whether the run of an attempt was stopped.
+    /// Returns true if a run was cancelled.
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
         let table = self.table.state();
         let root = table.heads.get(run).and_then(|heads| heads.get(&Shard::ROOT));
         root.is_some_and(|root| root.head.stopped.is_some())
     }
 
-    /// Checks that what an attempt reads is there.
+    /// Checks that the objects that an attempt reads exist.
     pub(super) fn check_reads(&self, number: usize, when: &str) {
         let this = self.state().attempts[number].clone();
         if !this.unit.sets_up() || self.is_given_up(&this) {
@@ -222,8 +231,7 @@ impl SimLedger {
             let missing = {
                 let state = self.state();
                 let maker = id.split('.').next().and_then(|key| state.units.get(key));
-                maker.is_some_and(|maker| maker.effect != super::registry::UnitEffect::Nothing)
-                    && !state.objects.contains_key(id)
+                maker.is_some_and(|maker| maker.effect != UnitEffect::Nothing) && !state.objects.contains_key(id)
             };
             if missing {
                 self.report_violation(format!("{} #{} {when} without {id}", this.unit.name, this.attempt));
@@ -231,9 +239,9 @@ impl SimLedger {
         }
     }
 
-    /// Checks that nobody is at work with what an undo is about to take away.
+    /// Checks that no attempt makes or uses the objects that an undo deletes.
     pub(super) fn check_undone(&self, undo: &SimUnit, when: &str) {
-        let running: Vec<AttemptEntry> = self.state().attempts.iter().filter(|one| !one.over).cloned().collect();
+        let running: Vec<AttemptEntry> = self.state().attempts.iter().filter(|one| !one.is_over).cloned().collect();
         for one in running {
             let makes = undo.undoes.contains(&one.unit.key);
             let of = |id: &String| undo.undoes.iter().any(|key| id.split('.').next() == Some(key));
@@ -248,7 +256,7 @@ impl SimLedger {
         }
     }
 
-    /// Returns true if `key` fails until it is mended. The first one to ask decides by `breaks`.
+    /// Returns true if the unit of `key` fails until it is repaired. The first call decides by `breaks`.
     pub(super) fn is_broken(&self, key: &str, breaks: impl FnOnce() -> bool) -> bool {
         let known = self.state().broken.get(key).copied();
         known.unwrap_or_else(|| {
@@ -258,7 +266,7 @@ impl SimLedger {
         })
     }
 
-    /// Mends everything that fails.
+    /// Repairs every unit that fails.
     pub(super) fn repair(&self) {
         for broken in self.state().broken.values_mut() {
             *broken = false;
@@ -266,13 +274,13 @@ impl SimLedger {
     }
 }
 
-/// A request to a server that waits for its answer.
-pub(super) struct PendingPost(Arc<SimLedger>, String);
+/// A request to a server that waits for its response.
+pub(super) struct PendingPost(Arc<Ledger>, String);
 
 impl PendingPost {
-    /// Notes the request `id`, which no other invocation may have under way. A message that passes an attempt on and is taken twice
-    /// at the same time posts it twice.
-    pub(super) fn new(ledger: &Arc<SimLedger>, id: String) -> Self {
+    /// Records the request `id`, which no other invocation may have in progress. A message that passes an attempt on and is
+    /// delivered twice at the same time posts it twice.
+    pub(super) fn new(ledger: &Arc<Ledger>, id: String) -> Self {
         let is_passed_on = ledger.state().passed_on.contains(&id);
         if !ledger.state().posted.insert(id.clone()) && !is_passed_on {
             ledger.report_violation(format!("{id} is posted while another invocation waits for its answer"));
@@ -288,10 +296,10 @@ impl Drop for PendingPost {
 }
 
 /// Counts something as active for as long as it exists.
-pub(super) struct SimActivity(Arc<SimLedger>);
+pub(super) struct SimActivity(Arc<Ledger>);
 
 impl SimActivity {
-    pub(super) fn new(ledger: &Arc<SimLedger>) -> Self {
+    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
         ledger.state().active += 1;
         Self(Arc::clone(ledger))
     }
@@ -307,7 +315,7 @@ impl Drop for SimActivity {
 pub(super) struct AttemptGuard(SimActivity, usize);
 
 impl AttemptGuard {
-    pub(super) fn new(ledger: &Arc<SimLedger>, number: usize) -> Self {
+    pub(super) fn new(ledger: &Arc<Ledger>, number: usize) -> Self {
         Self(SimActivity::new(ledger), number)
     }
 
@@ -319,6 +327,6 @@ impl AttemptGuard {
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
-        self.0.0.state().attempts[self.1].over = true;
+        self.0.0.state().attempts[self.1].is_over = true;
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use super::runtime::lock;
+
 /// A stream of numbers that is the same for the same seed (SplitMix64).
 pub struct SimRandom(Mutex<u64>);
 
@@ -13,7 +15,7 @@ impl SimRandom {
 
     /// The next 64 bits.
     pub fn bits(&self) -> u64 {
-        let mut state = self.0.lock().expect("no panic while it is held");
+        let mut state = lock(&self.0);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = *state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,11 +26,6 @@ impl SimRandom {
     /// A number below `bound`; 0 for a bound of 0.
     pub fn below(&self, bound: u64) -> u64 {
         self.bits().checked_rem(bound).unwrap_or(0)
-    }
-
-    /// True in `percent` of 100 cases.
-    pub fn in_percent(&self, percent: u8) -> bool {
-        self.below(100) < u64::from(percent)
     }
 }
 

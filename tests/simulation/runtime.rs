@@ -46,7 +46,7 @@ impl Wake for TaskWaker {
 }
 
 /// Nothing here panics while a lock is held.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic while it is held")
 }
 
@@ -134,7 +134,7 @@ impl SimRuntime {
         SimSleep { inner: Arc::clone(&self.0), until: self.elapsed().saturating_add(millis), timer: None }
     }
 
-    /// Waits until no other task can move without time or somebody else's doing.
+    /// Waits until every other task waits for time or for another task.
     pub async fn idle(&self) {
         let task = self.current();
         std::future::poll_fn(|_| {

@@ -1,51 +1,48 @@
-//! The order in which tasks come to the table, when a test sets it.
+//! A chosen order of the operations of the first tasks that use the table.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
-use std::fmt::Debug;
-
 use async_trait::async_trait;
 
+use super::runtime::lock;
 use super::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
-/// A task waits this many milliseconds for another one's turn; after that the other one has nothing to do there.
+/// A task waits this many milliseconds for the operation of another one. After that the schedule skips the operation.
 const PATIENCE: u32 = 3;
 
-/// Turns of the first tasks that come to the table, numbered as they come. Later ones come when they like.
-pub struct TableTurns {
+/// A schedule of the first two tasks that use the table, numbered in the order of their first operations. Later tasks are free.
+pub struct TableSchedule {
     runtime: SimRuntime,
-    state: Mutex<TurnState>,
+    state: Mutex<ScheduleState>,
 }
 
-struct TurnState {
+struct ScheduleState {
     order: VecDeque<usize>,
     known: Vec<SimTaskId>,
-    most: usize,
     waited: u32,
-    taken: usize,
+    followed: usize,
 }
 
-impl TableTurns {
-    /// One operation of the task named per entry of `order`, in this order, for the first `tasks` tasks.
-    pub fn new(runtime: SimRuntime, tasks: usize, order: impl IntoIterator<Item = usize>) -> Self {
+impl TableSchedule {
+    /// Schedules one operation per entry of `order`, which is the number of its task.
+    pub fn new(runtime: SimRuntime, order: impl IntoIterator<Item = usize>) -> Self {
         let order = order.into_iter().collect();
-        let state = Mutex::new(TurnState { order, known: Vec::new(), most: tasks, waited: 0, taken: 0 });
-        Self { runtime, state }
+        Self { runtime, state: Mutex::new(ScheduleState { order, known: Vec::new(), waited: 0, followed: 0 }) }
     }
 
-    /// How many turns were taken by the task whose turn it was.
-    pub fn taken(&self) -> usize {
-        self.state().taken
+    /// Returns the number of operations that followed the schedule.
+    pub fn followed(&self) -> usize {
+        self.state().followed
     }
 
-    fn state(&self) -> MutexGuard<'_, TurnState> {
-        self.state.lock().expect("no panic while it is held")
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
+        lock(&self.state)
     }
 }
 
 #[async_trait]
-impl TableGate for TableTurns {
+impl TableGate for TableSchedule {
     async fn pass(&self, _: TableAccess, _: &'static str) -> WriteFate {
         let task = self.runtime.current();
         loop {
@@ -53,7 +50,7 @@ impl TableGate for TableTurns {
                 let mut state = self.state();
                 let me = match state.known.iter().position(|known| *known == task) {
                     Some(me) => me,
-                    None if state.known.len() < state.most => {
+                    None if state.known.len() < 2 => {
                         state.known.push(task);
                         state.known.len() - 1
                     }
@@ -64,7 +61,7 @@ impl TableGate for TableTurns {
                     Some(next) if *next == me => {
                         state.order.pop_front();
                         state.waited = 0;
-                        state.taken += 1;
+                        state.followed += 1;
                         return WriteFate::Proceed;
                     }
                     Some(_) if state.waited >= PATIENCE => {
@@ -78,6 +75,4 @@ impl TableGate for TableTurns {
             self.runtime.sleep(1).await;
         }
     }
-
-    fn saw(&self, _: &dyn Debug) {}
 }

@@ -1,0 +1,195 @@
+//! The real functions with simulated parts. An invocation returns a result, or dies without one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ebb_engine::Millis;
+use ebb_flow::operator::{overrides, retry};
+use ebb_flow::ports::QueueMessage;
+use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::run::possible_resources;
+use ebb_flow::target::lifecycle::{self, LifecycleRejection};
+use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
+use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
+use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
+use ebb_protocol::token::TokenKeys;
+
+use super::runtime::lock;
+use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
+
+/// An invocation died or failed. The caller repeats its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvocationFailure;
+
+/// The time after which a sweep abandons its requests.
+const SWEEP_BUDGET_MS: u64 = 25_000;
+/// The timeout of an invocation. It is shorter than the in-flight limit of a deployment.
+const TIMEOUT_MS: u64 = 28_000;
+
+/// Creates the environment of a function instance, whose cache is empty.
+type NewInstance = Box<dyn Fn() -> Env + Send + Sync>;
+
+/// The functions over one table.
+pub struct SimFunctions {
+    runtime: SimRuntime,
+    table: Arc<SimTable>,
+    faults: Arc<FaultInjector>,
+    instances: Mutex<Option<(NewInstance, Arc<Env>)>>,
+    broken: Mutex<Vec<String>>,
+    invocations: AtomicU64,
+}
+
+impl SimFunctions {
+    /// Returns functions without an environment.
+    pub fn new(runtime: SimRuntime, table: Arc<SimTable>, faults: Arc<FaultInjector>) -> Self {
+        let (instances, broken, invocations) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+        Self { runtime, table, faults, instances, broken, invocations }
+    }
+
+    /// Sets the environment.
+    pub fn start(&self, instance: NewInstance) {
+        let warm = Arc::new(instance());
+        *lock(&self.instances) = Some((instance, warm));
+    }
+
+    /// Removes the environment, which refers to the functions.
+    pub fn stop(&self) {
+        *lock(&self.instances) = None;
+    }
+
+    pub fn invocations(&self) -> u64 {
+        self.invocations.load(Ordering::Relaxed)
+    }
+
+    /// Returns the errors that a repetition does not correct.
+    pub fn broken(&self) -> Vec<String> {
+        lock(&self.broken).clone()
+    }
+
+    fn env(&self) -> Result<Arc<Env>, InvocationFailure> {
+        self.invocations.fetch_add(1, Ordering::Relaxed);
+        let instances = lock(&self.instances);
+        let (new, warm) = instances.as_ref().ok_or(InvocationFailure)?;
+        Ok(if self.faults.should_inject(FaultKind::ColdStart) { Arc::new(new()) } else { Arc::clone(warm) })
+    }
+
+    async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, InvocationFailure>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<Env>, Arc<SimTable>) -> Fut,
+        Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
+    {
+        let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
+        match self.runtime.within(task, TIMEOUT_MS).await {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => {
+                if !error.is_retryable() {
+                    let mut broken = lock(&self.broken);
+                    broken.push(format!("{name}: {error}"));
+                }
+                Err(InvocationFailure)
+            }
+            None => Err(InvocationFailure),
+        }
+    }
+
+    /// Receives a lifecycle webhook.
+    pub async fn lifecycle(
+        &self,
+        event_type: LifecycleType,
+        event: LifecycleData,
+    ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
+        self.invoke("receive", |env, table| async move {
+            match lifecycle::receive(&env, table.as_ref(), event_type, &event).await {
+                Ok(response) => Ok(Ok(response)),
+                Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
+                Err(RequestError::Failed(error)) => Err(error),
+            }
+        })
+        .await
+    }
+
+    /// Receives a callback.
+    pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
+        self.invoke("complete", |env, _| async move { ebb_flow::run::callback::complete(&env, &token, &body).await })
+            .await
+    }
+
+    /// Retries a target for an operator.
+    pub async fn retry(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        self.invoke("retry", |env, _| async move { retry::retry(&env, &kind, &name).await.map(drop) }).await
+    }
+
+    /// Force-completes a unit for an operator.
+    pub async fn force_complete(&self, kind: &str, name: &str, unit: &str) -> Result<(), InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        let request = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
+        self.invoke("force-complete", |env, _| async move {
+            overrides::force_complete(&env, &kind, &name, &request).await.map(drop)
+        })
+        .await
+    }
+
+    /// Force-deletes a target for an operator.
+    pub async fn force_delete(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        let request = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
+        self.invoke("force-delete", |env, _| async move {
+            overrides::force_delete(&env, &kind, &name, &request).await.map(drop)
+        })
+        .await
+    }
+
+    /// Returns the units whose resources may exist, as the operator of a target sees them.
+    pub async fn possible_resources(&self, kind: &str, name: &str) -> Result<Vec<String>, InvocationFailure> {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        self.invoke("why", |env, _| async move {
+            let Some(target) = env.store.read_target(&kind, &name).await? else { return Ok(vec![]) };
+            let plan = env.plan_of(&target).await?;
+            let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
+            Ok(possible.into_iter().map(|resource| resource.unit).collect())
+        })
+        .await
+    }
+
+    /// Runs one sweep.
+    pub async fn sweep(&self) -> Result<(), InvocationFailure> {
+        let end = self.runtime.sleep(SWEEP_BUDGET_MS);
+        self.invoke("sweep", |env, table| async move {
+            ebb_flow::sweep::sweep_until(&env, table.as_ref(), end).await.map(drop)
+        })
+        .await
+    }
+
+    /// Receives a message of the queue.
+    pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
+        self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
+    }
+}
+
+/// Returns the settings of a deployment with this in-flight limit.
+pub fn settings(max_in_flight_ms: u64) -> DeploymentSettings {
+    let secret = |byte: u8| WebhookSecret::from_bytes(&[byte; 32]).expect("32 bytes are a secret");
+    DeploymentSettings {
+        callback_url: "https://ebb.test/v1/callbacks".to_owned(),
+        installation: "sim".to_owned(),
+        source: "https://ebb.test".to_owned(),
+        platform_url: Some("https://platform.test/events".to_owned()),
+        platform_keys: secret(1).into(),
+        webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
+        unit_keys: secret(3).into(),
+        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        max_in_flight: Millis(max_in_flight_ms),
+        grace: Duration::from_secs(10),
+        response_timeout: Duration::from_secs(20),
+        first_sweep_delay: Millis(60_000),
+        max_sweep_interval: Millis(3_600_000),
+        retention: None,
+        max_dispatches: 50,
+        dispatch_budget: Duration::from_secs(3),
+    }
+}

@@ -1,0 +1,41 @@
+//! A simulation of the functions: table, clock, queue, servers, clusters and platform are in memory, on one thread, in
+//! virtual time.
+//!
+//! Only the functions are real. The order of all events follows from the documents, the seed and the faults, so a failure
+//! repeats. The ledger records what exists outside of the table. Checks run when events happen and at the end.
+
+mod checks;
+mod executor;
+mod faults;
+mod functions;
+mod ledger;
+mod operations;
+mod platform;
+mod plugin_documents;
+mod queue;
+mod random;
+mod random_targets;
+mod registry;
+mod relay;
+mod runtime;
+mod scenario;
+mod schedule;
+mod servers;
+mod simulate;
+mod simulation;
+mod table;
+
+pub use faults::{FaultInjector, FaultKind};
+pub use functions::{InvocationFailure, SimFunctions, settings};
+pub use ledger::{AttemptEntry, Ledger, LedgerState, NotificationEntry};
+pub use platform::{KIND, PlatformSender, SimInstance};
+pub use plugin_documents::UnitAction;
+pub use random::SimRandom;
+pub use registry::{SimUnit, UnitBehavior, UnitEffect};
+pub use relay::{BUSY, ClusterOptions, REFUSING, SimRelay, UNREACHABLE};
+pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId};
+pub use scenario::{AttemptFate, Scenario, SetupUnit, TargetScenario, UndoUnit, scenarios};
+pub use schedule::TableSchedule;
+pub use simulate::{SimReport, simulate, simulate_target, unreachable_target};
+pub use simulation::{SimOperator, SimOptions, Simulation, TargetEnd, TraceMode};
+pub use table::{SimTable, TableAccess, TableGate, WriteFate};

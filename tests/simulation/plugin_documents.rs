@@ -1,0 +1,86 @@
+//! The text of plugin documents.
+
+use ebb_engine::Hook;
+use ebb_protocol::id::hook_name;
+
+/// How a unit runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitAction {
+    Pod,
+    /// A webhook that responds with its result.
+    Once,
+    /// A webhook that responds with 202 and calls back.
+    Later,
+    /// A webhook that responds with 202 and expects another request.
+    Again,
+}
+
+impl UnitAction {
+    /// Returns the action of a webhook unit, by the URL of its server. Some of the URLs are those of the examples.
+    pub(super) fn of_url(url: &str) -> Self {
+        match url {
+            _ if url.contains("/later/") || url.contains("/indexes") => Self::Later,
+            _ if url.contains("/again/") || url.contains("/certificates") => Self::Again,
+            _ => Self::Once,
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Once => "once",
+            Self::Later => "later",
+            Self::Again => "again",
+        }
+    }
+}
+
+/// The attempts of [`DEFAULTS`].
+pub(super) const ATTEMPTS: u32 = 3;
+pub(super) const DEFAULTS: &str = "{timeout: 5m, retry: {attempts: 3, backoff: 1s, maxBackoff: 4s}}";
+
+/// Returns the lines before the hooks. A plugin that is wired has the parameter `wire`.
+pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
+    let wire = if is_wired { "\n  wire: {type: string}" } else { "" };
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\nparams:\n  off: {{type: boolean, default: false}}{wire}\n\
+         runners:\n  shell: {{image: \"busybox:1.37\"}}\ndefaults: {defaults}\n"
+    )
+}
+
+/// Returns a hook with its units, or nothing if it has none.
+pub(super) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
+    let units: String = units.collect();
+    if units.is_empty() { units } else { format!("{}:\n{units}", hook_name(hook)) }
+}
+
+pub(super) fn list(key: &str, names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("    {key}: [{}]\n", names.join(", ")) }
+}
+
+/// Returns the lines that say how a unit runs and what it reads: outputs of units, or the parameter `wire`.
+pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
+    let value = |read: &String| match read.as_str() {
+        "wire" => "wire: \"${params.wire}\"".to_owned(),
+        unit => format!("{unit}: \"${{units.{unit}.outputs.id}}\""),
+    };
+    let values = reads.iter().map(value).collect::<Vec<_>>().join(", ");
+    match action {
+        UnitAction::Pod if values.is_empty() => POD.to_owned(),
+        UnitAction::Pod => format!("{POD}    inputs: {{{values}}}\n"),
+        _ => format!("    webhook: {{url: \"https://outside.test/{}/{name}\", body: {{{values}}}}}\n", action.path()),
+    }
+}
+
+const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
+
+/// Returns a unit with the output `id`. `rest` has further lines.
+pub(super) fn setup(name: &str, action: UnitAction, reads: &[String], rest: &str) -> String {
+    let output = if action == UnitAction::Pod { "file: /out/id" } else { "value: \"${response.body.id}\"" };
+    format!("  {name}:\n{rest}{}    outputs: {{id: {{{output}}}}}\n", body(name, action, reads))
+}
+
+/// Returns a unit that undoes `undone`, whose outputs it reads.
+pub(super) fn undo(name: &str, action: UnitAction, undone: &[String], after: &[String]) -> String {
+    format!("  {name}:\n{}{}{}", list("undoes", undone), list("after", after), body(name, action, undone))
+}

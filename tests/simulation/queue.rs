@@ -1,0 +1,75 @@
+//! The queue. It may lose, duplicate and delay messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_flow::ports::QueueMessage;
+
+use super::FaultKind;
+use super::executor::SimExecutor;
+
+/// The longest delay that the queue accepts.
+const LONGEST: Duration = Duration::from_secs(900);
+/// A message is delivered up to [`DELIVERIES`] times, with this pause, until an invocation accepts it.
+const AGAIN_MS: u64 = 30_000;
+const DELIVERIES: usize = 3;
+/// The longest delay of a late message.
+const LATE_MS: u64 = 600_000;
+
+/// The queue.
+pub(super) struct SimQueue(pub(super) Arc<SimExecutor>);
+
+impl SimQueue {
+    fn deliver(&self, message: QueueMessage, millis: u64) {
+        let (runtime, functions) = (self.0.runtime.clone(), Arc::clone(&self.0.functions));
+        self.0.runtime.spawn(async move {
+            runtime.sleep(millis).await;
+            for _ in 0..DELIVERIES {
+                if functions.message(message.clone()).await.is_ok() {
+                    break;
+                }
+                runtime.sleep(AGAIN_MS).await;
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl ebb_flow::ports::MessageQueue for SimQueue {
+    async fn send(&self, message: QueueMessage, delay: Duration) {
+        let SimExecutor { runtime, faults, ledger, .. } = self.0.as_ref();
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
+            runtime.die().await;
+        }
+        if delay > LONGEST {
+            ledger.report_violation(format!("the queue accepts delays up to 15 minutes: {delay:?} for {message:?}"));
+        }
+        let millis = u64::try_from(delay.min(LONGEST).as_millis()).unwrap_or(u64::MAX);
+        ledger.trace(|| format!("queued {message:?} in {millis} ms"));
+        {
+            let mut state = ledger.state();
+            if let QueueMessage::Dispatch { run, units, .. } = &message {
+                state.passed_on.extend(units.iter().map(|(unit, attempt)| format!("{run}-{unit}-{attempt}")));
+            }
+            state.messages.push((runtime.elapsed(), message.clone()));
+        }
+        if faults.should_inject(FaultKind::MessageDuplicated) {
+            let later = faults.zero_or_below(FaultKind::MessageDuplicated, LATE_MS);
+            self.deliver(message.clone(), millis + later);
+        }
+        let is_late = faults.should_inject(FaultKind::MessageLate);
+        let lag = if is_late { faults.random_below(FaultKind::MessageLate, LATE_MS) } else { 0 };
+        if !faults.should_inject(FaultKind::MessageLost) {
+            self.deliver(message, millis + lag);
+        }
+        if faults.should_inject(FaultKind::DeathAfterCall) {
+            runtime.die().await;
+        }
+    }
+
+    async fn check(&self) -> Result<(), String> {
+        self.send(QueueMessage::Mark, Duration::ZERO).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Random targets: plugins and documents that follow from a seed.
+
+use ebb_engine::Hook;
+
+use super::SimRandom;
+use super::plugin_documents::{self as documents, UnitAction, list};
+use super::registry::UnitBehavior;
+use super::scenario::TargetScenario;
+
+/// The number of units that do not fit into one head item.
+const WIDE: u64 = 280;
+const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\"}\n";
+
+struct RandomUnit {
+    action: UnitAction,
+    hook: Hook,
+    reads: Vec<usize>,
+    after: Vec<usize>,
+    rest: String,
+}
+
+impl TargetScenario {
+    /// Returns the target of a seed. One in a hundred has units for more than one head item.
+    pub fn random(seed: u64) -> Self {
+        let random = SimRandom::new(seed);
+        let (first, second) = (format!("d{:x}a", seed & 0xffff_ffff), format!("d{:x}b", seed & 0xffff_ffff));
+        let mut document =
+            format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  a: {{plugin: {first}@1.0.0}}\n");
+        let of = |name: String, text: String| (name, "1.0.0".to_owned(), text);
+        let mut plugins = Vec::new();
+        if random.below(100) == 0 {
+            plugins.push(of(first.clone(), wide(&random, &first)));
+        } else {
+            plugins.push(of(first.clone(), plugin(&random, &first, false)));
+            if random.below(3) == 0 {
+                let wire = "wire: \"${resources.a.outputs.first}\"";
+                document += &format!("  b:\n    plugin: {second}@1.0.0\n    params: {{{wire}}}\n");
+                plugins.push(of(second.clone(), plugin(&random, &second, true)));
+            }
+        }
+        Self::new(plugins, document, UnitBehavior::Random)
+    }
+}
+
+fn wide(random: &SimRandom, name: &str) -> String {
+    let all: Vec<String> = (0..WIDE + random.below(20)).map(|unit| format!("u{unit}")).collect();
+    let setup = |(unit, name): (usize, &String)| {
+        let after = if unit % 64 == 63 { list("after", &all[unit - 63..=unit - 63]) } else { String::new() };
+        documents::setup(name, UnitAction::Once, &[], &after)
+    };
+    let last = documents::setup("last", UnitAction::Later, &[], &list("after", &all));
+    let undo = |(number, group): (usize, &[String])| {
+        let url = format!("https://outside.test/once/x{number}");
+        format!("  x{number}:\n{}    webhook: {{url: \"{url}\"}}\n", list("undoes", group))
+    };
+    documents::head(name, false, documents::DEFAULTS)
+        + &documents::hook(Hook::PreStart, all.iter().enumerate().map(setup).chain([last]))
+        + &documents::hook(Hook::PostStop, all.chunks(40).enumerate().map(undo))
+        + OUTPUTS
+}
+
+fn plugin(random: &SimRandom, name: &str, is_wired: bool) -> String {
+    let count = 1 + random.below(6) as usize;
+    let posts = if random.below(3) == 0 { random.below(3) as usize } else { 0 };
+    let first_post = count.saturating_sub(posts).max(1);
+    let units: Vec<RandomUnit> = (0..count).map(|number| unit(random, number, first_post)).collect();
+    let mut text = documents::head(name, is_wired, documents::DEFAULTS);
+    for hook in [Hook::PreStart, Hook::PostStart] {
+        let of_hook = units.iter().enumerate().filter(|(_, unit)| unit.hook == hook);
+        text += &documents::hook(hook, of_hook.map(|(number, unit)| setup(number, unit, is_wired && number == 0)));
+    }
+    if random.below(4) == 0 {
+        let body = documents::body("drain", any_action(random), &["u0".to_owned()]);
+        text += &documents::hook(Hook::PreStop, [format!("  drain:\n{body}")].into_iter());
+    }
+    text + &undos(random, &units) + OUTPUTS
+}
+
+fn any_action(random: &SimRandom) -> UnitAction {
+    use UnitAction::{Again, Later, Once, Pod};
+    [Pod, Pod, Once, Later, Later, Again][random.below(6) as usize]
+}
+
+fn unit(random: &SimRandom, number: usize, first_post: usize) -> RandomUnit {
+    let hook = if number < first_post { Hook::PreStart } else { Hook::PostStart };
+    let (mut reads, mut after) = (Vec::new(), Vec::new());
+    for other in 0..number {
+        match random.below(5) {
+            0 | 1 => reads.push(other),
+            2 if (other < first_post) == (number < first_post) => after.push(other),
+            _ => {}
+        }
+    }
+    let mut rest = String::new();
+    if random.below(14) == 0 && number > 0 {
+        rest.push_str("    when: ${params.off}\n");
+    }
+    match random.below(4) {
+        0 => rest.push_str("    timeout: 30s\n"),
+        1 => rest.push_str("    timeout: 2m\n    retry: {attempts: 2, backoff: 500ms}\n"),
+        _ => {}
+    }
+    RandomUnit { action: any_action(random), hook, reads, after, rest }
+}
+
+fn setup(number: usize, unit: &RandomUnit, is_wired: bool) -> String {
+    let names = |units: &[usize]| units.iter().map(|unit| format!("u{unit}")).collect::<Vec<_>>();
+    let mut reads = names(&unit.reads);
+    if is_wired {
+        reads.push("wire".to_owned());
+    }
+    let rest = unit.rest.clone() + &list("after", &names(&unit.after));
+    documents::setup(&format!("u{number}"), unit.action, &reads, &rest)
+}
+
+/// Returns the undos. Some of them undo two neighbours, so that their order has no circle.
+fn undos(random: &SimRandom, units: &[RandomUnit]) -> String {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for number in 0..units.len() {
+        match (random.below(8), groups.last_mut()) {
+            (0, _) if number > 0 => {}
+            (1, Some(last)) if last.len() == 1 && last[0] + 1 == number => last.push(number),
+            _ => groups.push(vec![number]),
+        }
+    }
+    let undo = |(number, group): (usize, &Vec<usize>)| {
+        let depends = |other: &usize| {
+            let unit = &units[*other];
+            group.iter().any(|one| unit.reads.contains(one) || unit.after.contains(one))
+        };
+        let later = groups.iter().enumerate().skip(number + 1);
+        let after = later.filter(|(_, other)| other.iter().any(depends));
+        let after: Vec<String> = after.map(|(other, _)| format!("x{other}")).collect();
+        let undone: Vec<String> = group.iter().map(|unit| format!("u{unit}")).collect();
+        documents::undo(&format!("x{number}"), any_action(random), &undone, &after)
+    };
+    documents::hook(Hook::PostStop, groups.iter().enumerate().map(undo))
+}

@@ -1,0 +1,130 @@
+//! The units of all instances, by the idempotency keys that their attempts get.
+
+use std::collections::BTreeSet;
+
+use ebb_documents::plan::{Action, Plan, UnitRef};
+use ebb_engine::Hook;
+use ebb_protocol::id;
+use ebb_protocol::token::idempotency_key;
+
+use super::plugin_documents::UnitAction;
+use super::scenario::Scenario;
+use super::{KIND, SimRandom};
+
+/// The objects that the attempts of a unit make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitEffect {
+    Nothing,
+    /// The same object, after half of the time, even if the attempt fails then.
+    Once,
+    /// Another object with each success.
+    PerAttempt,
+}
+
+/// The behavior of the units of a target.
+#[derive(Clone, Debug)]
+pub enum UnitBehavior {
+    /// Random durations and effects.
+    Random,
+    /// Durations that differ within a hook, and one object for each unit.
+    Steady,
+    Planned(Scenario),
+}
+
+/// One unit of one instance.
+#[derive(Clone, Debug)]
+pub struct SimUnit {
+    /// The idempotency key.
+    pub key: String,
+    /// `UID RESOURCE/UNIT`, for messages.
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub target: String,
+    /// `RESOURCE/UNIT`.
+    pub unit_key: String,
+    pub(super) hook: Hook,
+    pub(super) unit: u32,
+    pub action: UnitAction,
+    /// The positions of what it waits for.
+    pub(super) waits_for: Vec<u32>,
+    pub(super) effect: UnitEffect,
+    pub(super) millis: u64,
+    /// So many attempts fail before one succeeds.
+    pub(super) fails: u32,
+    pub(super) timeout_ms: u64,
+    pub(super) outputs: Vec<String>,
+    /// The idempotency keys of what it undoes.
+    pub(super) undoes: Vec<String>,
+}
+
+impl SimUnit {
+    pub fn sets_up(&self) -> bool {
+        matches!(self.hook, Hook::PreStart | Hook::PostStart)
+    }
+}
+
+/// Returns the units of an instance.
+pub(super) fn units(plan: &Plan, name: &str, uid: &str, seed: u64, behavior: &UnitBehavior) -> Vec<SimUnit> {
+    let instance = id::instance_key(KIND, name, uid);
+    let key_of = |at: UnitRef| {
+        let key = &plan.unit(at).expect("plans name their own units").key;
+        let (resource, unit) = key.split_once('/').unwrap_or(("", key));
+        idempotency_key(&instance, resource, unit)
+    };
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+    let undone: BTreeSet<UnitRef> = units.flat_map(|unit| unit.undoes.iter().copied()).collect();
+    let mut found = Vec::new();
+    for hook in &plan.hooks {
+        for (unit, position) in hook.units.iter().zip(0..) {
+            let at = UnitRef { hook: hook.hook, unit: position };
+            let key = key_of(at);
+            let action = match &unit.action {
+                Action::Webhook(webhook) => UnitAction::of_url(&format!("{:?}", webhook.url)),
+                Action::Pod(_) | Action::Object(_) | Action::Removal => UnitAction::Pod,
+            };
+            let (millis, fails, effect) = match behavior {
+                UnitBehavior::Random => {
+                    let seed = key.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31) ^ u64::from(byte));
+                    random_behavior(&SimRandom::new(seed), hook.units.len(), action)
+                }
+                UnitBehavior::Steady => (700 * (u64::from(position) + 1), 0, UnitEffect::Once),
+                UnitBehavior::Planned(scenario) => {
+                    scenario.behavior(&unit.key).expect("the documents of a scenario have no other units")
+                }
+            };
+            found.push(SimUnit {
+                name: format!("{uid} {}", unit.key),
+                uid: uid.to_owned(),
+                target: name.to_owned(),
+                unit_key: unit.key.clone(),
+                hook: hook.hook.into(),
+                unit: position,
+                action,
+                waits_for: unit.dependencies.clone(),
+                effect: if undone.contains(&at) { effect } else { UnitEffect::Nothing },
+                millis,
+                fails,
+                timeout_ms: unit.timeout_ms,
+                outputs: unit.outputs.keys().cloned().collect(),
+                undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
+                key,
+            });
+        }
+    }
+    found
+}
+
+fn random_behavior(random: &SimRandom, units: usize, action: UnitAction) -> (u64, u32, UnitEffect) {
+    let millis = match random.below(10) {
+        0..=5 => 1 + random.below(50),
+        _ if units > 100 => 2,
+        6..=8 => 1 + random.below(8_000),
+        // A response is awaited for 20 seconds.
+        _ if action == UnitAction::Once => 1 + random.below(15_000),
+        _ => 1 + random.below(25_000),
+    };
+    // A server that responds once cannot report what another attempt has made, so it makes the same object.
+    let is_asked = matches!(action, UnitAction::Pod | UnitAction::Later);
+    let is_per_attempt = random.below(3) == 0 && is_asked;
+    (millis, 0, if is_per_attempt { UnitEffect::PerAttempt } else { UnitEffect::Once })
+}

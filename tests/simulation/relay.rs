@@ -1,0 +1,337 @@
+//! The relays of clusters.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_flow::ports::RelayError;
+use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::id::RunId;
+use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, TaskId, TaskState};
+use ebb_protocol::value::UnitValue;
+
+use super::executor::{SimExecutor, callback_of, run_of};
+use super::ledger::AttemptReceiver;
+use super::registry::SimUnit;
+use super::runtime::lock;
+use super::{FaultKind, SimTaskId};
+
+/// The cluster whose relay does not respond until [`SimRelay::connect`].
+pub const UNREACHABLE: &str = "unreachable";
+/// The cluster whose relay refuses connections.
+pub const REFUSING: &str = "refusing";
+/// The cluster whose relay responds late that it is busy.
+pub const BUSY: &str = "busy";
+
+/// How long a response of an unreachable relay is awaited.
+const RESPONSE_MS: u64 = 15_000;
+/// The time after which a busy relay responds.
+const BUSY_MS: u64 = 13_000;
+/// The longest outage.
+const OUTAGE_MS: u64 = 300_000;
+/// The longest delay of a duplicated request; less than the in-flight limit.
+const DUPLICATE_MS: u64 = 20_000;
+
+/// The clusters of a simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterOptions {
+    /// The number of scripts that run at one time.
+    pub slots: usize,
+    /// No slot is free before this time.
+    pub free_from: u64,
+    /// No cluster is reachable from this time on.
+    pub reachable_until: u64,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self { slots: usize::MAX, free_from: 0, reachable_until: u64::MAX }
+    }
+}
+
+enum SimTaskState {
+    Running(RunningScript),
+    Queued(Box<EnsureTask>),
+    Ended(Box<Callback>, CallbackEndpoint),
+    Tombstoned,
+}
+
+struct RunningScript {
+    task: SimTaskId,
+    run: RunId,
+    /// The end of its timeout.
+    until: u64,
+}
+
+#[derive(Default)]
+struct SimRelayState {
+    tasks: BTreeMap<TaskId, SimTaskState>,
+    queue: VecDeque<TaskId>,
+    running: usize,
+    outage_until: u64,
+    is_connected: bool,
+    /// The times of requests without a useful response.
+    unanswered: Vec<u64>,
+}
+
+/// The relays of all clusters. They forget no task.
+#[derive(Clone)]
+pub struct SimRelay {
+    executor: Arc<SimExecutor>,
+    options: ClusterOptions,
+    state: Arc<Mutex<SimRelayState>>,
+}
+
+fn reads(request: &EnsureTask) -> Vec<String> {
+    let script = request.script().expect("only scripts are sent here");
+    let values = script.inputs.iter().filter_map(|input| match &input.value {
+        Some(UnitValue::Json(serde_json::Value::String(text))) => Some(text.clone()),
+        _ => None,
+    });
+    values.collect()
+}
+
+fn unit_of(work: &SimExecutor, request: &EnsureTask) -> Option<Arc<SimUnit>> {
+    let key = request.script()?.env.iter().find(|(name, _)| name == "EBB_IDEMPOTENCY_KEY")?;
+    work.ledger.unit(&key.1)
+}
+
+impl SimRelay {
+    pub(super) fn new(executor: Arc<SimExecutor>, options: ClusterOptions) -> Self {
+        let relay = Self { executor, options, state: Arc::default() };
+        let own = relay.clone();
+        relay.executor.runtime.spawn(async move {
+            own.executor.runtime.sleep(own.options.free_from).await;
+            own.hand_out(&mut own.state(), AttemptReceiver::Queue);
+        });
+        relay
+    }
+
+    /// Makes [`UNREACHABLE`] respond from now on.
+    pub(super) fn connect(&self) {
+        self.state().is_connected = true;
+    }
+
+    /// Returns the number of queued tasks.
+    pub fn queued(&self) -> usize {
+        self.state().queue.len()
+    }
+
+    /// Returns the times of requests without a useful response.
+    pub fn unanswered(&self) -> Vec<u64> {
+        self.state().unanswered.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, SimRelayState> {
+        lock(&self.state)
+    }
+
+    /// Returns an error if the request does not arrive.
+    async fn request(&self, cluster: Option<&str>) -> Result<(), RelayError> {
+        let SimExecutor { runtime, faults, .. } = self.executor.as_ref();
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
+            runtime.die().await;
+        }
+        let now = runtime.elapsed();
+        let refused = || RelayError::Unreachable("as planned".to_owned());
+        let (wait, error) = match cluster {
+            Some(UNREACHABLE) if !self.state().is_connected => (RESPONSE_MS, refused()),
+            Some(BUSY) => (BUSY_MS, RelayError::Busy("as planned".to_owned())),
+            Some(REFUSING) => (0, refused()),
+            _ if now >= self.options.reachable_until => (0, refused()),
+            _ => {
+                let mut state = self.state();
+                if now >= state.outage_until && faults.should_inject(FaultKind::RelayAwayLong) {
+                    state.outage_until = now + faults.random_below(FaultKind::RelayAwayLong, OUTAGE_MS);
+                }
+                let is_away = now < state.outage_until || faults.should_inject(FaultKind::RelayAway);
+                return if is_away { Err(refused()) } else { Ok(()) };
+            }
+        };
+        self.state().unanswered.push(now);
+        runtime.sleep(wait).await;
+        Err(error)
+    }
+
+    /// Returns the response, or an error if it is lost.
+    async fn respond<T>(&self, response: T) -> Result<T, RelayError> {
+        if self.executor.faults.should_inject(FaultKind::DeathAfterCall) {
+            self.executor.runtime.die().await;
+        }
+        if self.executor.faults.should_inject(FaultKind::RelayAnswerLost) {
+            return Err(RelayError::Unreachable("the answer was lost as planned".to_owned()));
+        }
+        Ok(response)
+    }
+
+    /// Begins the tasks at the front of the queue while slots are free. Returns those of setup units, with their runs.
+    fn hand_out(&self, known: &mut SimRelayState, receiver: AttemptReceiver) -> Vec<(RunId, TaskId)> {
+        let mut begun = Vec::new();
+        if self.executor.runtime.elapsed() < self.options.free_from {
+            return begun;
+        }
+        while known.running < self.options.slots
+            && let Some(name) = known.queue.pop_front()
+        {
+            let Some(SimTaskState::Queued(request)) = known.tasks.remove(&name) else { continue };
+            let unit = unit_of(&self.executor, &request).expect("tasks of other units are refused");
+            let run = run_of(&name.unit).expect("tasks of other runs are refused");
+            if unit.sets_up() {
+                begun.push((run.clone(), name.clone()));
+            }
+            let until = self.executor.runtime.elapsed() + request.timeout_ms;
+            let task = self.begin(&unit, run.clone(), &request, receiver);
+            known.running += 1;
+            known.tasks.insert(name, SimTaskState::Running(RunningScript { task, run, until }));
+        }
+        begun
+    }
+
+    fn begin(&self, unit: &Arc<SimUnit>, run: RunId, request: &EnsureTask, receiver: AttemptReceiver) -> SimTaskId {
+        let running = self.executor.begin(unit, run, request.task.attempt, receiver, true, reads(request));
+        let (own, unit) = (self.clone(), Arc::clone(unit));
+        let (name, to, timeout) = (request.task.clone(), request.callback.clone(), request.timeout_ms);
+        let task = self.executor.runtime.spawn(async move {
+            let work = &own.executor;
+            let vanishes = work.faults.should_inject(FaultKind::PodLost);
+            let limit = if vanishes { work.faults.random_below(FaultKind::PodLost, unit.millis + 1) } else { timeout };
+            let ended = Mutex::new(None);
+            let performed = async { *lock(&ended) = Some(work.execute(running).await) };
+            work.runtime.first(performed, work.runtime.sleep(limit)).await;
+            let callback = match lock(&ended).take() {
+                Some(ended) => Callback { log: Some("it ran".to_owned()), ..callback_of(&ended) },
+                None if vanishes => Callback::failed(ReasonCode::Lost, "the pod vanished as planned"),
+                None => Callback::failed(ReasonCode::Timeout, "its time is up"),
+            };
+            {
+                let mut known = own.state();
+                known.tasks.insert(name, SimTaskState::Ended(Box::new(callback.clone()), to.clone()));
+                known.running -= 1;
+                own.hand_out(&mut known, AttemptReceiver::Queue);
+            }
+            Arc::clone(work).call_back(to.token, callback).await;
+        });
+        task.id
+    }
+
+    /// Kills a task, or keeps it from running.
+    fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
+        known.queue.retain(|waiting| waiting != name);
+        let Some(SimTaskState::Running(killed)) = known.tasks.insert(name.clone(), SimTaskState::Tombstoned) else {
+            return;
+        };
+        self.executor.runtime.kill(killed.task);
+        known.running -= 1;
+        // The timeout of a task may end while its run is cancelled.
+        let is_early = self.executor.runtime.elapsed() < killed.until;
+        let by_cancel = is_early && self.executor.ledger.is_stopped(&killed.run);
+        for (run, begun) in self.hand_out(known, AttemptReceiver::Queue) {
+            if by_cancel && run == killed.run {
+                let what = format!("{begun:?} begins in the slot of {name:?}, which the cancel of their run killed");
+                self.executor.ledger.report_violation(what);
+            }
+        }
+    }
+
+    fn task_state(known: &SimRelayState, name: &TaskId) -> TaskState {
+        match known.tasks.get(name) {
+            None => TaskState::Unknown,
+            Some(SimTaskState::Running(_)) => TaskState::running(""),
+            Some(SimTaskState::Queued(_)) => {
+                let ahead = known.queue.iter().position(|waiting| waiting == name).unwrap_or(0);
+                TaskState::Queued { ahead }
+            }
+            Some(SimTaskState::Ended(callback, _)) => TaskState::Ended(callback.clone()),
+            Some(SimTaskState::Tombstoned) => TaskState::Tombstoned,
+        }
+    }
+
+    fn begin_or_find(&self, request: EnsureTask) -> Result<TaskState, RelayError> {
+        let mut known = self.state();
+        for attempt in 1..request.task.attempt {
+            let name = TaskId { unit: request.task.unit.clone(), attempt };
+            if !matches!(known.tasks.get(&name), Some(SimTaskState::Ended(..))) {
+                self.tombstone(&mut known, &name);
+            }
+        }
+        let name = request.task.clone();
+        let is_known = unit_of(&self.executor, &request).is_some() && run_of(&name.unit).is_some();
+        match known.tasks.get_mut(&name) {
+            None if !is_known => return Err(RelayError::Refused("no such unit".to_owned())),
+            None => {
+                known.tasks.insert(name.clone(), SimTaskState::Queued(Box::new(request)));
+                known.queue.push_back(name.clone());
+                self.hand_out(&mut known, AttemptReceiver::Relay);
+                if self.executor.runtime.elapsed() < self.options.free_from {
+                    // This relay reports that a task is queued when it is asked again.
+                    return Ok(TaskState::running(""));
+                }
+            }
+            // The newest callback token is valid for the longest time.
+            Some(SimTaskState::Queued(queued)) => **queued = request,
+            Some(SimTaskState::Ended(callback, to)) => {
+                let again = Arc::clone(&self.executor).call_back(to.token.clone(), callback.as_ref().clone());
+                self.executor.runtime.spawn(again);
+            }
+            Some(SimTaskState::Running(_) | SimTaskState::Tombstoned) => {}
+        }
+        Ok(Self::task_state(&known, &name))
+    }
+
+    /// Tombstones a task if `is_affected`, and returns its state.
+    async fn end(
+        &self,
+        cluster: Option<&str>,
+        name: &TaskId,
+        is_affected: impl Fn(Option<&SimTaskState>) -> bool + Send,
+    ) -> Result<TaskState, RelayError> {
+        self.request(cluster).await?;
+        let state = {
+            let mut known = self.state();
+            if is_affected(known.tasks.get(name)) {
+                self.tombstone(&mut known, name);
+            }
+            Self::task_state(&known, name)
+        };
+        self.respond(state).await
+    }
+}
+
+#[async_trait]
+impl ebb_flow::ports::RelayClient for SimRelay {
+    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+        self.request(cluster).await?;
+        let faults = &self.executor.faults;
+        if faults.should_inject(FaultKind::RelayRequestDuplicated) {
+            let later = faults.random_below(FaultKind::RelayRequestDuplicated, DUPLICATE_MS);
+            let (own, request) = (self.clone(), request.clone());
+            self.executor.runtime.spawn(async move {
+                own.executor.runtime.sleep(later).await;
+                own.begin_or_find(request).ok();
+            });
+        }
+        let state = self.begin_or_find(request)?;
+        self.respond(state).await
+    }
+
+    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+        self.end(cluster, name, |task| !matches!(task, Some(SimTaskState::Ended(..)))).await
+    }
+
+    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        self.end(cluster, name, |task| matches!(task, None | Some(SimTaskState::Queued(_)))).await
+    }
+
+    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+        self.end(cluster, name, |_| false).await
+    }
+
+    async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+        self.request(cluster).await
+    }
+
+    async fn release(&self, cluster: Option<&str>, _: &str) -> Result<(), RelayError> {
+        self.request(cluster).await
+    }
+}

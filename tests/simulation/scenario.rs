@@ -1,0 +1,269 @@
+//! Planned targets: units with edges, durations and failures, and the documents that have them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ebb_documents::plan::Plan;
+use ebb_engine::Hook;
+use ebb_flow::target::changes::PinnedVersions;
+use ebb_flow::target::lifecycle::compile_document;
+use ebb_store::PluginItem;
+use proptest::prelude::*;
+
+use super::plugin_documents::{self as documents, UnitAction};
+use super::registry::{UnitBehavior, UnitEffect};
+use super::runtime::lock;
+use super::{SimRuntime, SimTable};
+
+/// The results of the attempts of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptFate {
+    /// The first so many attempts fail, the others succeed.
+    Fails(u32),
+    Never,
+    /// The unit is skipped: its `when` is false.
+    Skipped,
+}
+
+/// A unit that removes what another one made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UndoUnit {
+    pub action: UnitAction,
+    pub millis: u64,
+    pub fate: AttemptFate,
+}
+
+/// A unit of `preStart` or `postStart`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupUnit {
+    /// [`Hook::PreStart`] or [`Hook::PostStart`].
+    pub hook: Hook,
+    pub action: UnitAction,
+    /// The duration of an attempt.
+    pub millis: u64,
+    /// Units whose output it reads; lower positions only.
+    pub reads: Vec<usize>,
+    /// Units of its hook that it comes after without reading them; lower positions only.
+    pub after: Vec<usize>,
+    pub fate: AttemptFate,
+    pub effect: UnitEffect,
+    pub undo: Option<UndoUnit>,
+}
+
+/// A target with one resource, whose units behave as planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// The units `u0`, `u1`, …, each after those that it waits for. Their undos are `x0`, `x1`, …
+    pub units: Vec<SetupUnit>,
+    /// The defaults of the plugin, as YAML.
+    pub defaults: &'static str,
+    /// Everything that is random follows from it.
+    pub seed: u64,
+}
+
+/// The name of the resource of every scenario.
+const RESOURCE: &str = "r";
+
+impl SetupUnit {
+    /// Returns a unit of `preStart` that succeeds after `millis` and reads `reads`. Its undo is like it.
+    pub fn plain(action: UnitAction, millis: u64, reads: &[usize]) -> Self {
+        Self {
+            hook: Hook::PreStart,
+            action,
+            millis,
+            reads: reads.to_vec(),
+            after: vec![],
+            fate: AttemptFate::Fails(0),
+            effect: UnitEffect::Once,
+            undo: Some(UndoUnit { action, millis, fate: AttemptFate::Fails(0) }),
+        }
+    }
+}
+
+impl Scenario {
+    pub fn of(units: Vec<SetupUnit>) -> Self {
+        Self { units, defaults: documents::DEFAULTS, seed: 1 }
+    }
+
+    /// Returns the key of a setup unit in the plan.
+    pub fn key(unit: usize) -> String {
+        format!("{RESOURCE}/u{unit}")
+    }
+
+    /// Returns the position of the setup unit with this key.
+    pub fn position(key: &str) -> Option<usize> {
+        key.strip_prefix("r/u")?.parse().ok()
+    }
+
+    /// Returns the position of the setup unit whose undo has this key.
+    pub fn undone(key: &str) -> Option<usize> {
+        key.strip_prefix("r/x")?.parse().ok()
+    }
+
+    /// Returns the duration of the attempts of the unit with this key, how many of them fail, and what they make.
+    pub(super) fn behavior(&self, key: &str) -> Option<(u64, u32, UnitEffect)> {
+        let (letter, position) = key.strip_prefix(RESOURCE)?.strip_prefix('/')?.split_at_checked(1)?;
+        let unit = self.units.get(position.parse::<usize>().ok()?)?;
+        let (millis, fate, effect) = match (letter, &unit.undo) {
+            ("x", Some(undo)) => (undo.millis, undo.fate, UnitEffect::Nothing),
+            _ => (unit.millis, unit.fate, unit.effect),
+        };
+        let fails = match fate {
+            AttemptFate::Fails(first) => first,
+            AttemptFate::Never => u32::MAX,
+            AttemptFate::Skipped => 0,
+        };
+        Some((millis, fails, effect))
+    }
+
+    /// Returns the units of its hook that a unit waits for.
+    pub fn waits_for(&self, unit: usize) -> Vec<usize> {
+        let own = &self.units[unit];
+        let reads = own.reads.iter().filter(|&&read| self.units[read].hook == own.hook);
+        reads.chain(&own.after).copied().collect()
+    }
+
+    /// Returns true if a unit is skipped: by itself, or because it reads a skipped one.
+    pub fn is_skipped(&self, unit: usize) -> bool {
+        let own = &self.units[unit];
+        own.fate == AttemptFate::Skipped || own.reads.iter().any(|&read| self.is_skipped(read))
+    }
+
+    /// Returns true if a unit that is not skipped succeeds after its failures.
+    pub fn succeeds(&self, unit: usize) -> bool {
+        match self.units[unit].fate {
+            AttemptFate::Fails(first) => first < documents::ATTEMPTS,
+            AttemptFate::Never => false,
+            AttemptFate::Skipped => true,
+        }
+    }
+
+    /// Returns the documents.
+    pub fn target(&self) -> TargetScenario {
+        let plugin = ("world".to_owned(), "1.0.0".to_owned(), self.plugin());
+        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: world@1.0.0}\n";
+        TargetScenario::new(vec![plugin], document.to_owned(), UnitBehavior::Planned(self.clone()))
+    }
+
+    fn plugin(&self) -> String {
+        let mut text = documents::head("world", false, self.defaults);
+        for hook in [Hook::PreStart, Hook::PostStart] {
+            let units = self.units.iter().enumerate().filter(|(_, unit)| unit.hook == hook);
+            text += &documents::hook(hook, units.map(|(unit, _)| self.setup(unit)));
+        }
+        text + &documents::hook(Hook::PostStop, (0..self.units.len()).filter_map(|unit| self.undo(unit)))
+    }
+
+    fn setup(&self, unit: usize) -> String {
+        let own = &self.units[unit];
+        let when = if own.fate == AttemptFate::Skipped { "    when: ${params.off}\n" } else { "" };
+        let after = documents::list("after", &names('u', &own.after));
+        documents::setup(&format!("u{unit}"), own.action, &names('u', &own.reads), &format!("{when}{after}"))
+    }
+
+    fn undo(&self, unit: usize) -> Option<String> {
+        let undo = self.units[unit].undo.as_ref()?;
+        let depends = |other: &SetupUnit| other.reads.contains(&unit) || other.after.contains(&unit);
+        let others = self.units.iter().enumerate().filter(|(_, other)| depends(other) && other.undo.is_some());
+        let after: Vec<usize> = others.map(|(other, _)| other).collect();
+        Some(documents::undo(&format!("x{unit}"), undo.action, &names('u', &[unit]), &names('x', &after)))
+    }
+}
+
+fn names(letter: char, units: &[usize]) -> Vec<String> {
+    units.iter().map(|unit| format!("{letter}{unit}")).collect()
+}
+
+/// Plugins, a target's document that names them, and the behavior of the units.
+#[derive(Clone, Debug)]
+pub struct TargetScenario {
+    /// Names, versions and documents.
+    pub plugins: Vec<(String, String, String)>,
+    /// The target's document; `NAME` stands for its name.
+    pub document: String,
+    pub behavior: UnitBehavior,
+    /// The plans of documents. Thousands of simulations of one target have the same plan.
+    pub plans: Arc<Mutex<BTreeMap<String, Arc<Plan>>>>,
+}
+
+impl TargetScenario {
+    pub fn new(plugins: Vec<(String, String, String)>, document: String, behavior: UnitBehavior) -> Self {
+        Self { plugins, document, behavior, plans: Arc::default() }
+    }
+
+    /// Returns the plugins as the store has them.
+    pub(super) fn items(&self) -> impl Iterator<Item = PluginItem> {
+        self.plugins.iter().map(|(name, version, document)| PluginItem {
+            name: name.clone(),
+            version: version.clone(),
+            dialect: "ebb".to_owned(),
+            digest: ebb_protocol::id::digest(document.as_bytes()),
+            document: document.clone(),
+            created: SimRuntime::default().now(),
+            withdrawn: None,
+        })
+    }
+
+    /// Returns the plan of a document. Documents that differ only in the name have the same plan.
+    pub(super) fn plan(&self, name: &str, document: &str) -> Result<Arc<Plan>, String> {
+        let key = document.replacen(&format!("name: {name}\n"), "name: NAME\n", 1);
+        if let Some(plan) = lock(&self.plans).get(&key) {
+            return Ok(Arc::clone(plan));
+        }
+        let runtime = SimRuntime::default();
+        let plugins = SimTable::new(runtime.clone());
+        plugins.publish(self.items());
+        let (name, document) = (name.to_owned(), document.to_owned());
+        let compiled =
+            runtime.run(async move { compile_document(&plugins, &name, &document, PinnedVersions::Latest).await });
+        let Some(Ok((plan, _))) = compiled else { return Err(format!("{compiled:?}")) };
+        let plan = Arc::new(plan);
+        lock(&self.plans).insert(key, Arc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+/// Generates scenarios of 1 to `most` units. Of 400 units, `2 * faults` fail at first, `faults` fail always, and `faults`
+/// are skipped.
+pub fn scenarios(most: usize, faults: u32) -> impl Strategy<Value = Scenario> {
+    let units = prop::collection::vec(raw(faults), 1..=most);
+    (units, any::<u64>(), 0..3_usize).prop_map(|(raw, seed, post)| {
+        let count = raw.len();
+        let first_post = if post == 0 { count.div_ceil(2).max(1) } else { count };
+        let mut units: Vec<SetupUnit> = Vec::new();
+        for (position, (mut unit, edges)) in raw.into_iter().enumerate() {
+            unit.hook = if position < first_post { Hook::PreStart } else { Hook::PostStart };
+            for (other, edge) in edges.into_iter().take(position).enumerate() {
+                match edge {
+                    0 | 1 => unit.reads.push(other),
+                    2 if units[other].hook == unit.hook => unit.after.push(other),
+                    _ => {}
+                }
+            }
+            units.push(unit);
+        }
+        Scenario { seed, ..Scenario::of(units) }
+    })
+}
+
+fn action() -> impl Strategy<Value = UnitAction> {
+    prop_oneof![Just(UnitAction::Pod), Just(UnitAction::Once), Just(UnitAction::Later)]
+}
+
+fn raw(faults: u32) -> impl Strategy<Value = (SetupUnit, Vec<u8>)> {
+    let effect = prop_oneof![Just(UnitEffect::Once), Just(UnitEffect::PerAttempt)];
+    let fate = prop_oneof![
+        400 - 4 * faults + 1 => Just(AttemptFate::Fails(0)),
+        2 * faults => (1..documents::ATTEMPTS).prop_map(AttemptFate::Fails),
+        faults => Just(AttemptFate::Never),
+        faults => Just(AttemptFate::Skipped),
+    ];
+    let undo = (action(), 1..8_000_u64, prop_oneof![3 => Just(0_u32), 1 => 1..documents::ATTEMPTS]);
+    let millis = prop_oneof![1..50_u64, 1..15_000_u64];
+    (action(), millis, fate, effect, undo, prop::collection::vec(0..6_u8, 12)).prop_map(
+        |(action, millis, fate, effect, (undo, undo_millis, fails), edges)| {
+            let undo = UndoUnit { action: undo, millis: undo_millis, fate: AttemptFate::Fails(fails) };
+            (SetupUnit { fate, effect, undo: Some(undo), ..SetupUnit::plain(action, millis, &[]) }, edges)
+        },
+    )
+}

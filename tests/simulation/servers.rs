@@ -1,0 +1,254 @@
+//! The servers of webhook units, and that of the platform.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
+
+use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
+use super::ledger::{AttemptReceiver, NotificationEntry, PendingPost, SimActivity};
+use super::plugin_documents::UnitAction;
+use super::registry::UnitEffect;
+use super::runtime::lock;
+use super::{FaultKind, SimTask};
+
+#[derive(Clone)]
+enum ServerAttempt {
+    Running(usize),
+    Ended(SimOutputs, usize),
+}
+
+/// The servers of webhook units. They know an attempt by its `webhook-id` and execute it once.
+pub(super) struct SimServers {
+    executor: Arc<SimExecutor>,
+    attempts: Arc<Mutex<BTreeMap<String, ServerAttempt>>>,
+}
+
+/// A repeated request for an attempt in progress polls for its end.
+const POLL_MS: u64 = 50;
+/// The responses of gateways that have no response of the server behind them.
+const GATEWAY: [u16; 3] = [502, 503, 504];
+
+fn header(request: &HttpRequest, name: &str) -> String {
+    let found = request.headers.iter().find(|(key, _)| key == name);
+    found.map(|(_, value)| value.clone()).unwrap_or_default()
+}
+
+fn response(status: u16, json: &serde_json::Value) -> HttpResponse {
+    HttpResponse { status, headers: vec![], body: json.to_string().into_bytes() }
+}
+
+/// Returns a response whose body has the same value under every name that a document may use.
+fn answer(ended: &SimOutputs) -> HttpResponse {
+    match ended {
+        Ok(outputs) => {
+            let id = outputs.values().next().cloned().unwrap_or_default();
+            response(200, &serde_json::json!({ "id": id, "endpoint": id }))
+        }
+        Err(reason) => response(503, &reason.clone().into()),
+    }
+}
+
+impl SimServers {
+    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
+        Self { executor, attempts: Arc::default() }
+    }
+
+    fn attempt(&self, id: &str) -> Option<ServerAttempt> {
+        lock(&self.attempts).get(id).cloned()
+    }
+
+    async fn end_of(&self, id: &str, until: u64) -> Option<SimOutputs> {
+        loop {
+            if let Some(ServerAttempt::Ended(ended, _)) = self.attempt(id) {
+                return Some(ended);
+            }
+            if self.executor.runtime.elapsed() >= until {
+                return None;
+            }
+            self.executor.runtime.sleep(POLL_MS).await;
+        }
+    }
+
+    /// Begins an attempt. Returns its number and its task.
+    fn begin(&self, request: &HttpRequest, id: &str) -> Option<(usize, SimTask<()>)> {
+        let unit = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY))?;
+        let attempt = header(request, ATTEMPT).parse().ok()?;
+        let body: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&request.body).unwrap_or_default();
+        let reads = body.values().filter_map(|value| value.as_str().map(str::to_owned)).collect();
+        let run = run_of(id.rsplit_once('-')?.0)?;
+        // A server that makes another object with each attempt reports it.
+        let forgets =
+            unit.effect != UnitEffect::PerAttempt && self.executor.faults.should_inject(FaultKind::CallbackForgotten);
+        let reports = unit.action == UnitAction::Later && !forgets;
+        let running = self.executor.begin(&unit, run, attempt, AttemptReceiver::Server, reports, reads);
+        let number = running.number();
+        lock(&self.attempts).insert(id.to_owned(), ServerAttempt::Running(number));
+        let (work, attempts, id) = (Arc::clone(&self.executor), Arc::clone(&self.attempts), id.to_owned());
+        let token = header(request, CALLBACK_TOKEN);
+        let task = self.executor.runtime.spawn(async move {
+            let _active = SimActivity::new(&work.ledger);
+            let ended = work.execute(running).await;
+            lock(&attempts).insert(id, ServerAttempt::Ended(ended.clone(), number));
+            if reports {
+                Arc::clone(&work).call_back(token.clone(), callback_of(&ended)).await;
+                let makes = unit.effect != UnitEffect::Nothing && !unit.outputs.is_empty();
+                if makes && ended.is_ok() && work.faults.should_inject(FaultKind::ResultsFlooded) {
+                    work.flood(number, token).await;
+                }
+            }
+        });
+        Some((number, task))
+    }
+
+    /// Returns the number of the attempt that a request asks for. A new one begins, and its task is returned too.
+    fn find_or_begin(&self, request: &HttpRequest) -> Result<(usize, Option<SimTask<()>>), CallError> {
+        let id = header(request, WEBHOOK_ID);
+        if let Some(ServerAttempt::Running(number) | ServerAttempt::Ended(_, number)) = self.attempt(&id) {
+            self.executor.ledger.state().attempts[number].requests += 1;
+            return Ok((number, None));
+        }
+        let begun = self.begin(request, &id).map(|(number, task)| (number, Some(task)));
+        begun.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))
+    }
+
+    /// Records that the sender of an attempt gets no response of its server.
+    fn give_up(&self, number: usize) {
+        self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
+    }
+
+    async fn take(&self, request: &HttpRequest) -> Result<(HttpResponse, usize), CallError> {
+        let id = header(request, WEBHOOK_ID);
+        let (number, task) = self.find_or_begin(request)?;
+        let runtime = &self.executor.runtime;
+        let timeout = u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX);
+        let again =
+            || HttpResponse { headers: vec![("retry-after".to_owned(), "2".to_owned())], ..response(202, &"".into()) };
+        let response = match (UnitAction::of_url(&request.url), self.attempt(&id)) {
+            (_, Some(ServerAttempt::Ended(ended, _))) => answer(&ended),
+            (UnitAction::Later, _) => response(202, &"".into()),
+            (UnitAction::Again, _) => again(),
+            (UnitAction::Once | UnitAction::Pod, _) => {
+                let until = runtime.elapsed() + timeout;
+                if let Some(task) = task {
+                    runtime.first(task, runtime.sleep(timeout)).await;
+                }
+                match self.end_of(&id, until).await {
+                    Some(ended) => answer(&ended),
+                    None => {
+                        self.give_up(number);
+                        return Err(CallError::Timeout(request.timeout));
+                    }
+                }
+            }
+        };
+        Ok((response, number))
+    }
+}
+
+#[async_trait]
+impl HttpCall for SimServers {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
+            runtime.die().await;
+        }
+        if faults.should_inject(FaultKind::RequestLost) {
+            return Err(CallError::Connect("as planned".to_owned()));
+        }
+        if faults.should_inject(FaultKind::ServerBusy) {
+            let after = faults.random_below(FaultKind::ServerBusy, 5);
+            let headers = vec![("retry-after".to_owned(), after.to_string())];
+            return Ok(HttpResponse { headers, ..response(429, &"".into()) });
+        }
+        let _posted = PendingPost::new(ledger, header(&request, WEBHOOK_ID));
+        if faults.should_inject(FaultKind::GatewayGivesUp) {
+            let status = GATEWAY[faults.random_below(FaultKind::GatewayGivesUp, GATEWAY.len() as u64) as usize];
+            let (number, _) = self.find_or_begin(&request)?;
+            ledger.trace(|| format!("{status} for {}", header(&request, WEBHOOK_ID)));
+            self.give_up(number);
+            return Ok(response(status, &"".into()));
+        }
+        let (response, number) = self.take(&request).await?;
+        if faults.should_inject(FaultKind::DeathAfterCall) {
+            runtime.die().await;
+        }
+        if faults.should_inject(FaultKind::ResponseLost) {
+            ledger.trace(|| format!("the response of {} is lost", header(&request, WEBHOOK_ID)));
+            self.give_up(number);
+            return Err(CallError::Connect("the response was lost as planned".to_owned()));
+        }
+        Ok(response)
+    }
+}
+
+/// The server of the platform.
+pub(super) struct SimPlatform {
+    executor: Arc<SimExecutor>,
+    outage_until: Mutex<u64>,
+}
+
+/// The longest outage of the platform.
+const OUTAGE_MS: u64 = 300_000;
+
+impl SimPlatform {
+    pub(super) fn new(executor: Arc<SimExecutor>) -> Self {
+        Self { executor, outage_until: Mutex::default() }
+    }
+}
+
+/// Returns a time of RFC 3339 with all its milliseconds, so that times can be compared as text.
+fn padded(time: &str) -> String {
+    let time = time.trim_end_matches('Z');
+    let (seconds, millis) = time.split_once('.').unwrap_or((time, ""));
+    format!("{seconds}.{millis:0<3}")
+}
+
+fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
+    let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let (time, kind) = (padded(&text(event.get("time")?)?), text(event.get("type")?)?);
+    Some(NotificationEntry { at, time, kind, uid: text(event.get("data")?.get("uid")?)? })
+}
+
+#[async_trait]
+impl HttpCall for SimPlatform {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        if faults.should_inject(FaultKind::DeathBeforeCall) {
+            runtime.die().await;
+        }
+        let now = runtime.elapsed();
+        let is_away = {
+            let mut outage_until = lock(&self.outage_until);
+            if now >= *outage_until && faults.should_inject(FaultKind::PlatformAway) {
+                *outage_until = now + faults.random_below(FaultKind::PlatformAway, OUTAGE_MS);
+            }
+            now < *outage_until
+        };
+        if is_away || faults.should_inject(FaultKind::PlatformRefuses) {
+            return Ok(response(503, &"".into()));
+        }
+        match notification(&request, now) {
+            Some(notification) => {
+                ledger.trace(|| format!("notified {notification:?}"));
+                ledger.state().notifications.push(notification);
+            }
+            None => {
+                let body = String::from_utf8_lossy(&request.body);
+                ledger.report_violation(format!("the platform cannot read {body}"));
+            }
+        }
+        if faults.should_inject(FaultKind::DeathAfterCall) {
+            runtime.die().await;
+        }
+        if faults.should_inject(FaultKind::PlatformAnswerLost) {
+            return Err(CallError::Connect("the response was lost as planned".to_owned()));
+        }
+        Ok(HttpResponse { status: 204, headers: vec![], body: vec![] })
+    }
+}

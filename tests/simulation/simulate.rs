@@ -1,0 +1,133 @@
+//! Simulations with their own course of events: random ones, and those of one target.
+
+use std::collections::BTreeSet;
+
+use ebb_engine::TargetPhase;
+
+use super::registry::UnitBehavior;
+use super::relay::UNREACHABLE;
+use super::scenario::TargetScenario;
+use super::simulation::{SimOperator, SimOptions, Simulation, TraceMode};
+use super::{FaultInjector, FaultKind, SimRandom};
+
+/// The most target names of a simulation, and the most instances of a name.
+const TARGETS: u64 = 5;
+const INSTANCES: u64 = 3;
+/// The most targets in the unreachable cluster, and the longest time until one is deleted.
+const MAX_UNREACHABLE: u64 = 4;
+const UNREACHABLE_MS: u64 = 600_000;
+
+/// The results of a simulation.
+#[derive(Clone, Debug)]
+pub struct SimReport {
+    pub instances: u64,
+    /// The number of faults of each kind, in the order of [`FaultKind::ALL`].
+    pub injected: Vec<u64>,
+    pub injection_points: Vec<u64>,
+    /// The types of the notifications.
+    pub notifications: BTreeSet<String>,
+    pub attempts: u64,
+    pub invocations: u64,
+    pub violations: Vec<String>,
+    /// The events, with their times.
+    pub trace: String,
+}
+
+/// Returns a target whose units wait for the cluster [`UNREACHABLE`].
+pub fn unreachable_target() -> TargetScenario {
+    let pod = "pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}";
+    let plugin = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: waiting@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
+         preStart:\n  u0: {{{pod}}}\n  u1: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
+    );
+    let document = format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\ncluster: {UNREACHABLE}\nresources:\n  r: {{plugin: waiting@1.0.0}}\n"
+    );
+    let plugins = vec![("waiting".to_owned(), "1.0.0".to_owned(), plugin)];
+    TargetScenario::new(plugins, document, UnitBehavior::Steady)
+}
+
+/// Runs the simulation of a seed, without the excluded faults.
+pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimReport {
+    let random = SimRandom::new(seed ^ 0x5eed);
+    let targets: Vec<TargetScenario> =
+        (0..1 + random.below(2)).map(|_| TargetScenario::random(random.bits())).collect();
+    let unreachable = unreachable_target();
+    let options = SimOptions {
+        seed,
+        faults: FaultInjector::new(seed, excluded),
+        operator: SimOperator::Random,
+        trace,
+        latency_ms: if random.below(2) == 0 { random.below(40) } else { 0 },
+        ..SimOptions::default()
+    };
+    let mut simulation = Simulation::new(targets.iter().chain([&unreachable]), options);
+    let mut names = Vec::new();
+    for number in 0..1 + random.below(TARGETS) {
+        let name = format!("t{number}");
+        for instance in 0..1 + random.below(INSTANCES) {
+            let target = &targets[random.below(targets.len() as u64) as usize];
+            let ttl_minutes = (random.below(6) == 0).then_some(2 + instance);
+            simulation.add(target, &name, &format!("{name}-{instance}"), ttl_minutes);
+        }
+        names.push(name);
+    }
+    if simulation.faults.should_inject(FaultKind::ClusterUnreachable) {
+        for number in 0..1 + random.below(MAX_UNREACHABLE) {
+            let name = format!("{UNREACHABLE}-{number}");
+            simulation.add(&unreachable, &name, &format!("{name}-0"), None);
+        }
+    }
+    run(&simulation, names, &random);
+    report(&simulation)
+}
+
+fn run(simulation: &Simulation, names: Vec<String>, random: &SimRandom) {
+    for instance in simulation.unreachable().cloned() {
+        let (platform, random) = (simulation.platform.clone(), SimRandom::new(random.bits()));
+        let runtime = simulation.runtime.clone();
+        simulation.runtime.spawn(async move {
+            platform.create(&instance).await;
+            if random.below(2) == 0 {
+                runtime.sleep(random.below(UNREACHABLE_MS)).await;
+                platform.delete(&instance).await;
+            }
+        });
+    }
+    for name in &names {
+        let instances = simulation.instances.iter().filter(|instance| instance.name == *name).cloned().collect();
+        simulation.runtime.spawn(simulation.platform.clone().run(instances, SimRandom::new(random.bits())));
+    }
+    if random.below(2) == 0 {
+        simulation.runtime.spawn(simulation.platform.clone().operate(names, SimRandom::new(random.bits())));
+    }
+    simulation.start_sweeps();
+    simulation.finish(random);
+}
+
+/// Runs one target from its creation to its end, with these faults. Its operator retries it when it is stuck.
+pub fn simulate_target(target: &TargetScenario, name: &str, faults: FaultInjector, trace: TraceMode) -> SimReport {
+    let options = SimOptions { faults, operator: SimOperator::Retries, trace, ..SimOptions::default() };
+    let mut simulation = Simulation::new([target], options);
+    simulation.add(target, name, "uid-1", None);
+    let setup = simulation.run_target();
+    if setup != Some(TargetPhase::Ready) {
+        simulation.ledger.report_violation(format!("its setup has ended as {setup:?}"));
+    }
+    report(&simulation)
+}
+
+fn report(simulation: &Simulation) -> SimReport {
+    let trace = simulation.trace();
+    let state = simulation.ledger.state();
+    SimReport {
+        instances: simulation.instances.len() as u64,
+        injected: simulation.faults.injected(),
+        injection_points: simulation.faults.injection_points(),
+        notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
+        attempts: state.attempts.len() as u64,
+        invocations: simulation.functions.invocations(),
+        violations: state.violations.clone(),
+        trace,
+    }
+}

@@ -1,0 +1,449 @@
+//! A simulation: its parts, its instances, and the loop that runs until nothing is in progress.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use ebb_engine::{HeadState, Shard, TargetPhase, Timestamp, Unit};
+use ebb_flow::target::lifecycle::LifecycleRejection;
+use ebb_flow::{DeploymentSettings, Env, InstanceCache};
+use ebb_store::{DueItem, TargetHead};
+
+use super::checks;
+use super::executor::SimExecutor;
+use super::ledger::{Ledger, TimeBounds};
+use super::platform::{KIND, PlatformSender, SimInstance};
+use super::queue::SimQueue;
+use super::registry::{self, SimUnit};
+use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
+use super::runtime::lock;
+use super::scenario::TargetScenario;
+use super::servers::{SimPlatform, SimServers};
+use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, settings};
+
+const SWEEP_MS: u64 = 60_000;
+/// The pause between two looks at the state of the simulation.
+const POLL_MS: u64 = 5_000;
+/// The pause between two operations on stuck targets.
+const OPERATION_MS: u64 = 120_000;
+/// The time that a simulation is observed after its end: longer than the queue holds a message.
+pub(super) const LINGER_MS: u64 = 1_600_000;
+/// So many sweeps in a row must not pass over an item that is due and in the index. One or two can: operations fail, and a
+/// sweep has a time limit.
+const MAX_SWEEPS: u32 = 3;
+/// The most slots of a cluster with few slots, and the most dispatches of an invocation with few dispatches.
+const FEW: u64 = 3;
+
+/// True if the events are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceMode {
+    Kept,
+    Off,
+}
+
+/// The operator of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimOperator {
+    Absent,
+    /// Repairs and retries stuck targets.
+    Retries,
+    /// Repairs stuck targets, and runs a random operation on each.
+    Random,
+}
+
+impl SimOperator {
+    /// Returns the longest virtual time until nothing is in progress, and the longest time that anything may be due. The time
+    /// of sweeps that were missed or died does not count.
+    fn bounds(self) -> (u64, u64) {
+        match self {
+            Self::Absent => (6 * 3_600_000, 300_000),
+            Self::Retries | Self::Random => (24 * 3_600_000, 1_200_000),
+        }
+    }
+}
+
+/// What distinguishes a simulation from others.
+pub struct SimOptions {
+    /// Everything that is random and not a fault follows from it.
+    pub seed: u64,
+    pub faults: FaultInjector,
+    pub operator: SimOperator,
+    pub trace: TraceMode,
+    pub clusters: ClusterOptions,
+    /// The longest time of an operation of the table.
+    pub latency_ms: u64,
+    /// The in-flight limit.
+    pub max_in_flight_ms: u64,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            faults: FaultInjector::none(),
+            operator: SimOperator::Absent,
+            trace: TraceMode::Kept,
+            clusters: ClusterOptions::default(),
+            latency_ms: 0,
+            max_in_flight_ms: 30_000,
+        }
+    }
+}
+
+/// The end of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetEnd {
+    /// The phase after the setup; `None`: there was no target.
+    pub setup: Option<TargetPhase>,
+    pub phase: Option<TargetPhase>,
+    /// The keys of units that are done.
+    pub done: BTreeSet<String>,
+    /// The keys of failed units.
+    pub failed: BTreeSet<String>,
+    /// The keys of units whose objects exist.
+    pub remaining: BTreeSet<String>,
+    /// The types of the notifications.
+    pub notifications: BTreeSet<String>,
+    pub violations: Vec<String>,
+}
+
+/// The targets that are considered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TargetScope {
+    All,
+    /// Those that are not in the cluster [`UNREACHABLE`].
+    Reachable,
+}
+
+impl TargetScope {
+    fn is_without(self, name: &str) -> bool {
+        self == Self::Reachable && is_unreachable(name)
+    }
+}
+
+/// The names of the targets in the cluster [`UNREACHABLE`] begin with its name.
+fn is_unreachable(name: &str) -> bool {
+    name.starts_with(UNREACHABLE)
+}
+
+/// All parts of a simulation.
+pub struct Simulation {
+    pub runtime: SimRuntime,
+    pub table: Arc<SimTable>,
+    pub functions: Arc<SimFunctions>,
+    pub ledger: Arc<Ledger>,
+    pub relay: SimRelay,
+    pub platform: PlatformSender,
+    pub instances: Vec<SimInstance>,
+    pub(super) faults: Arc<FaultInjector>,
+    seed: u64,
+    operator: SimOperator,
+    /// The start times of sweeps that were missed or died.
+    lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.functions.stop();
+        self.runtime.clear();
+    }
+}
+
+impl Simulation {
+    /// Returns a simulation in which the plugins of `targets` are published, and nothing else has happened.
+    pub fn new<'a>(targets: impl IntoIterator<Item = &'a TargetScenario>, options: SimOptions) -> Self {
+        let SimOptions { seed, operator, trace, clusters, latency_ms, max_in_flight_ms, .. } = options;
+        let (runtime, faults) = (SimRuntime::default(), Arc::new(options.faults));
+        let is_traced = trace == TraceMode::Kept;
+        let mut table = SimTable::new(runtime.clone());
+        table.latency = (latency_ms > 0).then(|| (SimRandom::new(seed), latency_ms));
+        table.faults = Some(Arc::clone(&faults));
+        table.is_traced = is_traced;
+        let table = Arc::new(table);
+        let usual = settings(max_in_flight_ms);
+        let bounds = TimeBounds { max_in_flight: max_in_flight_ms, response: usual.response_window().0 };
+        let ledger = Arc::new(Ledger::new(runtime.clone(), Arc::clone(&table), bounds, is_traced));
+        let functions = Arc::new(SimFunctions::new(runtime.clone(), Arc::clone(&table), Arc::clone(&faults)));
+        let executor = Arc::new(SimExecutor {
+            runtime: runtime.clone(),
+            functions: Arc::clone(&functions),
+            ledger: Arc::clone(&ledger),
+            faults: Arc::clone(&faults),
+        });
+        table.publish(targets.into_iter().flat_map(TargetScenario::items));
+        let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, FEW) as usize);
+        let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
+        let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
+        let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, ..clusters });
+        let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
+        let platform = Arc::new(SimPlatform::new(Arc::clone(&executor)));
+        let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());
+        functions.start(Box::new(move || Env {
+            store: store.clone(),
+            clock: Arc::new(SimClock(own.runtime.clone())),
+            random: Arc::new(SimRandom::new(seed ^ own.functions.invocations())),
+            relay: Arc::new(relays.clone()),
+            egress: servers.clone(),
+            platform: platform.clone(),
+            queue: Arc::new(SimQueue(Arc::clone(&own))),
+            settings: DeploymentSettings { max_dispatches, ..settings(max_in_flight_ms) },
+            cache: InstanceCache::default(),
+        }));
+        Self {
+            runtime,
+            table,
+            functions,
+            ledger,
+            relay,
+            platform: PlatformSender(executor),
+            instances: Vec::new(),
+            faults,
+            seed,
+            operator,
+            lost_sweeps: Arc::default(),
+        }
+    }
+
+    /// Returns a simulation of one target, `s`, with one instance.
+    pub fn of(target: &TargetScenario, options: SimOptions) -> Self {
+        let mut simulation = Self::new([target], options);
+        simulation.add(target, "s", "uid-1", None);
+        simulation
+    }
+
+    /// Adds an instance of a target, perhaps with a time to live.
+    pub fn add(&mut self, target: &TargetScenario, name: &str, uid: &str, ttl_minutes: Option<u64>) -> SimInstance {
+        let (plain, expires) = (target.document.replace("NAME", name), ttl_minutes.is_some());
+        let with_ttl = |ttl: &str| plain.replace("resources:", &format!("ttl: {ttl}\nresources:"));
+        let document = ttl_minutes.map_or_else(|| plain.clone(), |ttl| with_ttl(&format!("{ttl}m")));
+        match target.plan(name, &document) {
+            Ok(plan) => {
+                let units = registry::units(&plan, name, uid, self.seed, &target.behavior);
+                let units = units.into_iter().map(|unit| (unit.key.clone(), Arc::new(unit)));
+                self.ledger.state().units.extend(units);
+            }
+            Err(error) => self.ledger.report_violation(format!("the document of {uid} is rejected: {error}")),
+        }
+        let (name, uid, changed) = (name.to_owned(), uid.to_owned(), with_ttl("9h"));
+        self.instances.push(SimInstance { name, uid, document, changed, expires });
+        self.instances[self.instances.len() - 1].clone()
+    }
+
+    /// Returns the target of the first instance.
+    pub fn target(&self) -> Option<TargetHead> {
+        self.table.state().targets.get(&(KIND.to_owned(), self.instances[0].name.clone())).cloned()
+    }
+
+    /// Returns the instances in the cluster [`UNREACHABLE`].
+    pub(super) fn unreachable(&self) -> impl Iterator<Item = &SimInstance> {
+        self.instances.iter().filter(|instance| is_unreachable(&instance.name))
+    }
+
+    /// Asks for the first instance. Returns the rejection.
+    pub fn create(&self) -> Option<LifecycleRejection> {
+        let (platform, instance) = (self.platform.clone(), self.instances[0].clone());
+        self.runtime.run(async move { platform.create(&instance).await }).flatten()
+    }
+
+    /// Deletes the first instance.
+    pub fn delete(&self) {
+        let (platform, instance) = (self.platform.clone(), self.instances[0].clone());
+        self.runtime.run(async move { platform.delete(&instance).await });
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, millis: u64) {
+        let runtime = self.runtime.clone();
+        self.runtime.run(async move { runtime.sleep(millis).await });
+    }
+
+    /// Creates the first instance, deletes it after its setup, and runs until all instances are gone. Returns the phase after
+    /// the setup.
+    pub fn run_target(&self) -> Option<TargetPhase> {
+        self.start_sweeps();
+        for instance in self.unreachable().cloned() {
+            let platform = self.platform.clone();
+            self.runtime.run(async move { platform.create(&instance).await });
+        }
+        // An instance that was deleted before its creation is rejected as stale.
+        if let Some(rejection) = self.create().filter(|why| !matches!(why, LifecycleRejection::Conflict("stale", _))) {
+            self.ledger.report_violation(format!("the creation: {rejection:?}"));
+        }
+        self.run_until_idle();
+        let setup = self.target().map(|target| target.phase);
+        self.delete();
+        self.finish(&SimRandom::new(self.seed));
+        setup
+    }
+
+    /// Runs until nothing is in progress in clusters that respond. Targets may stay ready, failed or stuck.
+    pub fn run_until_idle(&self) {
+        self.run_until(&SimRandom::new(self.seed), |simulation| simulation.is_idle(TargetScope::Reachable));
+    }
+
+    /// Runs until all targets are gone, observes the simulation for a while, and checks it. [`UNREACHABLE`] responds, and its
+    /// targets are deleted, when the others are gone.
+    pub(super) fn finish(&self, random: &SimRandom) {
+        self.run_until(random, |simulation| simulation.is_over(TargetScope::Reachable));
+        self.relay.connect();
+        for instance in self.unreachable().cloned() {
+            let platform = self.platform.clone();
+            self.runtime.run(async move { platform.delete(&instance).await });
+        }
+        self.run_until(random, |simulation| simulation.is_over(TargetScope::All));
+        let end = self.runtime.elapsed();
+        self.advance(LINGER_MS);
+        if !self.is_over(TargetScope::All) {
+            self.ledger.report_violation("something is in progress again".to_owned());
+        }
+        checks::all(self, end);
+    }
+
+    fn run_until(&self, random: &SimRandom, is_over: impl Fn(&Self) -> bool) {
+        let (patience, max_overdue) = self.operator.bounds();
+        // The platform begins at the same time.
+        self.advance(1);
+        let (mut overdue, mut operation) = (0, self.runtime.elapsed() + OPERATION_MS);
+        let end = self.runtime.elapsed() + patience;
+        while !is_over(self) {
+            overdue = self.overdue().max(overdue);
+            if self.runtime.elapsed() >= end {
+                self.ledger.report_violation("something is still in progress".to_owned());
+                break;
+            }
+            if self.runtime.elapsed() >= operation {
+                operation = self.runtime.elapsed() + OPERATION_MS;
+                self.operate(random);
+            }
+            self.advance(POLL_MS);
+        }
+        if overdue > max_overdue {
+            self.ledger.report_violation(format!(
+                "something was due for {overdue} ms, without the time of sweeps that were missed or died"
+            ));
+        }
+    }
+
+    fn operate(&self, random: &SimRandom) {
+        let stuck: Vec<String> = {
+            let state = self.table.state();
+            let stuck = state.targets.values().filter(|target| target.phase == TargetPhase::Stuck);
+            stuck.map(|target| target.name.clone()).collect()
+        };
+        if self.operator == SimOperator::Absent || stuck.is_empty() {
+            return;
+        }
+        self.ledger.repair();
+        let (platform, random, operator) = (self.platform.clone(), SimRandom::new(random.bits()), self.operator);
+        self.runtime.run(async move {
+            for name in stuck {
+                match operator {
+                    SimOperator::Random => platform.operation(&name, &random).await,
+                    _ => platform.retry(&name).await,
+                }
+            }
+        });
+    }
+
+    /// Starts the schedule: a sweep every minute.
+    pub fn start_sweeps(&self) {
+        let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
+        let (table, ledger, faults) = (Arc::clone(&self.table), Arc::clone(&self.ledger), Arc::clone(&self.faults));
+        let lost = Arc::clone(&self.lost_sweeps);
+        self.runtime.spawn(async move {
+            let mut passed_over: BTreeMap<(Timestamp, DueItem), u32> = BTreeMap::new();
+            for number in 1.. {
+                runtime.sleep((number * SWEEP_MS).saturating_sub(runtime.elapsed())).await;
+                let begun = runtime.now();
+                if faults.should_inject(FaultKind::SweepMissed) || functions.sweep().await.is_err() {
+                    lock(&lost).push(begun);
+                    continue;
+                }
+                let due = table.due_since(begun).into_iter().map(|(item, is_indexed)| {
+                    let sweeps = passed_over.get(&item).copied().unwrap_or(0) + u32::from(is_indexed);
+                    (item, sweeps)
+                });
+                passed_over = due.collect();
+                for ((since, due), _) in passed_over.iter().filter(|(_, sweeps)| **sweeps == MAX_SWEEPS) {
+                    ledger
+                        .report_violation(format!("{MAX_SWEEPS} sweeps have passed over {due:?}, due since {since:?}"));
+                }
+            }
+        });
+    }
+
+    /// Returns for how many milliseconds the most urgent item is due, without the time of sweeps that were lost since.
+    fn overdue(&self) -> u64 {
+        let overdue = self.table.overdue();
+        let lost = lock(&self.lost_sweeps);
+        let since = lost.iter().rev().take_while(|at| self.table.now().since(**at).0 <= overdue);
+        overdue.saturating_sub(since.count() as u64 * SWEEP_MS)
+    }
+
+    /// Returns true if all targets in `scope` are gone, and nothing is in progress.
+    fn is_over(&self, scope: TargetScope) -> bool {
+        let is_gone = |target: &TargetHead| target.phase == TargetPhase::Gone && target.waiting.is_none();
+        let is_over = |target: &TargetHead| scope.is_without(&target.name) || is_gone(target);
+        self.table.state().targets.values().all(is_over) && self.is_idle(scope)
+    }
+
+    /// Returns true if nothing is in progress for the targets in `scope`, and all notifications have a response.
+    fn is_idle(&self, scope: TargetScope) -> bool {
+        let is_idle = |target: &TargetHead| {
+            let is_moving = matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping);
+            // A notification that an open run holds back is sent when the run is closed.
+            target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
+                && (scope.is_without(&target.name) || !is_moving)
+        };
+        self.table.state().targets.values().all(is_idle)
+            && self.table.is_at_rest_without((scope == TargetScope::Reachable).then_some(UNREACHABLE))
+            && self.ledger.state().active == 0
+    }
+
+    /// Returns the state of the target, with the violations so far.
+    pub fn end(&self, setup: Option<TargetPhase>) -> TargetEnd {
+        let mut violations = self.functions.broken();
+        violations.extend(checks::runs(self));
+        let done = self.units(|head, slot| head.done.contains(&slot));
+        let failed = self.units(|head, slot| head.failed.contains(&slot));
+        let ledger = self.ledger.state();
+        violations.extend(ledger.violations.iter().cloned());
+        let remaining = ledger.objects.values().filter(|object| object.unit.target == self.instances[0].name);
+        TargetEnd {
+            setup,
+            phase: self.target().map(|target| target.phase),
+            done,
+            failed,
+            remaining: remaining.map(|object| object.unit.unit_key.clone()).collect(),
+            notifications: ledger.notifications.iter().map(|notification| notification.kind.clone()).collect(),
+            violations,
+        }
+    }
+
+    /// Returns the number of faults of a kind.
+    pub fn injected(&self, kind: FaultKind) -> u64 {
+        self.faults.injected()[kind as usize]
+    }
+
+    /// Returns the keys of the units of the first target whose slots in the heads are `wanted`.
+    fn units(&self, wanted: impl Fn(&HeadState, u32) -> bool) -> BTreeSet<String> {
+        let own: Vec<Arc<SimUnit>> = {
+            let state = self.ledger.state();
+            state.units.values().filter(|unit| unit.target == self.instances[0].name).cloned().collect()
+        };
+        let is_wanted = |unit: &&Arc<SimUnit>| {
+            let (shard, slot) = Shard::of(Unit(unit.unit));
+            let run = checks::run_of(self, &unit.uid, unit.hook);
+            let table = self.table.state();
+            run.and_then(|run| table.heads.get(&run)?.get(&shard)).is_some_and(|head| wanted(&head.head, slot))
+        };
+        own.iter().filter(is_wanted).map(|unit| unit.unit_key.clone()).collect()
+    }
+
+    /// Returns the events, with their times.
+    pub fn trace(&self) -> String {
+        let mut events = self.ledger.state().trace.clone();
+        events.extend(self.table.state().writes.iter().cloned());
+        events.sort_by_key(|(at, _)| *at);
+        events.into_iter().map(|(at, event)| format!("{at:>9} {event}\n")).collect()
+    }
+}

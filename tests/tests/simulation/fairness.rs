@@ -1,0 +1,201 @@
+//! Clusters that do not respond, and those that have more tasks than slots, delay nothing else.
+
+use std::collections::BTreeSet;
+
+use ebb_engine::{Shard, TargetPhase, Timestamp};
+use ebb_tests::simulation::{
+    AttemptFate, ClusterOptions, FaultInjector, FaultKind, REFUSING, Scenario, SetupUnit, SimOptions, Simulation,
+    TargetScenario, TraceMode, UNREACHABLE, UnitAction,
+};
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+/// The pause between two looks at the state of the simulation.
+const POLL: u64 = 5 * SECOND;
+/// The longest time for which anything is due.
+const MAX_OVERDUE: u64 = 2 * MINUTE;
+/// A cluster that responds.
+const CONNECTED: &str = "connected";
+
+/// Returns a target of units without undos, to which clusters and times to live are added.
+fn target(units: Vec<SetupUnit>) -> TargetScenario {
+    let defaults = "{timeout: 10m, retry: {attempts: 3, backoff: 30s, maxBackoff: 30s}}";
+    let units = units.into_iter().map(|unit| SetupUnit { undo: None, ..unit }).collect();
+    Scenario { defaults, ..Scenario::of(units) }.target()
+}
+
+fn script(millis: u64) -> SetupUnit {
+    SetupUnit::plain(UnitAction::Pod, millis, &[])
+}
+
+/// Returns a simulation with these faults at each injection point, in which the schedule runs.
+fn simulation(target: &TargetScenario, faults: &[FaultKind], clusters: ClusterOptions) -> Simulation {
+    let rates: Vec<(FaultKind, u64)> = faults.iter().map(|kind| (*kind, 100)).collect();
+    let (faults, trace) = (FaultInjector::often(1, &rates), TraceMode::Off);
+    let simulation =
+        Simulation::new([target], SimOptions { faults, trace, clusters, latency_ms: 10, ..SimOptions::default() });
+    simulation.start_sweeps();
+    simulation
+}
+
+/// Creates `count` targets in a cluster at once, with this time to live.
+fn create(simulation: &mut Simulation, target: &TargetScenario, cluster: &str, count: usize, ttl_minutes: u64) {
+    let document = target.document.replace("resources:", &format!("cluster: {cluster}\nresources:"));
+    let target = TargetScenario { document, ..target.clone() };
+    for number in 0..count {
+        let name = format!("{cluster}-{number}");
+        let instance = simulation.add(&target, &name, &format!("uid-{name}"), Some(ttl_minutes));
+        let platform = simulation.platform.clone();
+        simulation.runtime.spawn(async move { platform.create(&instance).await });
+    }
+}
+
+/// Returns the number of targets of a cluster in a phase.
+fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
+    let state = simulation.table.state();
+    state.targets.values().filter(|target| target.name.starts_with(cluster) && target.phase == phase).count()
+}
+
+/// Returns for how many milliseconds anything has been due: a target or a run outside of `cluster`, and a run in it.
+fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
+    let (now, state) = (simulation.runtime.now(), simulation.table.state());
+    let since = |due: Option<Timestamp>| due.map_or(0, |at| now.since(at).0);
+    let mut longest = (state.targets.values().map(|target| since(target.due)).max().unwrap_or(0), 0);
+    for head in state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT)) {
+        let is_in = head.facts.as_ref().is_some_and(|facts| facts.name.starts_with(cluster));
+        let longest = if is_in { &mut longest.1 } else { &mut longest.0 };
+        *longest = since(head.head.due).max(*longest);
+    }
+    longest
+}
+
+/// A thousand runs wait for a cluster that does not respond, and every message is lost. The schedule is in time for the
+/// second attempts of a hundred targets in another cluster, and for the end of their times to live.
+pub(crate) fn others_are_in_time(cluster: &str, max_requests: usize) {
+    const TTL_MINUTES: u64 = 20;
+    let target = target(vec![SetupUnit { fate: AttemptFate::Fails(1), ..script(SECOND) }]);
+    let mut simulation = simulation(&target, &[FaultKind::MessageLost], ClusterOptions::default());
+    create(&mut simulation, &target, cluster, 1_000, 24 * 60);
+    create(&mut simulation, &target, CONNECTED, 100, TTL_MINUTES);
+    let (mut worst, mut worst_in_cluster, mut ready, mut gone) = (0, 0, None, None);
+    while simulation.runtime.elapsed() < 30 * MINUTE {
+        simulation.advance(POLL);
+        let now = simulation.runtime.elapsed();
+        let (others, waiting) = overdue(&simulation, cluster);
+        (worst, worst_in_cluster) = (worst.max(others), worst_in_cluster.max(waiting));
+        if count(&simulation, CONNECTED, TargetPhase::Ready) == 100 {
+            ready.get_or_insert(now);
+        }
+        if count(&simulation, CONNECTED, TargetPhase::Gone) == 100 {
+            gone.get_or_insert(now);
+        }
+    }
+    assert_eq!(simulation.functions.broken(), Vec::<String>::new());
+    assert_eq!(count(&simulation, cluster, TargetPhase::Starting), 1_000);
+    assert!(worst <= MAX_OVERDUE, "{cluster}: something else was due for {worst} ms");
+    assert!(worst_in_cluster <= MAX_OVERDUE, "{cluster}: a run that waits was due for {worst_in_cluster} ms");
+    // An attempt of a second, a backoff of half a minute, a second attempt.
+    let ready = ready.expect("all are ready");
+    assert!(ready <= 40 * SECOND + MAX_OVERDUE, "{cluster}: ready after {ready} ms");
+    // The message for the notification was lost, too.
+    let state = simulation.ledger.state();
+    let notified = state.notifications.iter().filter(|one| one.kind == "dev.ebb.target.ready.v1").map(|one| one.at);
+    let notified: Vec<u64> = notified.collect();
+    assert_eq!(notified.len(), 100);
+    assert!(notified.iter().all(|&at| at <= ready + MAX_OVERDUE), "{cluster}: notified at {notified:?}");
+    let gone = gone.expect("all are gone");
+    assert!(gone <= TTL_MINUTES * MINUTE + MAX_OVERDUE, "{cluster}: gone after {gone} ms");
+    // The cluster gets requests all the time, but not for each run.
+    let late = simulation.relay.unanswered().iter().filter(|&&at| at >= 20 * MINUTE).count();
+    assert!((1..=max_requests).contains(&late), "{cluster}: {late} requests in ten minutes");
+}
+
+#[test]
+fn an_unreachable_cluster_delays_nothing_else() {
+    others_are_in_time(UNREACHABLE, 20);
+}
+
+#[test]
+fn a_cluster_that_refuses_connections_delays_nothing_else() {
+    others_are_in_time(REFUSING, 20);
+}
+
+/// The runs wait for an unreachable cluster, and have a webhook whose server refuses connections. Every message is lost.
+#[test]
+fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
+    const TARGETS: usize = 20;
+    const ATTEMPTS: u64 = 3;
+    let target = target(vec![script(SECOND), SetupUnit::plain(UnitAction::Once, SECOND, &[])]);
+    let faults = [FaultKind::MessageLost, FaultKind::RequestLost];
+    let mut simulation = simulation(&target, &faults, ClusterOptions::default());
+    create(&mut simulation, &target, UNREACHABLE, TARGETS, 24 * 60);
+    simulation.advance(15 * MINUTE);
+    let failed = {
+        let state = simulation.table.state();
+        let roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
+        roots.filter(|root| root.head.failed == [1].into()).count()
+    };
+    let requests = simulation.injected(FaultKind::RequestLost);
+    assert_eq!((failed, requests), (TARGETS, TARGETS as u64 * ATTEMPTS));
+    assert_eq!(simulation.functions.broken(), Vec::<String>::new());
+    assert!(simulation.relay.unanswered().iter().any(|&at| at >= 10 * MINUTE));
+}
+
+/// There are three times as many units as one invocation dispatches. A script takes more than half of its timeout.
+#[test]
+fn queued_units_run_once_and_for_their_whole_time() {
+    let target = target(vec![script(6 * MINUTE); 150]);
+    let clusters = ClusterOptions { slots: 50, ..ClusterOptions::default() };
+    let mut simulation = simulation(&target, &[], clusters);
+    create(&mut simulation, &target, CONNECTED, 1, 24 * 60);
+    let mut queued = 0;
+    while count(&simulation, CONNECTED, TargetPhase::Ready) == 0 && simulation.runtime.elapsed() < HOUR {
+        simulation.advance(POLL);
+        queued = simulation.relay.queued().max(queued);
+    }
+    assert_eq!((count(&simulation, CONNECTED, TargetPhase::Ready), queued), (1, 100));
+    let attempts = simulation.ledger.state().attempts.clone();
+    let results: BTreeSet<_> = attempts.iter().map(|one| (one.attempt, one.result.map(|(_, well)| well))).collect();
+    assert_eq!((attempts.len(), results), (150, [(1, Some(true))].into()));
+    assert_eq!(simulation.end(None).violations, Vec::<String>::new());
+}
+
+/// The results come from the relay when it gets another request.
+#[test]
+fn runs_end_without_callbacks() {
+    let target = target(vec![script(SECOND); 3]);
+    let mut simulation = simulation(&target, &[FaultKind::CallbackLost], ClusterOptions::default());
+    create(&mut simulation, &target, CONNECTED, 5, 24 * 60);
+    simulation.advance(5 * MINUTE);
+    assert_eq!(count(&simulation, CONNECTED, TargetPhase::Ready), 5);
+    assert_eq!(simulation.ledger.state().attempts.len(), 15);
+    assert_eq!(simulation.end(None).violations, Vec::<String>::new());
+}
+
+/// A cluster becomes unreachable while its scripts run: their timeouts cannot be kept, and their targets cannot be deleted.
+#[test]
+fn tasks_that_cannot_be_killed_get_fewer_and_fewer_requests() {
+    const TARGETS: usize = 20;
+    let target = target(vec![script(24 * HOUR)]);
+    let clusters = ClusterOptions { reachable_until: MINUTE, ..ClusterOptions::default() };
+    let mut simulation = simulation(&target, &[FaultKind::CallbackLost], clusters);
+    create(&mut simulation, &target, CONNECTED, TARGETS, 3 * 60);
+    // Requests, and writes per target, in the second hour after the timeouts, and in an hour after the end of the targets.
+    for (begins, phase, most) in [(HOUR, TargetPhase::Starting, 60), (5 * HOUR, TargetPhase::Stopping, 180)] {
+        simulation.advance(begins - simulation.runtime.elapsed());
+        let before = (simulation.relay.unanswered().len(), simulation.table.writes());
+        let mut worst = 0;
+        while simulation.runtime.elapsed() < begins + HOUR {
+            simulation.advance(POLL);
+            let (others, runs) = overdue(&simulation, CONNECTED);
+            worst = worst.max(others).max(runs);
+        }
+        let requests = simulation.relay.unanswered().len() - before.0;
+        let writes = (simulation.table.writes() - before.1) / TARGETS as u64;
+        assert_eq!((count(&simulation, CONNECTED, phase), simulation.functions.broken()), (TARGETS, vec![]));
+        assert!((1..=60).contains(&requests), "{phase:?}: {requests} requests in an hour");
+        assert!(writes <= most, "{phase:?}: {writes} writes in an hour");
+        assert!(worst <= MAX_OVERDUE, "{phase:?}: something was due for {worst} ms");
+    }
+}

@@ -1,0 +1,395 @@
+//! Invocations in chosen orders of their operations on the table.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use ebb_engine::{Millis, Shard, TargetPhase, Timestamp};
+use ebb_flow::ports::QueueMessage;
+use ebb_protocol::id::RunId;
+use ebb_tests::simulation::{
+    AttemptFate, ClusterOptions, FaultInjector, FaultKind, KIND, Scenario, SetupUnit, SimOptions, SimRuntime, SimTask,
+    SimTaskId, Simulation, TableAccess, TableGate, TableSchedule, UNREACHABLE, UnitAction, WriteFate,
+    unreachable_target,
+};
+
+use crate::crash_points::assert_none;
+
+const SECOND: u64 = 1_000;
+const POLL_MS: u64 = 10;
+/// A gate holds a write back for at most this time.
+const PATIENCE_MS: u64 = 10 * SECOND;
+
+/// The number of operations whose order is chosen: 2 to the power of this many orders. `EBB_RACE_TURNS` sets another number.
+const OPERATIONS: usize = 7;
+
+fn operations() -> usize {
+    std::env::var("EBB_RACE_TURNS").ok().map_or(OPERATIONS, |text| text.parse().expect("a number of operations"))
+}
+
+fn scenario() -> Scenario {
+    Scenario::of(vec![SetupUnit::plain(UnitAction::Pod, 700, &[]), SetupUnit::plain(UnitAction::Once, 900, &[0])])
+}
+
+/// Returns a simulation of one target without other faults and options.
+fn simulation(scenario: &Scenario) -> Simulation {
+    Simulation::of(&scenario.target(), SimOptions::default())
+}
+
+/// Runs `race` in every order, waits until nothing is in progress, and runs `check`.
+fn in_every_order(
+    scenario: &Scenario,
+    operations: usize,
+    faults: impl Fn() -> FaultInjector,
+    before: impl Fn(&Simulation),
+    race: impl Fn(&Simulation) -> [SimTask<()>; 2],
+    check: impl Fn(&Simulation) -> Result<(), String>,
+) {
+    let (mut wrong, mut most) = (Vec::new(), 0);
+    let target = scenario.target();
+    for order in 0..1u32 << operations {
+        let mut simulation = Simulation::of(&target, SimOptions { faults: faults(), ..SimOptions::default() });
+        simulation.add(&target, "s", "uid-2", None);
+        simulation.start_sweeps();
+        before(&simulation);
+        let turns = (0..operations).map(|turn| (order >> turn & 1) as usize);
+        let schedule = Arc::new(TableSchedule::new(simulation.runtime.clone(), turns));
+        simulation.table.set_gate(schedule.clone());
+        let tasks = race(&simulation);
+        simulation.runtime.run(async move {
+            for task in tasks {
+                task.await;
+            }
+        });
+        simulation.run_until_idle();
+        most = most.max(schedule.followed());
+        if let Err(why) = check(&simulation) {
+            wrong.push(format!("{order:0operations$b} {why}\n{}", simulation.trace()));
+        }
+    }
+    assert!(most > operations / 2, "no order was followed for long");
+    assert_none(wrong);
+}
+
+/// Creates the instance with this number.
+fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
+    let (platform, instance) = (simulation.platform.clone(), simulation.instances[number].clone());
+    simulation.runtime.spawn(async move {
+        platform.create(&instance).await;
+    })
+}
+
+/// Deletes the instance with this number.
+fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
+    let (platform, instance) = (simulation.platform.clone(), simulation.instances[number].clone());
+    simulation.runtime.spawn(async move { platform.delete(&instance).await })
+}
+
+fn phase(simulation: &Simulation) -> Option<(String, TargetPhase)> {
+    simulation.target().map(|target| (target.uid, target.phase))
+}
+
+/// Checks that no object exists, every run is closed, and the target is gone as an instance of `uid`, or was never there.
+fn gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
+    let (end, phase) = (simulation.end(None), phase(simulation));
+    let is_gone = phase.as_ref().is_none_or(|phase| *phase == (uid.to_owned(), TargetPhase::Gone));
+    if is_gone && end.remaining.is_empty() && end.violations.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{phase:?} {end:?}"))
+}
+
+/// Creates the first instance, and waits for the end of its setup.
+fn set_up(simulation: &Simulation) {
+    simulation.create();
+    simulation.run_until_idle();
+}
+
+#[test]
+fn a_deletion_at_the_same_time_as_its_creation_leaves_nothing() {
+    let race = |simulation: &Simulation| [create(simulation, 0), delete(simulation, 0)];
+    let check = |simulation: &Simulation| gone(simulation, "uid-1");
+    in_every_order(&scenario(), operations(), FaultInjector::none, |_| {}, race, check);
+}
+
+#[test]
+fn a_creation_that_dies_and_a_deletion_leave_nothing() {
+    let race = |simulation: &Simulation| {
+        // The platform repeats the deletion, and not the creation.
+        let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
+        let creation = simulation.runtime.spawn(async move { platform.create_once(&instance).await });
+        [creation, delete(simulation, 0)]
+    };
+    for number in 1..=4 {
+        for kind in [FaultKind::DeathBeforeWrite, FaultKind::DeathAfterWrite] {
+            let faults = || FaultInjector::none().and_at(kind, [number]);
+            let died = AtomicUsize::new(0);
+            let check = |simulation: &Simulation| {
+                died.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
+                gone(simulation, "uid-1")
+            };
+            in_every_order(&scenario(), 9, faults, |_| {}, race, check);
+            assert!(died.load(Ordering::Relaxed) > 0, "no task died: {kind} {number}");
+        }
+    }
+}
+
+#[test]
+fn an_instance_that_waits_for_a_name_begins_or_is_deleted() {
+    let before = |simulation: &Simulation| {
+        set_up(simulation);
+        let waiting = create(simulation, 1);
+        simulation.runtime.run(waiting);
+    };
+    let race = |simulation: &Simulation| [delete(simulation, 0), delete(simulation, 1)];
+    let check = |simulation: &Simulation| gone(simulation, "uid-1").or_else(|_| gone(simulation, "uid-2"));
+    in_every_order(&scenario(), operations(), FaultInjector::none, before, race, check);
+}
+
+#[test]
+fn a_second_instance_begins_when_the_first_one_ends() {
+    let race = |simulation: &Simulation| [delete(simulation, 0), create(simulation, 1)];
+    let check = |simulation: &Simulation| {
+        let end = simulation.end(None);
+        let is_ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
+        let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
+        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
+    };
+    in_every_order(&scenario(), operations(), FaultInjector::none, set_up, race, check);
+}
+
+#[test]
+fn a_retry_at_the_same_time_as_a_deletion_leaves_nothing() {
+    let mut scenario = scenario();
+    scenario.units[1].fate = AttemptFate::Never;
+    let before = |simulation: &Simulation| {
+        set_up(simulation);
+        assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
+    };
+    let race = |simulation: &Simulation| {
+        let functions = Arc::clone(&simulation.functions);
+        let retry = simulation.runtime.spawn(async move {
+            functions.retry(KIND, "s").await.ok();
+        });
+        [retry, delete(simulation, 0)]
+    };
+    let check = |simulation: &Simulation| gone(simulation, "uid-1");
+    in_every_order(&scenario, operations(), FaultInjector::none, before, race, check);
+}
+
+/// The invocation that creates a target dies before it posts the webhook. Messages and the first scheduled sweep are lost. A
+/// sweep records the start, and one of the next two posts the webhook.
+#[test]
+fn one_of_two_sweeps_posts_a_webhook_again() {
+    let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 5 * SECOND, &[])]);
+    let faults = || {
+        let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100)]);
+        faults.and_at(FaultKind::DeathBeforeCall, [1]).and_at(FaultKind::SweepMissed, [1])
+    };
+    let sweep = |simulation: &Simulation| {
+        let functions = Arc::clone(&simulation.functions);
+        simulation.runtime.spawn(async move {
+            functions.sweep().await.ok();
+        })
+    };
+    let before = |simulation: &Simulation| {
+        let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
+        simulation.runtime.run(async move { platform.create_once(&instance).await });
+        advance_to_wakeup(simulation);
+        simulation.runtime.run(sweep(simulation));
+        advance_to_wakeup(simulation);
+        assert!(simulation.ledger.state().attempts.is_empty(), "{}", simulation.trace());
+    };
+    let race = |simulation: &Simulation| [sweep(simulation), sweep(simulation)];
+    let check = |simulation: &Simulation| {
+        let end = simulation.end(None);
+        let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty();
+        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
+    };
+    in_every_order(&scenario, operations(), faults, before, race, check);
+}
+
+/// Lets time pass until the first run is due.
+fn advance_to_wakeup(simulation: &Simulation) {
+    let run = runs(simulation).remove(0);
+    simulation.advance(due(simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
+}
+
+fn due(simulation: &Simulation, run: &RunId) -> Option<Timestamp> {
+    simulation.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
+}
+
+fn runs(simulation: &Simulation) -> Vec<RunId> {
+    simulation.table.state().heads.keys().cloned().collect()
+}
+
+fn count(simulation: &Simulation, is_counted: impl Fn(&QueueMessage) -> bool) -> usize {
+    simulation.ledger.state().messages.iter().filter(|(_, message)| is_counted(message)).count()
+}
+
+/// Holds back the writes of the first task until another one has made its two writes: the time at which it asks for a queued
+/// task again, and the wake-up of its run.
+struct OvertakenWrites {
+    runtime: SimRuntime,
+    writers: Mutex<Vec<SimTaskId>>,
+}
+
+impl OvertakenWrites {
+    fn is_overtaken(&self) -> bool {
+        let writers = self.writers.lock().unwrap();
+        writers.iter().filter(|writer| Some(*writer) != writers.first()).count() >= 2
+    }
+}
+
+#[async_trait]
+impl TableGate for OvertakenWrites {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        let this = self.runtime.current();
+        if access == TableAccess::Read {
+            return WriteFate::Proceed;
+        }
+        let is_first = {
+            let mut writers = self.writers.lock().unwrap();
+            writers.push(this);
+            writers.first() == Some(&this)
+        };
+        let end = self.runtime.elapsed() + PATIENCE_MS;
+        while is_first && !self.is_overtaken() && self.runtime.elapsed() < end {
+            self.runtime.sleep(POLL_MS).await;
+        }
+        WriteFate::Proceed
+    }
+}
+
+/// Each sweep sets a wake-up a minute later. The second one does not know the wake-up of the first one.
+#[test]
+fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
+    let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Pod, SECOND, &[])]);
+    let clusters = ClusterOptions { free_from: 30 * 60 * SECOND, ..ClusterOptions::default() };
+    let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100)]);
+    let simulation = Simulation::of(&scenario.target(), SimOptions { faults, clusters, ..SimOptions::default() });
+    simulation.create();
+    let run = runs(&simulation).remove(0);
+    advance_to_wakeup(&simulation);
+    let gate = Arc::new(OvertakenWrites { runtime: simulation.runtime.clone(), writers: Mutex::default() });
+    simulation.table.set_gate(gate.clone());
+    let begun = simulation.runtime.now();
+    let sweeps = [0, SECOND].map(|wait| {
+        let (runtime, functions) = (simulation.runtime.clone(), Arc::clone(&simulation.functions));
+        simulation.runtime.spawn(async move {
+            runtime.sleep(wait).await;
+            functions.sweep().await.ok()
+        })
+    });
+    simulation.runtime.run(async move {
+        for sweep in sweeps {
+            sweep.await;
+        }
+    });
+    assert!(gate.is_overtaken());
+    assert_eq!(due(&simulation, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", simulation.trace());
+}
+
+/// Two recoveries at a time wait for an unreachable cluster. The third one has no time left for it.
+#[test]
+fn a_recovery_without_time_is_repeated() {
+    const TARGETS: usize = 3;
+    let target = unreachable_target();
+    let mut simulation = Simulation::new([&target], SimOptions::default());
+    for number in 0..TARGETS {
+        simulation.add(&target, &format!("{UNREACHABLE}-{number}"), &format!("uid-{number}"), None);
+        create(&simulation, number);
+    }
+    simulation.advance(SECOND);
+    let runs = runs(&simulation);
+    assert_eq!(runs.len(), TARGETS);
+    for run in &runs {
+        let (functions, message) = (Arc::clone(&simulation.functions), QueueMessage::Recover(run.clone()));
+        simulation.runtime.spawn(async move {
+            functions.message(message).await.ok();
+        });
+    }
+    simulation.advance(60 * SECOND);
+    let repeated = count(&simulation, |message| matches!(message, QueueMessage::Recover(_)));
+    assert!(repeated > 0, "{}", simulation.trace());
+}
+
+/// An invocation that ends a run within its budget of 3 s sends the notification. A later one leaves it to the queue.
+#[test]
+fn an_invocation_that_ends_a_run_late_queues_the_notification() {
+    for (millis, is_queued) in [(SECOND, false), (4 * SECOND, true)] {
+        let simulation = simulation(&Scenario::of(vec![SetupUnit::plain(UnitAction::Once, millis, &[])]));
+        simulation.create();
+        simulation.advance(PATIENCE_MS);
+        let queued = count(&simulation, |message| matches!(message, QueueMessage::Target(..)));
+        assert_eq!(queued > 0, is_queued, "{millis} ms: {}", simulation.trace());
+        assert_eq!(simulation.ledger.state().notifications.len(), 1);
+    }
+}
+
+/// Deletes a target whose webhook has not called back, and delivers `extra` messages for its run. Returns the number of
+/// messages for that run from the deletion to the end.
+fn messages_after_deletion(extra: usize) -> usize {
+    let simulation = simulation(&Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 3_600_000, &[])]));
+    simulation.start_sweeps();
+    simulation.create();
+    simulation.delete();
+    let message = QueueMessage::Run(runs(&simulation).remove(0));
+    let before = count(&simulation, |sent| *sent == message);
+    for _ in 0..extra {
+        let (functions, message) = (Arc::clone(&simulation.functions), message.clone());
+        simulation.runtime.run(async move { functions.message(message).await.ok() });
+    }
+    simulation.run_until_idle();
+    assert_eq!(simulation.end(None).violations, Vec::<String>::new(), "{}", simulation.trace());
+    count(&simulation, |sent| *sent == message) - before
+}
+
+#[test]
+fn duplicated_messages_for_a_run_do_not_multiply() {
+    let alone = messages_after_deletion(0);
+    assert!(alone > 0, "the run gets a message");
+    assert_eq!(messages_after_deletion(5), alone);
+}
+
+/// Holds back one write until the next one has begun.
+struct HeldWrite {
+    runtime: SimRuntime,
+    writes: AtomicUsize,
+    /// The number of writes that had begun when the held one was made.
+    begun: AtomicUsize,
+}
+
+/// The write that seals the third undo. Before it: the target stops, two undos are sealed, and one of them is done.
+const SEAL: usize = 4;
+
+#[async_trait]
+impl TableGate for HeldWrite {
+    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
+        if access == TableAccess::Write && self.writes.fetch_add(1, Ordering::Relaxed) + 1 == SEAL {
+            let end = self.runtime.elapsed() + PATIENCE_MS;
+            while self.writes.load(Ordering::Relaxed) == SEAL && self.runtime.elapsed() < end {
+                self.runtime.sleep(POLL_MS).await;
+            }
+            self.begun.store(self.writes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        WriteFate::Proceed
+    }
+}
+
+/// The second undo of the chain is sealed while an invocation waits for another undo, and may need what the seal holds back.
+#[test]
+fn a_dispatch_goes_on_while_the_next_one_is_prepared() {
+    let units = [(100, &[][..]), (100, &[0]), (2_000, &[])];
+    let units = units.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
+    let simulation = simulation(&Scenario::of(units.into()));
+    set_up(&simulation);
+    let gate =
+        HeldWrite { runtime: simulation.runtime.clone(), writes: AtomicUsize::new(0), begun: AtomicUsize::new(0) };
+    let gate = Arc::new(gate);
+    simulation.table.set_gate(gate.clone());
+    simulation.delete();
+    simulation.run_until_idle();
+    assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));
+    assert!(gate.begun.load(Ordering::Relaxed) > SEAL, "{}", simulation.trace());
+}
