@@ -9,6 +9,7 @@ use std::{fs, io};
 use ebb_protocol::api::{TargetState, UnitState};
 use tempfile::TempDir;
 
+use crate::elsewhere;
 use crate::workdir::{PATIENCE, Workdir, shared_folder, until};
 
 /// An image with a shell and the small tools.
@@ -142,7 +143,7 @@ fn sandbox(place: &Workdir, name: &str, params: &str) -> String {
 #[tokio::test]
 async fn scripts_run_in_their_images() {
     let engine = PodmanEngine::new();
-    let place = Workdir::with_containers(&engine);
+    let place = elsewhere::with_containers(&engine);
     let dev = place.dev().await;
     let plugin = place.write("plugin.yaml", PLUGIN);
     place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
@@ -197,7 +198,7 @@ async fn scripts_run_in_their_images() {
 #[tokio::test]
 async fn images_that_never_arrive() {
     let engine = PodmanEngine::new();
-    let place = Workdir::with_containers(&engine);
+    let place = elsewhere::with_containers(&engine);
     let dev = place.dev().await;
     let registry = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = registry.local_addr().unwrap().port();

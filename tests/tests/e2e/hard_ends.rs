@@ -7,6 +7,7 @@ use ebb_protocol::api::{TargetState, UnitState};
 use serde_json::json;
 
 use crate::cluster::{BUSYBOX, cluster, xtask};
+use crate::elsewhere;
 use crate::installed::InstalledRelay;
 use crate::kubectl::{alone, served};
 use crate::workdir::{Workdir, until};
@@ -72,7 +73,7 @@ async fn what_never_starts_and_what_does_not_listen() {
         json!({"podStartTimeoutSeconds": 2, "schedulingTimeoutSeconds": 2}),
     )
     .await;
-    let place = Workdir::by(&relay);
+    let place = elsewhere::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "deaf", BUSYBOX, "", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", "").await;
     // Its pod is the only one so far.
@@ -113,7 +114,7 @@ async fn what_never_starts_and_what_does_not_listen() {
 async fn a_cluster_that_is_away() {
     let _alone = alone().await;
     let relay = InstalledRelay::new(cluster().await, "away", json!({})).await;
-    let place = Workdir::by(&relay);
+    let place = elsewhere::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "away", BUSYBOX, "", "true", "\n    timeout: 5s").await;
     reaches(&place, "away", TargetState::Ready).await;

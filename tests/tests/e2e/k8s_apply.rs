@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use ebb_protocol::api::{TargetState, UnitState};
 
 use crate::cluster::{BUSYBOX, TestCluster, cluster};
+use crate::elsewhere;
 use crate::kubectl::{list, name, of_units, open_records};
 use crate::workdir::{CommandResult, Workdir, until};
 
@@ -91,7 +92,7 @@ fn there(cluster: &TestCluster) -> Option<Vec<String>> {
 #[tokio::test]
 async fn manifests_are_applied_and_removed() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let dev = place.dev().await;
     let before = there(cluster).unwrap();
     let ran = apply(&place, DOCUMENT, NAME, &[]).await.done();
@@ -137,7 +138,7 @@ async fn manifests_are_applied_and_removed() {
 #[tokio::test]
 async fn a_unit_alone() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let before = there(cluster).unwrap();
     let plugin = format!(
         r##"apiVersion: ebb.dev/v1
@@ -169,7 +170,7 @@ preStart:
 #[tokio::test]
 async fn manifests_that_a_cluster_does_not_take() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let dev = place.dev().await;
     let before = there(cluster).unwrap();
     let cases = [

@@ -10,6 +10,7 @@ use nix::unistd::getpgid;
 use serde_json::Value;
 
 use crate::cluster::{BUSYBOX, ENTRYPOINT, cluster};
+use crate::elsewhere;
 use crate::kubectl::{list, name, of_units};
 use crate::program;
 use crate::s3::value;
@@ -38,7 +39,7 @@ fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) {
 #[tokio::test]
 async fn a_page_is_served_and_nothing_of_it_is_left() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let busybox = format!("busybox={BUSYBOX}");
     let mut dev = place.dev().await;
     let before = of_units(cluster, UNITS).unwrap();

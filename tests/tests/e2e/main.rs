@@ -22,7 +22,6 @@ mod mixed;
 mod platform;
 mod postgres;
 mod postgres_in_a_cluster;
-mod program;
 mod receiver;
 mod relays;
 mod s3;
@@ -31,5 +30,5 @@ mod server;
 mod victims;
 mod webhooks;
 mod wired;
-#[allow(dead_code, reason = "the tests of `ebb` use more of it")]
-mod workdir;
+
+use ebb_tests::{program, workdir};

@@ -8,6 +8,7 @@ use ebb_protocol::api::TargetDetail;
 use serde_json::json;
 
 use crate::cluster::cluster;
+use crate::elsewhere;
 use crate::installed::InstalledRelay;
 use crate::kubectl::{list, served};
 use crate::receiver::E2eReceiver;
@@ -31,7 +32,7 @@ impl MixedSetup {
         // Those for which the chart alone gives the rights.
         let policy = json!({"policy": {"kinds": ["Job.batch", "Secret"]}});
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
-        let place = Workdir::by(&relay);
+        let place = elsewhere::by(&relay);
         let service = E2eReceiver::start_everywhere(place.state().join("keys.json")).await;
         service.call_back_always();
         Self { relay, place, service }

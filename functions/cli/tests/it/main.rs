@@ -39,6 +39,9 @@ mod server;
 mod webhooks;
 #[path = "../../../../tests/tests/e2e/wired.rs"]
 mod wired;
-#[path = "../../../../tests/tests/e2e/workdir.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+#[path = "../../../../tests/src/wait.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;
+#[path = "../../../../tests/src/workdir.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it, and uses more of it")]
 mod workdir;
