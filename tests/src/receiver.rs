@@ -54,17 +54,20 @@ impl ReceivedCall {
 
 type Callbacks = Pin<Box<dyn Future<Output = Vec<Value>> + Send>>;
 
-/// A reply, and the callbacks that follow it.
+/// A reply.
+#[derive(Clone, Debug)]
 pub struct CannedReply {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
-    callbacks: Option<Callbacks>,
 }
+
+/// A reply, and the callbacks that follow it.
+pub struct CallbackReply(CannedReply, Option<Callbacks>);
 
 impl CannedReply {
     pub fn status(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: String::new(), callbacks: None }.with(json!({}))
+        Self { status, headers: Vec::new(), body: String::new() }.with(json!({}))
     }
 
     pub fn ok(body: Value) -> Self {
@@ -92,8 +95,14 @@ impl CannedReply {
     }
 
     /// Sends these bodies to the callback URL of the request, one after the other, each until it is accepted or refused.
-    pub fn then(self, callbacks: impl Future<Output = Vec<Value>> + Send + 'static) -> Self {
-        Self { callbacks: Some(Box::pin(callbacks)), ..self }
+    pub fn then(self, callbacks: impl Future<Output = Vec<Value>> + Send + 'static) -> CallbackReply {
+        CallbackReply(self, Some(Box::pin(callbacks)))
+    }
+}
+
+impl From<CannedReply> for CallbackReply {
+    fn from(reply: CannedReply) -> Self {
+        Self(reply, None)
     }
 }
 
@@ -109,7 +118,7 @@ impl From<Value> for CannedReply {
     }
 }
 
-type ReplyFn = Arc<dyn Fn(&ReceivedCall, usize) -> CannedReply + Send + Sync>;
+type ReplyFn = Arc<dyn Fn(&ReceivedCall, usize) -> CallbackReply + Send + Sync>;
 type VerifyFn = dyn Fn(&ReceivedCall, &[u8]) -> Result<(), String> + Send + Sync;
 
 #[derive(Default)]
@@ -194,19 +203,23 @@ impl TestReceiver {
 
     /// Sets the rule for requests such as `POST /a`, or for all that begin like `POST /a/*`. The last rule that was set
     /// counts. The number counts the requests with the same line, from 1.
-    pub fn on(&self, line: &str, reply: impl Fn(&ReceivedCall, usize) -> CannedReply + Send + Sync + 'static) {
-        self.state.rules.lock().unwrap().insert(0, (line.to_owned(), Arc::new(reply)));
+    pub fn on<R>(&self, line: &str, reply: impl Fn(&ReceivedCall, usize) -> R + Send + Sync + 'static)
+    where
+        R: Into<CallbackReply>,
+    {
+        let reply: ReplyFn = Arc::new(move |call, number| reply(call, number).into());
+        self.state.rules.lock().unwrap().insert(0, (line.to_owned(), reply));
     }
 
     /// Answers with a status, or with 200 and JSON.
     pub fn always(&self, line: &str, reply: impl Into<CannedReply> + Clone + Send + Sync + 'static) {
-        self.on(line, move |_, _| reply.clone().into());
+        self.on::<CannedReply>(line, move |_, _| reply.clone().into());
     }
 
     /// Answers with one reply after the other, and the last one again and again.
     pub fn replies<R: Into<CannedReply> + Clone + Send + Sync + 'static>(&self, line: &str, replies: &[R]) {
         let replies = replies.to_vec();
-        self.on(line, move |_, number| replies[number.min(replies.len()) - 1].clone().into());
+        self.on::<CannedReply>(line, move |_, number| replies[number.min(replies.len()) - 1].clone().into());
     }
 
     /// Lets requests with this line wait for their replies until the hold is dropped.
@@ -302,13 +315,14 @@ async fn take(
     let fits = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
     let rules = state.rules.lock().unwrap().clone();
     let rule = rules.iter().find(|(line, _)| fits(line));
-    let reply = rule.map_or_else(|| CannedReply::status(200), |(_, reply)| reply(&call, number));
+    let CallbackReply(reply, callbacks) =
+        rule.map_or_else(|| CannedReply::status(200).into(), |(_, reply)| reply(&call, number));
     let mut response = Response::new(reply.body.into());
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
     for (name, value) in reply.headers {
         response.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
     }
-    if let Some(callbacks) = reply.callbacks {
+    if let Some(callbacks) = callbacks {
         state.calling_back.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(call_back(state, call, callbacks));
     }

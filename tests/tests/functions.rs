@@ -69,10 +69,10 @@ fn main() {
             two_tries_while_settling a_third_try_after_two_undos ever_more_results_of_one_try;
         lifecycle::teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop gives_up_and_is_retried
             gives_up_and_is_force_completed gives_up_and_is_force_deleted not_there_counts_as_done a_receiver_that_acts_after_its_timeout
-            a_gateway_that_gives_up_says_nothing_of_its_backend an_answer_of_the_backend_is_final
-            an_undo_that_ends_after_a_force_delete why_a_target_is_gone an_undo_has_the_key_of_what_it_undoes;
-        lifecycle::setup: failure_upstream retries_until_it_succeeds a_script_is_retried waits_as_long_as_asked asks_again
-            accepted_together asked_again_then_accepted gone_is_final deadlines skipping failure_after_ready
+            what_an_answer_says_of_the_backend an_undo_that_ends_after_a_force_delete
+            an_undo_has_the_key_of_what_it_undoes;
+        lifecycle::setup: failure_upstream answers a_script_is_retried waits_as_long_as_asked accepted_together
+            asked_again_then_accepted deadlines skipping failure_after_ready
             not_idempotent_with_an_unknown_outcome not_idempotent_and_described
             not_idempotent_and_looked_at_while_it_is_posted what_never_started_is_not_listed;
         lifecycle::platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;
@@ -87,7 +87,7 @@ fn main() {
         lifecycle::large: out_and_in_over_three_hundred out_and_in_over_six_hundred;
         security::api: tokens roles checks unknown_routes_and_methods bodies versions_are_immutable every_documented_route_answers logs names_in_paths;
         security::callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired expired_at_a_relay outputs_that_break_the_contract
-            twice asked_again_at_a_date answers_that_are_not_json refused_callbacks_are_shown signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
+            twice refused_callbacks_are_shown signing_secrets a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel said_again_after_the_successor_was_accepted
             what_a_receiver_can_do_with_its_token of_an_earlier_try;
         security::connections: answers_do_not_wait_for_receivers answers_do_not_wait_for_the_platform a_repeated_callback_posts_nothing_again
             a_callback_whose_sender_leaves_is_processed an_event_whose_sender_leaves_is_processed;

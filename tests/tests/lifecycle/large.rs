@@ -1,48 +1,37 @@
 //! Runs whose state takes more than one item of the table.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
-use ebb_engine::Hook;
-use ebb_protocol::api::TargetState;
-use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::harness::{CannedReply, LifecycleHarness, eventually, plugin};
+use crate::harness::*;
 
 /// `first`, then `width` units that read it, then `last`, which reads two of them and waits for all.
 fn document(width: usize) -> String {
-    let mut text = String::from(
-        "preStart:\n  first:\n    webhook: {url: \"RECEIVER/first\"}\n    outputs: {id: {value: \"${response.body.id}\"}}\n",
-    );
-    for n in 0..width {
-        writeln!(
-            text,
-            "  u{n}:\n    webhook: {{url: \"RECEIVER/u\", body: {{n: {n}, id: \"${{units.first.outputs.id}}\"}}}}\n    outputs: {{n: {{value: \"${{response.body.n}}\"}}}}"
-        )
-        .unwrap();
-    }
+    const FIRST: &str = r#"preStart:
+  first: {webhook: {url: "RECEIVER/first"}, outputs: {id: {value: "${response.body.id}"}}}
+"#;
+    const UNIT: &str = r#"  uN:
+    webhook: {url: "RECEIVER/u", body: {n: N, id: "${units.first.outputs.id}"}}
+    outputs: {n: {value: "${response.body.n}"}}
+"#;
+    const LAST: &str = r#"  last:
+    after: [ALL]
+    webhook: {url: "RECEIVER/last", body: {low: "${units.u0.outputs.n}", high: "${units.uN.outputs.n}"}}
+postStop:
+"#;
+    const DROP: &str = r#"  drop-uN: {undoes: uN, webhook: {url: "RECEIVER/drop", body: {n: "${units.uN.outputs.n}"}}}
+"#;
+    let each = |text: &str| {
+        (0..width).map(|n| text.replace("uN", &format!("u{n}")).replace("n: N", &format!("n: {n}"))).collect::<String>()
+    };
     let all: Vec<String> = (0..width).map(|n| format!("u{n}")).collect();
-    writeln!(
-        text,
-        "  last:\n    after: [{}]\n    webhook: {{url: \"RECEIVER/last\", body: {{low: \"${{units.u0.outputs.n}}\", high: \"${{units.u{}.outputs.n}}\"}}}}",
-        all.join(", "),
-        width - 1
-    )
-    .unwrap();
-    text.push_str("postStop:\n");
-    for n in 0..width {
-        writeln!(
-            text,
-            "  drop-u{n}: {{undoes: u{n}, webhook: {{url: \"RECEIVER/drop\", body: {{n: \"${{units.u{n}.outputs.n}}\"}}}}}}"
-        )
-        .unwrap();
-    }
-    plugin("wide@1.0.0", &text)
+    let last = LAST.replace("ALL", &all.join(", ")).replace("uN", &format!("u{}", width - 1));
+    [FIRST.to_owned(), each(UNIT), last, each(DROP)].concat()
 }
 
 /// How often each number came.
-fn numbers(harness: &LifecycleHarness, what: &str) -> BTreeMap<u64, usize> {
+fn numbers(harness: &Harness, what: &str) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     for call in harness.receiver.calls(what) {
         *found.entry(call.body["n"].as_u64().unwrap()).or_default() += 1;
@@ -53,18 +42,16 @@ fn numbers(harness: &LifecycleHarness, what: &str) -> BTreeMap<u64, usize> {
 /// All answer later, and all at the same time.
 pub(crate) async fn out_and_in_over_three_hundred() {
     const WIDTH: usize = 300;
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
-    harness.receiver.on("POST /u", |_, _| CannedReply::status(202));
-    harness.publish(&document(WIDTH)).await;
-    harness.create("a", "wide").await;
-    eventually("all are asked", async || (numbers(&harness, "POST /u").len() == WIDTH).then_some(())).await;
-    assert!(harness.receiver.calls("POST /last").is_empty());
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /first", json!({"id": "f"}));
+    harness.receiver.always("POST /u", 202);
+    harness.begin("a", "wide", &document(WIDTH)).await;
+    until("all are asked", async || (numbers(&harness, "POST /u").len() == WIDTH).then_some(())).await;
+    assert_eq!(harness.receiver.count("POST /last"), 0);
     let mut sends = JoinSet::new();
     for call in harness.receiver.calls("POST /u") {
-        let request = harness.http.post(harness.url("/v1/callbacks")).bearer_auth(call.token());
         let body = json!({"status": "succeeded", "outputs": {"n": call.body["n"]}});
-        let request = request.header("content-type", "application/json").body(body.to_string());
+        let request = harness.http.post(harness.url("/v1/callbacks")).bearer_auth(call.token()).json(&body);
         sends.spawn(async move { request.send().await.unwrap().status().as_u16() });
     }
     while let Some(status) = sends.join_next().await {
@@ -76,15 +63,14 @@ pub(crate) async fn out_and_in_over_three_hundred() {
 /// All answer at once.
 pub(crate) async fn out_and_in_over_six_hundred() {
     const WIDTH: usize = 600;
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /first", |_, _| CannedReply::ok(json!({"id": "f"})));
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /first", json!({"id": "f"}));
     harness.receiver.on("POST /u", |call, _| CannedReply::ok(json!({"n": call.body["n"]})));
-    harness.publish(&document(WIDTH)).await;
-    harness.create("a", "wide").await;
+    harness.begin("a", "wide", &document(WIDTH)).await;
     ends_well(&harness, WIDTH).await;
 }
 
-async fn ends_well(harness: &LifecycleHarness, width: usize) {
+async fn ends_well(harness: &Harness, width: usize) {
     harness.phase("a", TargetState::Ready).await;
     let last = harness.receiver.calls("POST /last");
     assert_eq!(last[0].body, json!({"low": 0, "high": width - 1}));
@@ -94,8 +80,7 @@ async fn ends_well(harness: &LifecycleHarness, width: usize) {
     assert_eq!(done, width + 2);
     let asked = numbers(harness, "POST /u");
     assert_eq!(asked.len(), width);
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     assert_eq!(numbers(harness, "POST /drop").len(), width);
     harness.told("a", &["ready", "gone"]).await;
 }

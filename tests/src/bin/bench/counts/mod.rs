@@ -22,7 +22,7 @@ use ebb_protocol::id::{self, RunId};
 use ebb_store::{ReadRun as _, ReadTarget as _, TableUsage};
 use ebb_tests::fakes;
 use ebb_tests::platform::sandbox;
-use ebb_tests::receiver::{CannedReply, TestReceiver};
+use ebb_tests::receiver::{CallbackReply, CannedReply, TestReceiver};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -112,7 +112,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
             UnitOutputs::Nothing => json!({}),
         };
         match case.answers {
-            ResultDelivery::AtOnce => CannedReply::ok(outputs),
+            ResultDelivery::AtOnce => CallbackReply::from(CannedReply::ok(outputs)),
             ResultDelivery::Later => {
                 let result = json!({"status": "succeeded", "outputs": outputs});
                 CannedReply::status(202).then(async { vec![result] })
