@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Longer than any wait takes unless something is broken. A machine under load takes a good part of it.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// The time between two looks.
-pub const LOOK: Duration = Duration::from_millis(25);
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// Looks until there is something to see.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {

@@ -1,7 +1,6 @@
 //! A relay that is part of the program that has started it.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use ebb_protocol::sign::WebhookSecret;
 use serde_json::json;
@@ -9,8 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-/// No wait takes this long unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::PATIENCE;
 
 /// The end comes while the cluster of the context gives no answer: at no moment is a relay left.
 #[tokio::test]

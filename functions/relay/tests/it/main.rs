@@ -27,3 +27,6 @@ mod requests;
 mod rights;
 mod twins;
 mod versions;
+#[path = "../../../../tests/src/wait.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;
