@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use ebb_engine::Timestamp;
 use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::engine::Timestamp;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::{self, MessageId, WebhookSecret};
 use reqwest::{Client, RequestBuilder};

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::lifecycle::{GONE, READY};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -90,13 +91,6 @@ impl Workdir {
     pub fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         Self::with(&["--dynamodb", endpoint, "--table", &table])
-    }
-
-    /// One whose units run in clusters that others connect.
-    pub fn with_clusters(clusters: &serde_json::Value) -> Self {
-        let place = Self::with(&["--clusters", "clusters.json"]);
-        place.write("clusters.json", &clusters.to_string());
-        place
     }
 
     pub fn path(&self) -> &Path {
@@ -205,6 +199,18 @@ impl Workdir {
         let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let of_life = events.filter(|event| event["data"]["uid"] == uid);
         of_life.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until the platform was told that an instance is gone. A notification whose acknowledgement was lost is
+    /// repeated, but a later one is never overtaken.
+    pub async fn told_in_order(&self, uid: &str) {
+        let mut told = until("the last notification", async || {
+            let told = self.outcomes(uid);
+            told.iter().any(|told| told == GONE).then_some(told)
+        })
+        .await;
+        told.dedup();
+        assert_eq!(told, [READY, GONE]);
     }
 
     async fn try_dev(&self, port: u16, s3_port: u16) -> Result<DevProcess, String> {

@@ -189,12 +189,8 @@ pub(crate) async fn all() -> DeployedFunctions {
 const WHOLE: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
-  ok:
-    webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}
-    outputs: {id: {value: "${response.body.id}"}}
-  long:
-    webhook: {url: "OUTSIDE/long"}
-    outputs: {id: {value: "${response.body.id}"}}
+  ok: {webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}, outputs: {id: {value: "${response.body.id}"}}}
+  long: {webhook: {url: "OUTSIDE/long"}, outputs: {id: {value: "${response.body.id}"}}}
   flaky:
     retry: {attempts: 2, backoff: 10ms}
     webhook: {url: "OUTSIDE/flaky"}
@@ -222,25 +218,16 @@ postStop:
 outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
 const STUCK: &str = r#"
-preStart:
-  make: {webhook: {url: "OUTSIDE/ok"}}
-postStop:
-  undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
+preStart: {make: {webhook: {url: "OUTSIDE/ok"}}}
+postStop: {undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}}
 "#;
-const BAD: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
-"#;
+const BAD: &str = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/bad\"}}}\n";
 const LATE_BAD: &str = r#"
-preStart:
-  make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}
+preStart: {make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}}
 "#;
 const AGAIN: &str = r#"
 preStart:
-  make:
-    retry: {attempts: 1}
-    webhook: {url: "OUTSIDE/second"}
-    outputs: {id: {value: "${response.body.id}"}}
+  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/second"}, outputs: {id: {value: "${response.body.id}"}}}
 "#;
 const SCRIPT: &str = r##"
 runners: {sh: {image: "busybox:1"}}

@@ -1,10 +1,8 @@
 //! Places whose units run in a cluster or in containers.
 
-use crate::cluster::{ENTRYPOINT, TestCluster};
 use crate::containers::PodmanEngine;
-use crate::installed::InstalledRelay;
-use crate::workdir::Workdir;
-use crate::{kubectl, program};
+use crate::kubectl;
+use crate::prelude::*;
 
 /// One whose units run in this namespace of a cluster, by a relay of its own.
 pub(crate) async fn in_cluster(cluster: &TestCluster, units: &str) -> Workdir {

@@ -1,13 +1,6 @@
 //! Signadot's own plugin `k8s-apply` in a real cluster: its documents as they are, and what a cluster says to wrong ones.
 
-use serde_json::{Value, json};
-
-use ebb_protocol::api::{TargetState, UnitState};
-
-use crate::cluster::{BUSYBOX, TestCluster, cluster};
-use crate::elsewhere;
-use crate::kubectl::{list, name, of_units, open_records};
-use crate::workdir::{CommandResult, Workdir, until};
+use crate::prelude::*;
 
 const UNITS: &str = "ebb-units";
 const RECORDS: &str = "ebb-relay";
@@ -214,8 +207,7 @@ spec:
         apply(&place, &document, name, &["--wait=false"]).await.done();
     }
     for (name, _, said) in cases {
-        until("what is not taken", async || (place.get(name).await.info.phase == TargetState::Failed).then_some(()))
-            .await;
+        place.reaches(name, TargetState::Failed).await;
         for command in [&["sandbox", "get", name][..], &["why", name]] {
             let told = place.ebb(command).await.done().stdout;
             assert!(told.contains("objects/provision") && told.contains(said), "{told}");

@@ -1,13 +1,6 @@
 //! Objects that a controller of somebody else's looks after: kro, with a kind of its own.
 
-use serde_json::json;
-
-use crate::cluster::{BUSYBOX, cluster};
-use crate::elsewhere;
-use crate::installed::InstalledRelay;
-use crate::kubectl::{list, served};
-use crate::s3::value;
-use crate::workdir::{example, until};
+use crate::prelude::*;
 
 const SANDBOX: &str = "greeting-pr-8";
 

@@ -3,18 +3,11 @@
 
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpgid;
-use serde_json::Value;
 
-use crate::cluster::{BUSYBOX, ENTRYPOINT, cluster};
-use crate::elsewhere;
-use crate::kubectl::{list, name, of_units};
-use crate::program;
-use crate::s3::value;
-use crate::workdir::{Workdir, example, is_relay, until};
+use crate::prelude::*;
+use crate::workdir::is_relay;
 
 const SANDBOX: &str = "page-pr-3";
 const UNITS: &str = "ebb-units";

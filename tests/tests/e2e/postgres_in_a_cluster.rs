@@ -1,11 +1,7 @@
 //! The example with a database, whose steps are Jobs.
 
-use crate::cluster::{cluster, xtask};
-use crate::elsewhere;
-use crate::kubectl::{of_units, open_records};
-use crate::s3::value;
+use crate::prelude::*;
 use crate::server::{PostgresServer, SANDBOX, USER};
-use crate::workdir::{example, until};
 
 /// The same documents in a real cluster: each step is a Job, in the namespace and of the image that the plugin names.
 #[tokio::test]

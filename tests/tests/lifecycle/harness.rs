@@ -289,11 +289,8 @@ impl Harness {
 
     /// Waits until a unit of a hook is in this state.
     pub(crate) async fn unit(&self, name: &str, hook: &str, unit: &str, state: UnitState) -> UnitDetail {
-        let what = format!("{hook} {unit} of {name} {state:?}");
-        until(&what, async || {
-            let target = self.target(name).await?;
-            let found = find(&target, hook, unit)?;
-            (found.state == state).then_some(found)
+        until(&format!("{hook} {unit} of {name} {state:?}"), async || {
+            find(&self.target(name).await?, hook, unit).filter(|found| found.state == state)
         })
         .await
     }
@@ -396,12 +393,31 @@ pub(crate) fn outputs(target: &TargetDetail) -> Value {
     json!(target.resources["r"].outputs)
 }
 
+/// `make` has an output `id`, and `undo` is sent it.
+pub(crate) const MAKE: &str = r#"
+preStart:
+  make:
+    timeout: 5m
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}}
+postStop:
+  undo:
+    undoes: make
+    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
+outputs: {id: "${units.make.outputs.id}"}
+"#;
+
 /// Returns an event of a sandbox with one resource `r`.
 pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> LifecycleData {
     platform::sandbox(name, uid, &format!("resources: {{r: {{plugin: {plugin}}}}}\n"))
 }
 
-/// Returns the body of a callback.
+/// Returns the body of a callback without outputs.
+pub(crate) fn done() -> Value {
+    json!({"status": "succeeded"})
+}
+
+/// Returns the body of a callback with the output `id`.
 pub(crate) fn succeeded(id: &str) -> Value {
     json!({"status": "succeeded", "outputs": {"id": id}})
 }

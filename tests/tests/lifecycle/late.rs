@@ -10,27 +10,6 @@ use ebb_protocol::record::AttemptResult;
 
 use crate::harness::*;
 
-/// `make` is accepted, for as long as `timing` says.
-fn document(timing: &str) -> String {
-    let rest = r#"
-preStart:
-  make:
-    TIMING
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-postStop:
-  undo:
-    undoes: make
-    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
-outputs: {id: "${units.make.outputs.id}"}
-"#;
-    rest.replace("TIMING", timing)
-}
-
-fn done() -> Value {
-    json!({"status": "succeeded"})
-}
-
 fn too_slow() -> Value {
     json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}})
 }
@@ -45,7 +24,7 @@ async fn two_tries(document: &str) -> (Harness, ReceivedCall, ReceivedCall) {
 }
 
 fn two() -> String {
-    document("timeout: 5m\n    retry: {attempts: 2, backoff: 10ms}")
+    MAKE.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 2, backoff: 10ms}")
 }
 
 /// A sandbox `a` whose setup has these results.
@@ -72,7 +51,7 @@ async fn undone_then_gone(harness: &Harness, id: &str) {
 
 pub(crate) async fn after_the_teardown() {
     let harness = Harness::new().await;
-    let call = harness.accepted("makes", &document("timeout: 5m")).await;
+    let call = harness.accepted("makes", MAKE).await;
     harness.tear_down("a").await;
     // Something may exist: the undo has run without knowing its name.
     assert_eq!(undone(&harness), ids(["unknown"]));
@@ -87,7 +66,7 @@ pub(crate) async fn after_the_teardown() {
 /// The condition of an undo is false for the first and the third of four results. It does not count for the others.
 pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
     let condition = "undoes: make\n    when: ${!(units.make.outputs.?id.orValue('') in ['w', 'y'])}";
-    let document = document("timeout: 5m").replace("undoes: make", condition);
+    let document = MAKE.replace("undoes: make", condition);
     let (harness, _) = with_results(&document, &["w", "x", "y", "z"]).await;
     harness.tear_down("a").await;
     assert_eq!(undone(&harness), ids(["x", "z"]));
@@ -96,7 +75,7 @@ pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
 
 /// An attempt of an undo is sent again after its result was recorded.
 pub(crate) async fn a_repeated_try_undoes_the_same() {
-    let (harness, _) = with_results(&document("timeout: 5m"), &["x", "y", "z"]).await;
+    let (harness, _) = with_results(MAKE, &["x", "y", "z"]).await;
     harness.receiver.always("POST /undo", 202);
     harness.delete("a").await;
     for number in 1..3 {
@@ -119,7 +98,7 @@ pub(crate) async fn a_repeated_try_undoes_the_same() {
 /// The undo of a late result begins at the first result again. An attempt of the pass before is sent again, and does not
 /// count.
 pub(crate) async fn a_new_pass_undoes_everything() {
-    let (harness, make) = with_results(&document("timeout: 5m"), &["x"]).await;
+    let (harness, make) = with_results(MAKE, &["x"]).await;
     harness.receiver.always("POST /undo", 202);
     harness.delete("a").await;
     let first = harness.receiver.call("POST /undo", 1).await;
@@ -214,7 +193,7 @@ pub(crate) async fn two_tries_after_the_undo() {
 
 /// Two of three successes are undone, one after the other; the third comes when that is over.
 pub(crate) async fn a_third_try_after_two_undos() {
-    let (harness, first, second) = two_tries(&document("timeout: 5m\n    retry: {attempts: 3, backoff: 10ms}")).await;
+    let (harness, first, second) = two_tries(&two().replace("attempts: 2", "attempts: 3")).await;
     harness.callback(second.token(), &too_slow()).await.is(204);
     let third = harness.receiver.call("POST /make", 3).await;
     late(&harness, &second, "two").await;
@@ -228,7 +207,7 @@ pub(crate) async fn a_third_try_after_two_undos() {
 
 /// Different results of one attempt, one after the other, each after the undo of those before.
 pub(crate) async fn ever_more_results_of_one_try() {
-    let (harness, call) = with_results(&document("timeout: 5m"), &["r0"]).await;
+    let (harness, call) = with_results(MAKE, &["r0"]).await;
     harness.callback(call.token(), &succeeded("r1")).await;
     harness.tear_down("a").await;
     assert_eq!(undone(&harness), ids(["r0", "r1"]));

@@ -12,19 +12,13 @@ use crate::harness::*;
 
 /// An output that lies in the bucket, and an undo.
 pub(crate) const LONG: &str = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {text: {value: "${response.body.text}"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${response.body.text}"}}}}
+postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
 "#;
 
-const SILENT: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  u: {pod: {runner: sh, script: "#!/bin/sh\nexit 0"}}
-"##;
+const SHORT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
+const SILENT: &str =
+    "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 
 /// Long enough for the test to look at the data before its removal.
 pub(crate) const KEPT: Duration = Duration::from_secs(86_400);
@@ -109,7 +103,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
 pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     let harness = harness(Some(KEPT)).await;
-    harness.publish("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
+    harness.publish("short@1.0.0", SHORT).await;
     for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
         lived(&harness, name, plugin).await;
     }
@@ -127,7 +121,7 @@ pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
 /// Outputs whose record was not written are removed too, and so are logs of scripts that no record names.
 pub(crate) async fn objects_without_a_record_are_removed() {
     let harness = harness(Some(KEPT)).await;
-    harness.publish("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
+    harness.publish("short@1.0.0", SHORT).await;
     harness.publish("silent@1.0.0", SILENT).await;
     for name in ["short", "silent", "long"] {
         harness.ready(name, name).await;

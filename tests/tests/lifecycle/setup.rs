@@ -94,21 +94,15 @@ pub(crate) async fn answers() {
 
 pub(crate) async fn a_script_is_retried() {
     let harness = Harness::new().await;
-    let rest = r#"
+    let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
   make:
     retry: {attempts: 3, backoff: 10ms}
-    pod:
-      runner: sh
-      script: |
-        #!/bin/sh
-        echo "try $EBB_ATTEMPT"
-        [ "$EBB_ATTEMPT" = 3 ] || exit 7
-        printf %s "$EBB_ATTEMPT" >/tmp/n
+    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT\n[ $EBB_ATTEMPT = 3 ] || exit 7\nprintf $EBB_ATTEMPT >/tmp/n"}
     outputs: {n: {file: /tmp/n}}
 outputs: {n: "${units.make.outputs.n}"}
-"#;
+"##;
     let target = harness.run("a", "third", rest, TargetState::Ready).await;
     assert_eq!(outputs(&target), json!({"n": {"value": "3"}}));
     for attempt in 1..=3 {
@@ -139,7 +133,7 @@ async fn swept_without_requests(harness: &Harness, requests: usize) {
     assert_eq!(calls.len(), requests);
     for call in calls {
         // A repeated request has the same token.
-        harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+        harness.callback(call.token(), &done()).await.is(204);
     }
     harness.phase("a", TargetState::Ready).await;
 }

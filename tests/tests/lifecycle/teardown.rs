@@ -294,7 +294,7 @@ pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
     let notes = harness.why("a").await.notes;
     assert!(notes.len() == 1 && notes[0].contains("r/drop") && notes[0].contains("may still act"), "{notes:?}");
     // The receiver reports its success, which is kept.
-    let done = harness.callback(call.token(), &json!({"status": "succeeded"})).await;
+    let done = harness.callback(call.token(), &done()).await;
     done.is_problem(409, "late-result");
     let why = harness.why("a").await;
     assert_eq!((why.remaining, why.notes), (vec![], vec![]));

@@ -10,16 +10,10 @@ use ebb_store::{DynamoTable, Store};
 
 use crate::harness::*;
 
-const SIMPLE: &str = r#"
+const SIMPLE: &str = r##"
 runners: {sh: {image: "busybox:1"}}
-preStart:
-  hello:
-    pod:
-      runner: sh
-      script: |
-        #!/bin/sh
-        echo hello from the unit
-"#;
+preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello from the unit\n"}}}
+"##;
 
 /// A sandbox `a` that is ready.
 async fn ready() -> Harness {
@@ -211,7 +205,7 @@ pub(crate) async fn bodies() {
     let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
     let answer = harness.post("/v1/plugins", json!({ "document": wrong })).await;
     let problem = answer.is_problem(422, "invalid-document");
-    assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(9), true), "{problem:?}");
+    assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(6), true), "{problem:?}");
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
 

@@ -9,26 +9,18 @@ use crate::harness::*;
 
 const SETUP: Hook = Hook::PreStart;
 
-/// `make` is accepted and calls back with `id`, which `next` reads.
-const MAKE: &str = r#"
-preStart:
-  make:
-    timeout: 5m
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-  next:
-    webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
-postStop:
-  undo:
-    undoes: make
-    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
-outputs: {id: "${units.make.outputs.id}"}
-"#;
+/// `next` reads the output of `make`.
+const NEXT: &str = r#"  next: {webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}}
+postStop:"#;
+
+fn document(timing: &str) -> String {
+    MAKE.replace("postStop:", NEXT).replace("timeout: 5m", timing)
+}
 
 /// A sandbox `a` whose unit `make` was accepted.
 async fn accepted() -> (Harness, ReceivedCall) {
     let harness = Harness::new().await;
-    let call = harness.accepted("waits", MAKE).await;
+    let call = harness.accepted("waits", &document("timeout: 5m")).await;
     (harness, call)
 }
 
@@ -342,7 +334,7 @@ pub(crate) async fn a_flood_after_the_end() {
 
 pub(crate) async fn after_a_failure() {
     let harness = Harness::new().await;
-    let call = harness.accepted("waits", &MAKE.replace("timeout: 5m", "retry: {attempts: 1}")).await;
+    let call = harness.accepted("waits", &document("retry: {attempts: 1}")).await;
     let failure = json!({"status": "failed", "reason": {"code": "failed", "message": "no room"}});
     harness.callback(call.token(), &failure).await.is(204);
     harness.phase("a", TargetState::Failed).await;
@@ -386,7 +378,7 @@ pub(crate) async fn said_again_after_the_successor_was_accepted() {
         harness.succeed(&call, "one").await;
     }
     assert_eq!(harness.receiver.count("POST /next"), 1);
-    harness.callback(next.token(), &json!({"status": "succeeded"})).await.is(204);
+    harness.callback(next.token(), &done()).await.is(204);
     harness.phase("a", TargetState::Ready).await;
 }
 
@@ -428,8 +420,7 @@ pub(crate) async fn what_a_receiver_can_do_with_its_token() {
 pub(crate) async fn of_an_earlier_try() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[503, 202]);
-    let again = MAKE.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 3, backoff: 50ms}");
-    harness.begin("a", "waits", &again).await;
+    harness.begin("a", "waits", &document("timeout: 5m\n    retry: {attempts: 3, backoff: 50ms}")).await;
     let (first, second) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /make", 2).await);
     assert_ne!(first.token(), second.token());
     let heads = harness.state("a", SETUP).await.heads;

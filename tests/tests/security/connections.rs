@@ -5,7 +5,7 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 
 /// `make` is accepted and calls back; `next` follows.
-const MAKE: &str = r#"
+const PAIR: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
   next: {after: [make], webhook: {url: "RECEIVER/next"}}
@@ -14,15 +14,11 @@ preStart:
 /// Far below the 20 s for which a receiver's answer is waited for.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-fn done() -> Value {
-    json!({"status": "succeeded"})
-}
-
 pub(crate) async fn answers_do_not_wait_for_receivers() {
     let harness = Harness::new().await;
     let (make, next) = (harness.receiver.hold("POST /make"), harness.receiver.hold("POST /next"));
     harness.receiver.always("POST /make", 202);
-    harness.publish("waits@1.0.0", MAKE).await;
+    harness.publish("waits@1.0.0", PAIR).await;
     let begun = Instant::now();
     harness.create("a", "waits").await;
     let call = harness.receiver.call("POST /make", 1).await;
@@ -55,7 +51,7 @@ pub(crate) async fn answers_do_not_wait_for_the_platform() {
 
 pub(crate) async fn a_repeated_callback_posts_nothing_again() {
     let harness = Harness::new().await;
-    let call = harness.accepted("waits", MAKE).await;
+    let call = harness.accepted("waits", PAIR).await;
     let next = harness.receiver.hold("POST /next");
     for _ in 0..3 {
         harness.callback(call.token(), &done()).await.is(204);
@@ -94,7 +90,7 @@ async fn send_and_leave(harness: &Harness, head: &str, body: &[u8], leaving: Dis
 pub(crate) async fn a_callback_whose_sender_leaves_is_processed() {
     for leaving in [DisconnectKind::Closed, DisconnectKind::HalfClosed, DisconnectKind::Reset] {
         let harness = Harness::new().await;
-        let call = harness.accepted("waits", MAKE).await;
+        let call = harness.accepted("waits", PAIR).await;
         let next = harness.receiver.hold("POST /next");
         let body = done().to_string();
         let head = format!("POST /v1/callbacks HTTP/1.1\r\nauthorization: Bearer {}\r\n", call.token());
@@ -111,7 +107,7 @@ pub(crate) async fn a_callback_whose_sender_leaves_is_processed() {
 pub(crate) async fn an_event_whose_sender_leaves_is_processed() {
     let harness = Harness::new().await;
     let make = harness.receiver.hold("POST /make");
-    harness.publish("waits@1.0.0", MAKE).await;
+    harness.publish("waits@1.0.0", PAIR).await;
     let data = sandbox("a", "a-uid", "waits");
     let SignedRequest { headers, body } = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
     let lines = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));

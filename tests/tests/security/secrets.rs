@@ -189,11 +189,8 @@ pub(crate) async fn references_from_receivers() {
     let harness = Harness::new().await;
     let text = r#"
 preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-  next:
-    webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
+  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
+  next: {webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}}
 outputs: {id: "${units.make.outputs.id}"}
 "#;
     let state = harness.folder().join("state");

@@ -2,25 +2,22 @@
 
 use crate::harness::*;
 
-/// The status line of an answer to bytes that are sent as they are; empty if the connection was closed without one.
+/// Returns the status line of an answer to bytes that are sent as they are; it is empty if the connection was closed.
 async fn raw(harness: &Harness, head: &[u8]) -> String {
-    let answered = tokio::time::timeout(PATIENCE, exchange(harness, head)).await;
-    answered.unwrap_or_else(|_| panic!("no answer to {}", String::from_utf8_lossy(&head[..head.len().min(80)])))
-}
-
-async fn exchange(harness: &Harness, head: &[u8]) -> String {
     let mut stream = harness.connect().await;
-    // The server may answer and close before all is sent.
-    let _ = stream.write_all(head).await;
-    let mut answer = Vec::new();
-    let mut part = [0; 4096];
-    while let Ok(length @ 1..) = stream.read(&mut part).await {
-        answer.extend_from_slice(&part[..length]);
-        if answer.contains(&b'\n') {
-            break;
+    let exchange = async {
+        // The server may answer and close before all is sent.
+        let _ = stream.write_all(head).await;
+        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(length @ 1..) = stream.read(&mut part).await {
+            answer.extend_from_slice(&part[..length]);
+            if answer.contains(&b'\n') {
+                break;
+            }
         }
-    }
-    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.expect("an answer comes in time")
 }
 
 pub(crate) async fn headers_and_urls() {
@@ -41,7 +38,7 @@ pub(crate) async fn headers_and_urls() {
     }
     // A token as long as a header may be.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
-        harness.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "invalid-token");
+        harness.callback(&token, &done()).await.is_problem(403, "invalid-token");
         let (url, token) = (harness.url("/v1/targets"), format!("Bearer {token}"));
         let asked = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
         asked.is_problem(401, "invalid-token");
@@ -54,10 +51,7 @@ pub(crate) async fn outputs() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", 202);
     let text = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}}
 postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.outputs.id}"}}}}
 "#;
     harness.begin("a", "many", text).await;

@@ -35,7 +35,7 @@ async fn cancelled() {
     assert!(world.plane.taken(&token(&unit)).is_empty());
     // Too late: it has ended.
     let ended = name("ended", 1);
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     world.run(&ended, ScriptJob::new(&ended, "exit 4")).await;
     world.ended(&ended).await;
     assert!(matches!(world.state(cancel(&ended)).await, TaskState::Ended(_)));
@@ -133,12 +133,11 @@ async fn beside_a_record_that_cannot_be_read() {
 async fn held_by_a_finalizer() {
     let mut world = RelayFixture::new("held", &[]).await;
     let maps = world.api::<ConfigMap>();
-    let finalizers =
-        async |of: &TaskId, all: Value| merge(&maps, &of.unit, json!({"metadata": {"finalizers": all}})).await;
+    let held = async |of: &TaskId, all: Value| merge(&maps, &of.unit, finalizers(all)).await;
     let [goes, stays] = ["goes", "stays"].map(|unit| name(unit, 1));
     for unit in [&goes, &stays] {
         world.apply(unit, never_ready(&unit.unit)).await;
-        finalizers(unit, json!(["test.example/held"])).await;
+        held(unit, json!(["test.example/held"])).await;
     }
     let both = || vec![cancel(&goes), cancel(&stays)];
     let runs = |answer: &RelayResponse| matches!(answer, RelayResponse::State(TaskState::Running { .. }));
@@ -147,20 +146,20 @@ async fn held_by_a_finalizer() {
     assert!(answers.iter().all(runs) && begun.elapsed() < ASKER, "{answers:?} {:?}", begun.elapsed());
     world.kill().await;
     // One was asked for more than two minutes ago.
-    let mut held = world.record("stays").await;
-    let since = &mut held["phase"]["terminating"]["sinceMs"];
+    let mut record = world.record("stays").await;
+    let since = &mut record["phase"]["terminating"]["sinceMs"];
     *since = (since.as_u64().unwrap() - 122_000).into();
-    merge(&world.records(), "ebb-task.stays.1", json!({"stringData": {"record": held.to_string()}})).await;
+    merge(&world.records(), "ebb-task.stays.1", json!({"stringData": {"record": record.to_string()}})).await;
     world.start().await;
     let (code, message) = world.reason(&stays).await;
     assert!(code == ReasonCode::Lost && message.contains("/stays: "), "{code:?} {message}");
     let begun = Instant::now();
     let again = world.state(cancel(&goes)).await;
     assert!(matches!(again, TaskState::Running { .. }) && begun.elapsed() < ASKER, "{again:?}");
-    finalizers(&goes, json!([])).await;
+    held(&goes, json!([])).await;
     assert_eq!(world.state(cancel(&goes)).await, TaskState::Tombstoned);
     assert!(maps.get_opt("goes").await.unwrap().is_none() && world.plane.taken(&token(&goes)).is_empty());
     assert!(maps.get("stays").await.unwrap().metadata.deletion_timestamp.is_some());
-    finalizers(&stays, json!([])).await;
+    held(&stays, json!([])).await;
     world.close().await;
 }

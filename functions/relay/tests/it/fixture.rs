@@ -33,7 +33,7 @@ pub(crate) use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Po
 pub(crate) use serde_json::{Value, json};
 
 pub(crate) use crate::cluster::cluster;
-pub(crate) use crate::requests::{ScriptJob, cancel, config_map, name, objects, ready_if, script, token};
+pub(crate) use crate::requests::{ScriptJob, cancel, config_map, finalizers, name, objects, ready_if, script, token};
 pub(crate) use crate::wait::until;
 
 /// Creates an object.
@@ -111,7 +111,7 @@ impl RelayFixture {
     /// Starts a relay with a policy, as YAML, for the namespace of units.
     pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> String) -> Self {
         let (cluster, client) = (cluster().await, client().await);
-        let (plane, url) = CallbackReceiver::start().await;
+        let (plane, url) = CallbackReceiver::start_at("127.0.0.1").await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         for name in [units.clone(), format!("{units}-relay")] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});

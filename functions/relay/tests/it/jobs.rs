@@ -63,7 +63,7 @@ async fn from_inputs_to_outputs() {
 async fn a_name_starts_once() {
     let world = RelayFixture::new("once", &[]).await;
     let unit = name("run-1", 1);
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     world.run(&unit, ScriptJob::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
     world.printed(&unit, "begun").await;
     let before = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
@@ -97,7 +97,7 @@ async fn a_name_starts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_much_as_may_be() {
     let mut world = RelayFixture::new("much", &[]).await;
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
         head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
 use kube::api::EvictParams;
 
 use crate::fixture::*;
@@ -53,7 +52,7 @@ async fn while_it_starts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_and_reports() {
     let mut world = RelayFixture::new("runs", &[]).await;
-    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
     for unit in &units {
         world.run(unit, script_that(unit, "sleep 2")).await;
@@ -132,7 +131,7 @@ async fn a_success_outlives_its_pod() {
         let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         pods.list(&own).await.unwrap().items.pop()
     };
-    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     world.run(&told, script_that(&told, "sleep 2")).await;
     world.ended(&told).await;
     // Its container ends while no relay is there, and another one goes on.
@@ -145,7 +144,7 @@ async fn a_success_outlives_its_pod() {
     })
     .await;
     // The pod is evicted as a whole, and stays to be seen for a while.
-    let held = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking", "test.example/held"]}});
+    let held = finalizers(json!(["batch.kubernetes.io/job-tracking", "test.example/held"]));
     let name = pod(&left).await.unwrap().name_any();
     merge(&pods, &name, held).await;
     pods.evict(&name, &EvictParams::default()).await.unwrap();
@@ -160,7 +159,7 @@ async fn a_success_outlives_its_pod() {
     check(&world, &told).await;
     let result = world.result(&left).await;
     assert_eq!((result.status, &result.outputs["out"]), (CallbackStatus::Succeeded, &"left".into()), "{result:?}");
-    merge(&pods, &name, json!({"metadata": {"finalizers": null}})).await;
+    merge(&pods, &name, finalizers(Value::Null)).await;
     world.release("life-1").await;
     world.close().await;
 }

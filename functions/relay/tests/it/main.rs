@@ -22,6 +22,9 @@ mod memory;
 mod merges;
 mod objects;
 mod reasons;
+#[path = "../../../../tests/src/receiver.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
+mod receiver;
 mod released;
 mod requests;
 mod rights;

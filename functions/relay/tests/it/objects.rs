@@ -31,12 +31,6 @@ fn kept(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { keep: true, ..objects(apply) }
 }
 
-/// Returns the fields of an object with one finalizer, or none.
-fn held_by(finalizer: Value) -> Value {
-    let finalizers = if finalizer.is_null() { Value::Null } else { json!([finalizer]) };
-    json!({"metadata": {"finalizers": finalizers}})
-}
-
 fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
     ObjectTask { instance: "life-1".to_owned(), remove, ..ObjectTask::default() }
@@ -57,7 +51,7 @@ async fn applied_ready_and_removed() {
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
     // One gets a finalizer, the other is replaced by somebody else's of the same name.
-    merge(&maps, "held", held_by("test.example/held".into())).await;
+    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
     // Made by an attempt that was cancelled while it waited: what it has applied goes as well.
@@ -72,7 +66,7 @@ async fn applied_ready_and_removed() {
     world.kill().await;
     world.start().await;
     assert!(matches!(world.get(&undo).await, TaskState::Running { .. }));
-    merge(&maps, "held", held_by(Value::Null)).await;
+    merge(&maps, "held", finalizers(Value::Null)).await;
     world.succeeds(&undo).await;
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
     for gone in ["web", "never"] {
@@ -107,13 +101,13 @@ async fn failures() {
     let held = name("held", 1);
     world.apply(&held, kept(vec![map("held")])).await;
     world.succeeds(&held).await;
-    merge(&maps, "held", held_by("test.example/held".into())).await;
+    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     let mut request = world.ensure_of(&name("undo", 1), removal(&["held"]));
     request.timeout_ms = 3_000;
     world.ensure(request).await;
     let (code, message) = world.reason(&name("undo", 1)).await;
     assert!(code == ReasonCode::Timeout && message.contains("test.example/held"), "{message}");
-    merge(&maps, "held", held_by(Value::Null)).await;
+    merge(&maps, "held", finalizers(Value::Null)).await;
     // A second attempt finishes what the first could not.
     world.apply(&name("undo", 2), removal(&["held"])).await;
     world.succeeds(&name("undo", 2)).await;
@@ -273,12 +267,12 @@ async fn tried_again() {
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
     assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
     // What is being removed is waited for, and made anew.
-    merge(&maps, "a", held_by("test.example/held".into())).await;
+    merge(&maps, "a", finalizers(json!(["test.example/held"]))).await;
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);
     world.apply(&third, work("true")).await;
     assert!(matches!(world.get(&third).await, TaskState::Running { .. }));
-    merge(&maps, "a", held_by(Value::Null)).await;
+    merge(&maps, "a", finalizers(Value::Null)).await;
     world.succeeds(&third).await;
     assert_ne!(maps.get("a").await.unwrap().uid(), left.uid());
     world.apply(&name("undo", 1), removal(&["make"])).await;

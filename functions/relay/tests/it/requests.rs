@@ -39,6 +39,11 @@ pub(crate) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
+/// Returns the field of an object with its finalizers.
+pub(crate) fn finalizers(list: Value) -> Value {
+    json!({"metadata": {"finalizers": list}})
+}
+
 /// Returns a task with these objects, which ends when they are ready.
 pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
     let until = TaskCompletion::Ready(vec![]);
