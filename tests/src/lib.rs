@@ -15,7 +15,7 @@ pub mod program;
 #[allow(clippy::unwrap_used)]
 pub mod receiver;
 pub mod wait;
-#[allow(clippy::unwrap_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default)]
 pub mod workdir;
 
 #[cfg(feature = "switches")]

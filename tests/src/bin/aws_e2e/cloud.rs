@@ -76,7 +76,7 @@ impl CloudEmulator {
         let (http, health) = (http(), format!("http://127.0.0.1:{PORT}/_ministack/health"));
         let answers = async || {
             let answer = http.get(&health).send().await.ok()?;
-            answer.status().is_success().then_some(())
+            answer.status().is_success().then_some(answer)
         };
         step("the emulator answers", async { Ok(until(&place.log.display().to_string(), answers).await) }).await?;
         let tools = place.tools.clone();
