@@ -13,7 +13,7 @@ use ebb_store::RunHead;
 use super::KIND;
 use super::ledger::NotificationEntry;
 use super::registry::SimUnit;
-use super::simulation::{LINGER_MS, Simulation};
+use super::simulator::{LINGER_MS, Simulation};
 
 /// The messages that a simulation may send: per instance, attempt, and hour of an instance.
 const MESSAGES_PER_INSTANCE: u64 = 60;

@@ -22,7 +22,7 @@ mod scenario;
 mod schedule;
 mod servers;
 mod simulate;
-mod simulation;
+mod simulator;
 mod table;
 
 pub use faults::{FaultInjector, FaultKind};
@@ -37,5 +37,5 @@ pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId};
 pub use scenario::{AttemptFate, Scenario, SetupUnit, TargetScenario, UndoUnit, scenarios};
 pub use schedule::TableSchedule;
 pub use simulate::{SimReport, simulate, simulate_target, unreachable_target};
-pub use simulation::{SimOperator, SimOptions, Simulation, TargetEnd, TraceMode};
+pub use simulator::{SimOperator, SimOptions, Simulation, TargetEnd, TraceMode};
 pub use table::{SimTable, TableAccess, TableGate, WriteFate};

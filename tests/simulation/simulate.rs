@@ -7,7 +7,7 @@ use ebb_engine::TargetPhase;
 use super::registry::UnitBehavior;
 use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
-use super::simulation::{SimOperator, SimOptions, Simulation, TraceMode};
+use super::simulator::{SimOperator, SimOptions, Simulation, TraceMode};
 use super::{FaultInjector, FaultKind, SimRandom};
 
 /// The most target names of a simulation, and the most instances of a name.
@@ -83,7 +83,7 @@ pub fn simulate(seed: u64, excluded: &[FaultKind], trace: TraceMode) -> SimRepor
 }
 
 fn run(simulation: &Simulation, names: Vec<String>, random: &SimRandom) {
-    for instance in simulation.unreachable().cloned() {
+    for instance in simulation.unreachable() {
         let (platform, random) = (simulation.platform.clone(), SimRandom::new(random.bits()));
         let runtime = simulation.runtime.clone();
         simulation.runtime.spawn(async move {

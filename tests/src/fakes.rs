@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_egress::HttpCall;
 use ebb_engine::Millis;
 use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError};
-use ebb_flow::{DeploymentSettings, Env};
+use ebb_flow::system::{SystemClock, SystemRandom};
+use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_protocol::token::TokenKeys;
+use ebb_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -137,6 +140,27 @@ pub async fn process_messages(
             }
             traffic.pending.fetch_sub(1, Ordering::SeqCst);
         });
+    }
+}
+
+/// Returns the environment of one function: the system's clock and random numbers, no cluster, and one server for all
+/// requests of units and to the platform.
+pub fn env(
+    store: Arc<Store>,
+    server: Arc<dyn HttpCall>,
+    queue: Arc<dyn MessageQueue>,
+    settings: DeploymentSettings,
+) -> Env {
+    Env {
+        store,
+        clock: Arc::new(SystemClock),
+        random: Arc::new(SystemRandom),
+        relay: Arc::new(NoCluster),
+        egress: Arc::clone(&server),
+        platform: server,
+        queue,
+        settings,
+        cache: InstanceCache::default(),
     }
 }
 

@@ -7,6 +7,17 @@ pub mod fakes;
 pub mod log_buffer;
 pub mod virtual_clock;
 
+// The kit of tests with real servers and programs. What fails in it fails the test.
+#[allow(clippy::unwrap_used)]
+pub mod platform;
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub mod program;
+#[allow(clippy::unwrap_used)]
+pub mod receiver;
+pub mod wait;
+#[allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default)]
+pub mod workdir;
+
 #[cfg(feature = "verify")]
 #[path = "../model/mod.rs"]
 pub mod model;

@@ -150,13 +150,12 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("api.rs", 4),
     ("checks.rs", 6),
     ("client.rs", 4),
-    ("documents.rs", 5),
     ("fixture.rs", 4),
     ("functions.rs", 4),
     ("list.rs", 5),
     ("names.rs", 4),
-    ("platform.rs", 5),
-    ("server.rs", 6),
+    ("platform.rs", 4),
+    ("server.rs", 5),
     ("table.rs", 4),
     // Build scripts, and the chores that build.
     ("build.rs", 5),
@@ -165,7 +164,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
 /// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
 /// numbers may only decrease.
 const BANNED_WORDS: [([&str; 2], usize); 4] =
-    [(["no", "body"], 81), (["some", "body"], 35), (["who", "ever"], 35), (["a", "new"], 1)];
+    [(["no", "body"], 68), (["some", "body"], 34), (["who", "ever"], 26), (["a", "new"], 1)];
 
 /// Praise that no figure can hold up, as whole words.
 const PRAISE: [&str; 20] = [

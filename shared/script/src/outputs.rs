@@ -63,6 +63,9 @@ mod tests {
 
     use super::*;
 
+    /// Makes a file in a folder, the reason and a part of the message.
+    type Row = (fn(&Path), ReasonCode, &'static str);
+
     fn sized(path: &Path, bytes: u64) {
         File::create(path).unwrap().set_len(bytes).unwrap();
     }
@@ -71,7 +74,7 @@ mod tests {
     #[test]
     fn outputs_that_are_not_as_declared_fail() {
         let (invalid, large) = (ReasonCode::OutputInvalid, ReasonCode::OutputTooLarge);
-        let rows: [(fn(&Path), ReasonCode, &str); 6] = [
+        let rows: [Row; 6] = [
             (|_| (), ReasonCode::OutputMissing, "output \"a\": the script ended with 0 and did not write /"),
             (|folder| fs::create_dir(folder.join("a")).unwrap(), invalid, "is a folder, not a file"),
             (|folder| symlink("/etc/passwd", folder.join("a")).unwrap(), invalid, "is a symbolic link, not a file"),

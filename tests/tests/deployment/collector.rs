@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// A running collector; ends when this is dropped.
@@ -15,44 +16,27 @@ pub(crate) struct Collector {
     folder: tempfile::TempDir,
 }
 
-/// A span that was taken.
-#[derive(Clone, Debug)]
-pub(crate) struct Span(Value);
+/// A span that was taken, in the JSON of OTLP.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Span {
+    pub(crate) name: String,
+    pub(crate) trace_id: String,
+    pub(crate) span_id: String,
+    pub(crate) parent_span_id: String,
+    pub(crate) kind: i64,
+    links: Vec<Value>,
+    attributes: Vec<Value>,
+}
 
 impl Span {
-    fn text(&self, name: &str) -> &str {
-        self.0[name].as_str().unwrap_or_default()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.text("name")
-    }
-
-    pub(crate) fn trace(&self) -> &str {
-        self.text("traceId")
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        self.text("spanId")
-    }
-
-    pub(crate) fn parent(&self) -> &str {
-        self.text("parentSpanId")
-    }
-
-    pub(crate) fn kind(&self) -> i64 {
-        self.0["kind"].as_i64().unwrap()
-    }
-
-    /// Spans that it is linked to.
+    /// Returns the ids of the spans that it is linked to.
     pub(crate) fn links(&self) -> Vec<&str> {
-        let links = self.0["links"].as_array().into_iter().flatten();
-        links.map(|link| link["spanId"].as_str().unwrap()).collect()
+        self.links.iter().map(|link| link["spanId"].as_str().unwrap()).collect()
     }
 
     pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
-        let mut all = self.0["attributes"].as_array().into_iter().flatten();
-        all.find(|one| one["key"] == name)?["value"]["stringValue"].as_str()
+        self.attributes.iter().find(|one| one["key"] == name)?["value"]["stringValue"].as_str()
     }
 }
 
@@ -132,7 +116,7 @@ fn spans(text: &str) -> Vec<Span> {
     let all = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
     let resources = lines.flat_map(|line| all(&line, "resourceSpans"));
     let scopes = resources.flat_map(|resource| all(&resource, "scopeSpans"));
-    scopes.flat_map(|scope| all(&scope, "spans")).map(Span).collect()
+    scopes.flat_map(|scope| all(&scope, "spans")).map(|span| serde_json::from_value(span).unwrap()).collect()
 }
 
 /// Where it is, built if need be.

@@ -13,13 +13,13 @@ use ebb_flow::background::BackgroundTasks;
 use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
-use ebb_flow::{DeploymentSettings, Env, InstanceCache};
+use ebb_flow::{DeploymentSettings, Env};
 use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_protocol::token::TokenKeys;
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::suite::s3_bucket;
 use ebb_store::{DynamoTable, S3Bucket, Store};
+use ebb_tests::fakes;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -98,17 +98,9 @@ impl SharedParts {
         let grace = Duration::from_secs(1);
         let (clusters, queue) = (self.clusters.clone(), store.clone());
         let relay = ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
-        let env = Env {
-            store: store.clone(),
-            clock: clock.clone(),
-            random,
-            relay: Arc::new(relay),
-            egress: client.clone(),
-            platform: client,
-            queue: Arc::new(DelayedQueue { recorder: recorder.clone(), sender: self.sender.clone() }),
-            settings: settings(&self.callbacks, &self.platform),
-            cache: InstanceCache::default(),
-        };
+        let queue = Arc::new(DelayedQueue { recorder: recorder.clone(), sender: self.sender.clone() });
+        let env = fakes::env(store.clone(), client, queue, settings(&self.callbacks, &self.platform));
+        let env = Env { relay: Arc::new(relay), ..env };
         let access = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
         let post = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
         (ServerState { env: Arc::new(env), store: store.clone(), tokens: access, poll_endpoint: post }, store)
@@ -207,22 +199,16 @@ async fn sweep(
 fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
     DeploymentSettings {
         callback_url: callbacks.to_owned(),
-        installation: "tests".to_owned(),
-        source: "urn:tests".to_owned(),
-        platform_url: Some(platform.to_owned()),
         platform_keys: secret().into(),
         webhook_keys: WebhookKeys::from(secret()),
-        unit_keys: secret().into(),
-        token_keys: TokenKeys::from_bytes("tests", &[8; 32]).unwrap(),
         // A queued batch expires then.
         max_in_flight: Millis(5_000),
         grace: Duration::from_secs(1),
         response_timeout: Duration::from_secs(5),
-        first_sweep_delay: Millis(1_000),
-        max_sweep_interval: Millis(3_600_000),
-        // Lives that are gone are removed while others go on.
+        // Instances that are gone are removed while others go on.
         retention: Some(Millis(2_000)),
         max_dispatches: 2,
         dispatch_budget: Duration::from_secs(3),
+        ..fakes::settings("urn:tests", Some(platform.to_owned()), Millis(1_000)).unwrap()
     }
 }

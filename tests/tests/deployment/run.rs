@@ -1,16 +1,13 @@
 //! Lives that take the functions to everything that they do to table, bucket and queue.
 
-use std::time::{Duration, Instant};
-
 use ebb_engine::{Hook, Unit};
-use ebb_flow::ports::Clock as _;
-use ebb_flow::system::SystemClock;
 use ebb_flow::telemetry::Telemetry;
-use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
-use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
-use ebb_protocol::sign::{self, MessageId};
+use ebb_tests::platform::{SignedRequest, http, sandbox};
+use ebb_tests::receiver::TestReceiver;
+use ebb_tests::wait::until;
 use serde_json::{Value, json};
 
 use crate::functions::{CLUSTER, DeployedFunctions, SILENT, TOKEN, secret};
@@ -19,7 +16,7 @@ use crate::outside::{self, SeenTraces};
 pub(crate) struct LifecycleRun {
     functions: DeployedFunctions,
     http: reqwest::Client,
-    outside: String,
+    outside: TestReceiver,
     /// What webhooks tell of a trace.
     pub(crate) traceparent: Option<String>,
 }
@@ -28,15 +25,15 @@ impl LifecycleRun {
     /// Functions, with servers and a relay around them.
     pub(crate) async fn begin(telemetry: Telemetry, seen: SeenTraces) -> Self {
         let outside = outside::start(seen.clone()).await;
-        let functions = DeployedFunctions::start(&format!("{outside}/platform"), telemetry).await;
+        let functions = DeployedFunctions::start(&format!("{}/platform", outside.url()), telemetry).await;
         tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1"), seen));
-        Self { functions, http: outside::http(), outside, traceparent: None }
+        Self { functions, http: http(), outside, traceparent: None }
     }
 
     async fn api(&self, path: &str, body: Option<Value>) -> (u16, Value) {
         let url = format!("{}{path}", self.functions.urls["Api"]);
         let request = match body {
-            Some(body) => self.http.post(url).header("content-type", "application/json").body(body.to_string()),
+            Some(body) => self.http.post(url).json(&body),
             None => self.http.get(url),
         };
         let answer = request.bearer_auth(TOKEN).send().await.unwrap();
@@ -46,45 +43,33 @@ impl LifecycleRun {
 
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
-        let document = document.replace("OUTSIDE", &self.outside);
+        let document = document.replace("OUTSIDE", self.outside.url());
         let (status, answer) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
         assert_eq!(status, 201, "{answer}");
     }
 
-    async fn event(&self, asked: LifecycleType, name: &str, uid: &str, document: Option<String>) -> u16 {
-        let (time, event) = (SystemClock.now(), format!("{name}-{uid}-{asked:?}"));
-        let data = LifecycleData {
-            kind: "sandbox".to_owned(),
-            name: name.to_owned(),
-            // Tombstones are of uids alone.
-            uid: format!("{name}-{uid}"),
-            generation: 1,
-            document,
-            routing_key: None,
-        };
-        let (content_type, body) = cloudevents::lifecycle(&event, "urn:tests", asked, time, &data);
+    async fn event(&self, asked: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
+        // Tombstones are of uids alone.
+        let mut data = sandbox(name, &format!("{name}-{uid}"), rest);
+        data.document = data.document.filter(|_| asked == LifecycleType::Created);
         // Plans are made by one instance and read by another.
         let function = if asked == LifecycleType::Created { "Receive" } else { "Second" };
-        let mut request = self.http.post(format!("{}/v1/events", self.functions.urls[function]));
-        for (name, value) in sign::sign(&secret(), &MessageId::parse("msg-1").unwrap(), time, &body) {
-            request = request.header(name, value);
-        }
+        let url = format!("{}/v1/events", self.functions.urls[function]);
+        let mut request = SignedRequest::lifecycle(&secret(), asked, &data).post(&self.http, &url);
         if let Some(traceparent) = &self.traceparent {
             request = request.header("traceparent", traceparent);
         }
-        request.header("content-type", content_type).body(body).send().await.unwrap().status().as_u16()
+        request.send().await.unwrap().status().as_u16()
     }
 
     pub(crate) async fn create(&self, name: &str, uid: &str, plugin: &str, more: &str) -> u16 {
         let cluster = if plugin == "script" { SILENT } else { CLUSTER };
-        let document = format!(
-            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: {cluster}\nresources: {{r: {{plugin: {plugin}}}}}\n{more}"
-        );
-        self.event(LifecycleType::Created, name, uid, Some(document)).await
+        let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: {plugin}}}}}\n{more}");
+        self.event(LifecycleType::Created, name, uid, &rest).await
     }
 
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> u16 {
-        self.event(LifecycleType::Deleted, name, uid, None).await
+        self.event(LifecycleType::Deleted, name, uid, "").await
     }
 
     /// Asks the api for something, which it takes.
@@ -100,15 +85,23 @@ impl LifecycleRun {
 
     /// Waits until a target is as it should be.
     async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
+        until(&format!("{name} to be {what}"), async || {
             let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
-            if is(&target) {
-                return target;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{name} is not {what}: {target}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            is(&target).then_some(target)
+        })
+        .await
+    }
+
+    /// Creates a sandbox that reaches a phase.
+    async fn created(&self, name: &str, uid: &str, plugin: &str, phase: &str) -> Value {
+        assert_eq!(self.create(name, uid, plugin, "").await, 202);
+        self.phase(name, uid, phase).await
+    }
+
+    /// Deletes a sandbox that reaches a phase.
+    async fn deleted(&self, name: &str, uid: &str, phase: &str) {
+        assert_eq!(self.delete(name, uid).await, 202);
+        self.phase(name, uid, phase).await;
     }
 }
 
@@ -135,9 +128,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     let url = format!("{}/v1/plugins/whole/versions/2.0.0", life.functions.urls["Api"]);
     assert_eq!(life.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
     // A life, a second one of its name that waits for its end, and one that is deleted before it is created.
-    assert_eq!(life.create("whole", "1", "whole", "").await, 202);
-    life.phase("whole", "1", "ready").await;
-    let (_, target) = life.api("/v1/targets/sandbox/whole", None).await;
+    let target = life.created("whole", "1", "whole", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
         assert_eq!(life.api(&format!("/v1/runs/{run}"), None).await.0, 200);
@@ -156,10 +147,8 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(life.create("misspelt", "1", "wohle", "").await, 422);
     // Teardowns that give up.
     for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {
-        assert_eq!(life.create(name, "1", plugin, "").await, 202);
-        life.phase(name, "1", "ready").await;
-        assert_eq!(life.delete(name, "1").await, 202);
-        life.phase(name, "1", "stuck").await;
+        life.created(name, "1", plugin, "ready").await;
+        life.deleted(name, "1", "stuck").await;
     }
     let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
     assert_eq!(life.api(&path("completed", "why"), None).await.0, 200);
@@ -172,8 +161,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     life.order(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
     life.phase("deleted", "2", "ready").await;
     // A setup that an operator repeats, and that then ends at once, at length.
-    assert_eq!(life.create("again", "1", "again", "").await, 202);
-    life.phase("again", "1", "failed").await;
+    life.created("again", "1", "again", "failed").await;
     life.order(&path("again", "retry"), json!({}), 202).await;
     life.phase("again", "1", "ready").await;
     // A relay that is not there, which `sweep` notes and people are told.
@@ -181,14 +169,11 @@ pub(crate) async fn all() -> DeployedFunctions {
     life.until("unheard", "waiting for a relay", |target| target["outage"]["cluster"] == SILENT).await;
     // Setups that fail: at once, and by a callback; and one that is stopped while a script runs.
     for name in ["bad", "late-bad"] {
-        assert_eq!(life.create(name, "1", name, "").await, 202);
-        life.phase(name, "1", "failed").await;
-        assert_eq!(life.delete(name, "1").await, 202);
-        life.phase(name, "1", "gone").await;
+        life.created(name, "1", name, "failed").await;
+        life.deleted(name, "1", "gone").await;
     }
     assert_eq!(life.create("stopped", "1", "whole", "").await, 202);
-    assert_eq!(life.delete("stopped", "1").await, 202);
-    life.phase("stopped", "1", "gone").await;
+    life.deleted("stopped", "1", "gone").await;
     assert_eq!(life.api("/v1/targets", None).await.0, 200);
     assert_eq!(life.api("/v1/clusters", None).await.0, 200);
     assert_eq!(life.api("/v1/orphans", None).await.0, 200);
@@ -204,12 +189,8 @@ pub(crate) async fn all() -> DeployedFunctions {
 const WHOLE: &str = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
-  ok:
-    webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}
-    outputs: {id: {value: "${response.body.id}"}}
-  long:
-    webhook: {url: "OUTSIDE/long"}
-    outputs: {id: {value: "${response.body.id}"}}
+  ok: {webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}, outputs: {id: {value: "${response.body.id}"}}}
+  long: {webhook: {url: "OUTSIDE/long"}, outputs: {id: {value: "${response.body.id}"}}}
   flaky:
     retry: {attempts: 2, backoff: 10ms}
     webhook: {url: "OUTSIDE/flaky"}
@@ -237,25 +218,16 @@ postStop:
 outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
 "##;
 const STUCK: &str = r#"
-preStart:
-  make: {webhook: {url: "OUTSIDE/ok"}}
-postStop:
-  undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
+preStart: {make: {webhook: {url: "OUTSIDE/ok"}}}
+postStop: {undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}}
 "#;
-const BAD: &str = r#"
-preStart:
-  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}
-"#;
+const BAD: &str = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/bad\"}}}\n";
 const LATE_BAD: &str = r#"
-preStart:
-  make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}
+preStart: {make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/late-bad"}}}
 "#;
 const AGAIN: &str = r#"
 preStart:
-  make:
-    retry: {attempts: 1}
-    webhook: {url: "OUTSIDE/second"}
-    outputs: {id: {value: "${response.body.id}"}}
+  make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/second"}, outputs: {id: {value: "${response.body.id}"}}}
 "#;
 const SCRIPT: &str = r##"
 runners: {sh: {image: "busybox:1"}}

@@ -28,7 +28,7 @@ postStop:
 const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
 
 fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
-    let found: Vec<&Span> = spans.iter().filter(|span| span.name() == name && span.trace() == trace).collect();
+    let found: Vec<&Span> = spans.iter().filter(|span| span.name == name && span.trace_id == trace).collect();
     let [span] = found[..] else { panic!("{name} in {trace}: {found:#?}\nof {spans:#?}") };
     span
 }
@@ -50,41 +50,41 @@ async fn one_trace_for_each_run() {
     assert_eq!(life.delete("called", "1").await, 202);
     life.phase("called", "1", "gone").await;
     let ended = |spans: &[Span]| {
-        let of = |name| spans.iter().filter(|span: &&Span| span.name() == name).count();
+        let of = |name| spans.iter().filter(|span: &&Span| span.name == name).count();
         of("run preStart") == 1 && of("run postStop") == 1 && of("receive") == 2
     };
     let spans = collector.spans(ended).await;
 
     // What each receiver was told is the try that it was sent, in the one trace of the run.
-    let run = spans.iter().find(|span| span.name() == "run preStart").unwrap();
-    let trace = run.trace();
-    assert_eq!((run.parent(), run.attribute("ebb.target")), ("", Some("sandbox/called")));
+    let run = spans.iter().find(|span| span.name == "run preStart").unwrap();
+    let trace = &*run.trace_id;
+    assert_eq!((&*run.parent_span_id, run.attribute("ebb.target")), ("", Some("sandbox/called")));
     for unit in ["later", "script", "last"] {
         let tried = one(&spans, &format!("attempt r/{unit}"), trace);
         let told = received.remove(unit).unwrap_or_else(|| panic!("{unit} was told nothing"));
-        assert_eq!(told, format!("00-{trace}-{}-01", tried.id()), "{unit}");
-        assert_eq!(tried.parent(), run.id(), "{unit}");
-        let dispatches: Vec<&Span> = spans.iter().filter(|span| span.name() == format!("dispatch r/{unit}")).collect();
-        let fit = |span: &&Span| span.trace() == trace && span.parent() == tried.id() && span.kind() == 3;
+        assert_eq!(told, format!("00-{trace}-{}-01", tried.span_id), "{unit}");
+        assert_eq!(tried.parent_span_id, run.span_id, "{unit}");
+        let dispatches: Vec<&Span> = spans.iter().filter(|span| span.name == format!("dispatch r/{unit}")).collect();
+        let fit = |span: &&Span| span.trace_id == trace && span.parent_span_id == tried.span_id && span.kind == 3;
         assert!(!dispatches.is_empty() && dispatches.iter().all(fit), "{unit}: {dispatches:#?}");
-        let completions = spans.iter().filter(|span| span.name() == "complete");
-        let completions = completions.filter(|span| span.parent() == tried.id() && span.trace() == trace);
+        let completions = spans.iter().filter(|span| span.name == "complete");
+        let completions = completions.filter(|span| span.parent_span_id == tried.span_id && span.trace_id == trace);
         // One that was asked for twice is told of twice.
         assert_eq!(completions.count() > 0, unit != "last", "{unit}");
     }
     // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
     let event = one(&spans, "receive", CALLER.0);
-    assert_eq!((event.parent(), event.links()), (CALLER.1, vec![run.id()]));
+    assert_eq!((&*event.parent_span_id, event.links()), (CALLER.1, vec![&*run.span_id]));
     // On a busy machine there is a second request, by `sweep`.
-    let mut sent = spans.iter().filter(|span| span.name() == "dispatch r/later" && span.trace() == trace);
-    assert!(sent.any(|span| span.links() == [event.id()]), "{spans:#?}");
+    let mut sent = spans.iter().filter(|span| span.name == "dispatch r/later" && span.trace_id == trace);
+    assert!(sent.any(|span| span.links() == [&*event.span_id]), "{spans:#?}");
 
     // A webhook that tells of no trace is in that of the run that it has begun. Each try is a span of its own.
-    let over = spans.iter().find(|span| span.name() == "run postStop").unwrap();
-    assert_ne!(over.trace(), trace);
-    assert_eq!(one(&spans, "receive", over.trace()).parent(), over.id());
+    let over = spans.iter().find(|span| span.name == "run postStop").unwrap();
+    assert_ne!(over.trace_id, trace);
+    assert_eq!(one(&spans, "receive", &over.trace_id).parent_span_id, over.span_id);
     let tries: BTreeSet<&str> =
-        spans.iter().filter(|span| span.name() == "attempt r/undo").map(|span| span.id()).collect();
+        spans.iter().filter(|span| span.name == "attempt r/undo").map(|span| &*span.span_id).collect();
     assert_eq!(tries.len(), 2, "{spans:#?}");
     // Nothing that was handed on is in spans or figures.
     let told = lines.text();

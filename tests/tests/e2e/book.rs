@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::program;
-use crate::workdir::PATIENCE;
+use crate::workdir::{PATIENCE, Workdir};
 
 /// A command of a page, with what the page shows of it.
 struct Step {
@@ -157,24 +157,16 @@ fn the_first_hour() {
 }
 
 /// Both senders announce a sandbox each, and the receiver verifies the notifications.
-#[test]
-fn the_examples_of_a_platform() {
-    let folder = tempfile::tempdir().unwrap();
+#[tokio::test]
+async fn the_examples_of_a_platform() {
     let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").canonicalize().unwrap();
     let examples = examples.to_str().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let server = Step {
-        is_server: true,
-        command: format!("exec ebb dev --port 0 --s3-port 0 --platform-url http://127.0.0.1:{port}"),
-        exit_code: 0,
-        output: vec!["server  [..]".to_owned()],
-    };
-    let _server = serve(&server, folder.path());
-    let settings = std::fs::read_to_string(folder.path().join(".ebb/server.json")).unwrap();
-    let settings: Value = serde_json::from_str(&settings).unwrap();
-    let setting = |name: &str| settings[name].as_str().unwrap_or_else(|| panic!("no {name}")).to_owned();
-    let mut receiver = shell(&format!("exec python3 {examples}/verify.py {port}"), folder.path());
-    receiver.env("EBB_PLATFORM_SECRET", setting("platformSecret")).stdout(Stdio::piped());
+    let place = Workdir::with(&["--platform-url", &format!("http://127.0.0.1:{port}")]);
+    let dev = place.dev().await;
+    let settings: Value = serde_json::from_slice(&std::fs::read(place.state().join("server.json")).unwrap()).unwrap();
+    let mut receiver = shell(&format!("exec python3 {examples}/verify.py {port}"), place.path());
+    receiver.env("EBB_PLATFORM_SECRET", settings["platformSecret"].as_str().unwrap()).stdout(Stdio::piped());
     let mut receiver = Server(receiver.spawn().unwrap());
     let (sender, lines) = std::sync::mpsc::channel();
     let printed = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
@@ -191,23 +183,22 @@ fn the_examples_of_a_platform() {
         }
     };
     let run = |command: &str| {
-        let mut command = shell(command, folder.path());
-        command.env("EBB_URL", setting("url")).env("EBB_WEBHOOK_SECRET", setting("webhookSecret"));
-        command.env("EBB_TOKEN", setting("token"));
+        let mut command = shell(command, place.path());
+        command.env("EBB_URL", &dev.url).env("EBB_WEBHOOK_SECRET", &dev.secret).env("EBB_TOKEN", &dev.token);
         let ended = command.output().unwrap();
         assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stdout));
     };
-    std::fs::write(folder.path().join("plugin.yaml"), PLUGIN).unwrap();
+    place.apply("plugin", PLUGIN).await;
     for name in ["a", "b"] {
-        std::fs::write(folder.path().join(format!("{name}.yaml")), SANDBOX.replace("NAME", name)).unwrap();
+        place.write(&format!("{name}.yaml"), &SANDBOX.replace("NAME", name));
     }
-    run("ebb plugin apply -f plugin.yaml");
     run(&format!("{examples}/send.sh created a uid-a 1 a.yaml"));
     run(&format!("python3 {examples}/send.py created b uid-b --file b.yaml"));
     both("ready");
     run(&format!("{examples}/send.sh deleted a uid-a"));
     run(&format!("python3 {examples}/send.py deleted b uid-b"));
     both("gone");
+    dev.stop().await;
 }
 
 const PLUGIN: &str = r##"apiVersion: ebb.dev/v1

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::{fs, io};
 
-use ebb_protocol::api::{TargetState, UnitState};
 use tempfile::TempDir;
 
-use crate::workdir::{PATIENCE, Workdir, shared_folder, until};
+use crate::prelude::*;
+use crate::workdir::shared_folder;
 
 /// An image with a shell and the small tools.
 const IMAGE: &str = "ebb.test/busybox:1";
@@ -88,12 +88,7 @@ params: {port: {type: string}}
 runners: {shell: {image: "ebb.test/busybox:1"}}
 preStart:
   make:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        mkdir -p /data
-        printf %s "$EBB_KEY" >/data/name
-        printf 'not told' >/data/secret
+    pod: {script: "#!/bin/sh -eu\nmkdir -p /data\nprintf %s \"$EBB_KEY\" >/data/name\nprintf 'not told' >/data/secret"}
     outputs: {name: {file: /data/name}, secret: {file: /data/secret, sensitive: true}}
   wait:
     pod:
@@ -142,10 +137,9 @@ fn sandbox(place: &Workdir, name: &str, params: &str) -> String {
 #[tokio::test]
 async fn scripts_run_in_their_images() {
     let engine = PodmanEngine::new();
-    let place = Workdir::with_containers(&engine);
+    let place = elsewhere::with_containers(&engine);
     let dev = place.dev().await;
-    let plugin = place.write("plugin.yaml", PLUGIN);
-    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    place.apply("plugin", PLUGIN).await;
 
     let deaf = sandbox(&place, "deaf", "{}");
     place.ebb(&["sandbox", "apply", "-f", &deaf, "--wait=false"]).await.done();
@@ -172,20 +166,12 @@ async fn scripts_run_in_their_images() {
     let dev = place.dev_again().await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let target = until("the sandbox", async || {
-        let target = place.get("boxed").await;
-        (target.info.phase == TargetState::Ready).then_some(target)
-    })
-    .await;
-    let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    let target = place.reaches("boxed", TargetState::Ready).await;
+    let outputs = serde_json::json!(target.resources["r"].outputs);
     assert_eq!((&outputs["name"]["value"], &outputs["said"]["value"]), (&begun.into(), &"over".into()));
     assert!(target.runs[0].units.iter().all(|unit| unit.attempt == 1), "{target:#?}");
     place.ebb(&["sandbox", "delete", "boxed"]).await.done();
-    let gone = until("the end of the deaf one", async || {
-        let target = place.get("deaf").await;
-        (target.info.phase == TargetState::Gone).then_some(target)
-    })
-    .await;
+    let gone = place.reaches("deaf", TargetState::Gone).await;
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled);
     assert_eq!(said.end().await.done().stdout, "begun\n");
     until("the end of all containers", async || engine.containers().is_empty().then_some(())).await;
@@ -197,7 +183,7 @@ async fn scripts_run_in_their_images() {
 #[tokio::test]
 async fn images_that_never_arrive() {
     let engine = PodmanEngine::new();
-    let place = Workdir::with_containers(&engine);
+    let place = elsewhere::with_containers(&engine);
     let dev = place.dev().await;
     let registry = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = registry.local_addr().unwrap().port();
@@ -207,8 +193,7 @@ async fn images_that_never_arrive() {
              runners: {{shell: {{image: \"127.0.0.1:{port}/never:1\"}}}}\n\
              preStart: {{it: {{timeout: {timeout}, retry: {{attempts: 1}}, pod: {{script: \"#!/bin/sh\\ntrue\"}}}}}}\n"
         );
-        let plugin = place.write("plugin.yaml", &plugin);
-        place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+        place.apply("plugin", &plugin).await;
     }
     let cancelled = sandbox(&place, "cancelled", "{}");
     place.ebb(&["sandbox", "apply", "-f", &cancelled, "--wait=false"]).await.done();

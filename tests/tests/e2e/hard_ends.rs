@@ -1,15 +1,7 @@
 //! Ends that take long, or that somebody has to bring about: a script that does not listen, pods that never start, a cluster
 //! that is away while things are taken away.
 
-use std::time::{Duration, Instant};
-
-use ebb_protocol::api::{TargetState, UnitState};
-use serde_json::json;
-
-use crate::cluster::{BUSYBOX, cluster, xtask};
-use crate::installed::InstalledRelay;
-use crate::kubectl::{alone, served};
-use crate::workdir::{Workdir, until};
+use crate::prelude::*;
 
 /// A try of five seconds, and as long as a relay may be late with its end, and a bit.
 const AWAY: Duration = Duration::from_secs(5 + 15 + 3);
@@ -18,47 +10,26 @@ const AWAY: Duration = Duration::from_secs(5 + 15 + 3);
 /// one's pod, `undo` of the second unit.
 async fn sandbox(place: &Workdir, name: &str, image: &str, template: &str, script: &str, undo: &str) {
     let plugin = format!(
-        r#"apiVersion: ebb.dev/v1
+        r##"apiVersion: ebb.dev/v1
 kind: Plugin
 name: {name}@1.0.0
 runners:
-  first:
-    image: "{image}"
-    podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}{template}}}"
-  last:
-    image: "{BUSYBOX}"
-    podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}}}"
+  first: {{image: "{image}", podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}{template}}}"}}
+  last: {{image: "{BUSYBOX}", podTemplate: "spec: {{securityContext: {{runAsUser: 65532}}}}"}}
 defaults: {{timeout: 1m, retry: {{attempts: 1}}}}
 preStart:
-  make:
-    pod:
-      runner: first
-      script: |
-        #!/bin/sh
-        {script}
+  make: {{pod: {{runner: first, script: "#!/bin/sh\n{script}"}}}}
 postStop:
   unmake:
     undoes: make{undo}
-    pod:
-      runner: last
-      script: |
-        #!/bin/sh
-        echo taken away
-"#
+    pod: {{runner: last, script: "#!/bin/sh\necho taken away"}}
+"##
     );
+    place.apply("plugin", &plugin).await;
     let sandbox =
         format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: {name}@1.0.0}}}}\n");
-    let (plugin, sandbox) =
-        (place.write(&format!("{name}-plugin.yaml"), &plugin), place.write(&format!("{name}.yaml"), &sandbox));
-    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    let sandbox = place.write(&format!("{name}.yaml"), &sandbox);
     place.ebb(&["sandbox", "apply", "-f", &sandbox, "--wait=false"]).await.done();
-}
-
-async fn reaches(place: &Workdir, name: &str, phase: TargetState) {
-    until(&format!("{name} to be {phase:?}\n{}", place.log()), async || {
-        (place.get(name).await.info.phase == phase).then_some(())
-    })
-    .await;
 }
 
 /// Pods that never start say why, each in its own way. A script that does not listen is killed, and what it may have made
@@ -72,7 +43,7 @@ async fn what_never_starts_and_what_does_not_listen() {
         json!({"podStartTimeoutSeconds": 2, "schedulingTimeoutSeconds": 2}),
     )
     .await;
-    let place = Workdir::by(&relay);
+    let place = elsewhere::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "deaf", BUSYBOX, "", "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000", "").await;
     // Its pod is the only one so far.
@@ -90,15 +61,14 @@ async fn what_never_starts_and_what_does_not_listen() {
     }
     place.ebb(&["sandbox", "delete", "deaf", "--wait=false"]).await.done();
     for (name, .., code, said) in cases {
-        reaches(&place, name, TargetState::Failed).await;
+        place.reaches(name, TargetState::Failed).await;
         for command in [&["sandbox", "get", name][..], &["why", name]] {
             let told = place.ebb(command).await.stdout;
             assert!(told.contains(code) && told.contains(said), "{told}");
         }
         place.ebb(&["sandbox", "delete", name]).await.done();
     }
-    reaches(&place, "deaf", TargetState::Gone).await;
-    let seen = place.get("deaf").await;
+    let seen = place.reaches("deaf", TargetState::Gone).await;
     let units = seen.runs.iter().flat_map(|run| &run.units).map(|unit| (&*unit.key, unit.state));
     let expected = [("it/make", UnitState::Cancelled), ("it/unmake", UnitState::Succeeded)];
     assert_eq!(units.collect::<Vec<_>>(), expected);
@@ -113,10 +83,10 @@ async fn what_never_starts_and_what_does_not_listen() {
 async fn a_cluster_that_is_away() {
     let _alone = alone().await;
     let relay = InstalledRelay::new(cluster().await, "away", json!({})).await;
-    let place = Workdir::by(&relay);
+    let place = elsewhere::by(&relay);
     let dev = place.dev().await;
     sandbox(&place, "away", BUSYBOX, "", "true", "\n    timeout: 5s").await;
-    reaches(&place, "away", TargetState::Ready).await;
+    place.reaches("away", TargetState::Ready).await;
     xtask(&["cluster", "kill", "kube-apiserver"]);
     place.ebb(&["sandbox", "delete", "away", "--wait=false"]).await.done();
     let undo = async || {
@@ -144,7 +114,7 @@ async fn a_cluster_that_is_away() {
     says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb sandbox delete away --force"]).await;
     says(&["cluster", "list"], &["degraded since 20"]).await;
     xtask(&["cluster", "start", "kube-apiserver"]);
-    reaches(&place, "away", TargetState::Stuck).await;
+    place.reaches("away", TargetState::Stuck).await;
     says(&["cluster", "list"], &["  up "]).await;
     let (_, unit) = undo().await;
     assert_eq!(json!(unit.unwrap().reason.unwrap().code), "timeout");

@@ -1,13 +1,9 @@
 //! A relay that its chart has installed in the cluster, in a pod with the rights that the chart gives it.
 
-use ebb_protocol::sign::WebhookSecret;
-use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::cluster::{ENTRYPOINT, RELAY, TestCluster, relay_image};
-use crate::kubectl::{of_units, open_records};
-use crate::program;
-use crate::workdir::until;
+use crate::cluster::{RELAY, relay_image};
+use crate::prelude::*;
 
 /// The release, with namespaces of its own.
 pub(crate) struct InstalledRelay {

@@ -9,58 +9,33 @@ use tempfile::TempDir;
 use crate::workdir::{Workdir, shared_folder};
 
 /// Makes a directory; then waits for a file that does not come. Its removal waits for a file too.
-const PLUGIN: &str = r#"
+const PLUGIN: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
 name: slow@1.0.0
-params:
-  root: {type: string}
-runners:
-  shell: {image: "busybox:1.37"}
+params: {root: {type: string}}
+runners: {shell: {image: "busybox:1.37"}}
 preStart:
   make:
-    pod:
-      runner: shell
-      script: |
-        #!/bin/sh -eu
-        mkdir -p "$ROOT/made"
-        printf %s "$ROOT/made" >/tmp/path
-    inputs:
-      root: ${params.root}
-    outputs:
-      path: {file: /tmp/path}
+    pod: {script: "#!/bin/sh -eu\nmkdir -p \"$ROOT/made\"\nprintf %s \"$ROOT/made\" >/tmp/path"}
+    inputs: {root: "${params.root}"}
+    outputs: {path: {file: /tmp/path}}
   fill:
-    pod:
-      runner: shell
-      script: |
-        #!/bin/sh -eu
-        echo begun >"$MADE/begun"
-        until [ -e "$MADE/never" ]; do sleep 0.05; done
-    inputs:
-      made: ${units.make.outputs.path}
+    pod: {script: "#!/bin/sh -eu\necho begun >\"$MADE/begun\"\nuntil [ -e \"$MADE/never\" ]; do sleep 0.05; done"}
+    inputs: {made: "${units.make.outputs.path}"}
 postStop:
   remove:
     undoes: make
-    pod:
-      runner: shell
-      script: |
-        #!/bin/sh -eu
-        until [ -e "$ROOT/may-remove" ]; do sleep 0.05; done
-        rm -rf "$ROOT/made"
-    inputs:
-      root: ${params.root}
-      made: ${units.make.outputs.path}
-"#;
+    pod: {script: "#!/bin/sh -eu\nuntil [ -e \"$ROOT/may-remove\" ]; do sleep 0.05; done\nrm -rf \"$ROOT/made\""}
+    inputs: {root: "${params.root}", made: "${units.make.outputs.path}"}
+"##;
 
 const SANDBOX: &str = r#"
 apiVersion: ebb.dev/v1
 kind: Sandbox
 name: impatient
 cluster: local
-resources:
-  thing:
-    plugin: slow@1.0.0
-    params: {root: "@{root}"}
+resources: {thing: {plugin: slow@1.0.0, params: {root: "@{root}"}}}
 "#;
 
 struct InterruptScenario {
@@ -71,10 +46,6 @@ struct InterruptScenario {
 impl InterruptScenario {
     fn new() -> Self {
         Self { place: Workdir::new(), root: shared_folder() }
-    }
-
-    fn made(&self) -> bool {
-        self.root.path().join("made").exists()
     }
 
     /// `ebb run`, up to the moment when the second unit runs.
@@ -103,7 +74,7 @@ async fn once_takes_away_what_was_made() {
     for signal in [Signal::SIGINT, Signal::SIGHUP] {
         let story = InterruptScenario::new();
         let run = story.busy().await;
-        assert!(story.made());
+        assert!(story.root.path().join("made").exists());
         story.let_remove();
         run.signal(signal);
         let ran = run.end().await;
@@ -125,7 +96,7 @@ async fn twice_leaves_at_once() {
     assert_eq!(ran.code, Some(130), "{ran:#?}");
     let left = ran.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{ran:#?}"));
     assert!(left.contains("thing/make") && left.contains("`ebb dev` and `ebb sandbox delete impatient`"), "{left}");
-    assert!(story.made());
+    assert!(story.root.path().join("made").exists());
 
     story.let_remove();
     let dev = story.place.dev().await;

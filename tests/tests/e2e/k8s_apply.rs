@@ -1,12 +1,6 @@
 //! Signadot's own plugin `k8s-apply` in a real cluster: its documents as they are, and what a cluster says to wrong ones.
 
-use serde_json::{Value, json};
-
-use ebb_protocol::api::{TargetState, UnitState};
-
-use crate::cluster::{BUSYBOX, TestCluster, cluster};
-use crate::kubectl::{list, name, of_units, open_records};
-use crate::workdir::{CommandResult, Workdir, until};
+use crate::prelude::*;
 
 const UNITS: &str = "ebb-units";
 const RECORDS: &str = "ebb-relay";
@@ -91,7 +85,7 @@ fn there(cluster: &TestCluster) -> Option<Vec<String>> {
 #[tokio::test]
 async fn manifests_are_applied_and_removed() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let dev = place.dev().await;
     let before = there(cluster).unwrap();
     let ran = apply(&place, DOCUMENT, NAME, &[]).await.done();
@@ -137,7 +131,7 @@ async fn manifests_are_applied_and_removed() {
 #[tokio::test]
 async fn a_unit_alone() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let before = there(cluster).unwrap();
     let plugin = format!(
         r##"apiVersion: ebb.dev/v1
@@ -169,7 +163,7 @@ preStart:
 #[tokio::test]
 async fn manifests_that_a_cluster_does_not_take() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let dev = place.dev().await;
     let before = there(cluster).unwrap();
     let cases = [
@@ -213,8 +207,7 @@ spec:
         apply(&place, &document, name, &["--wait=false"]).await.done();
     }
     for (name, _, said) in cases {
-        until("what is not taken", async || (place.get(name).await.info.phase == TargetState::Failed).then_some(()))
-            .await;
+        place.reaches(name, TargetState::Failed).await;
         for command in [&["sandbox", "get", name][..], &["why", name]] {
             let told = place.ebb(command).await.done().stdout;
             assert!(told.contains("objects/provision") && told.contains(said), "{told}");

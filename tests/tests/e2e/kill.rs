@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetDetail, TargetState};
-use ebb_protocol::lifecycle::{GONE, READY};
+use ebb_protocol::api::TargetDetail;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::platform::{E2ePlatform, PlatformStep};
+use crate::persistent_platform::{PersistentPlatform, PlatformStep};
 use crate::scene::{ExampleKind, ExampleRun};
-use crate::workdir::{PATIENCE, Workdir, until};
+use crate::workdir::{PATIENCE, Workdir};
 
 /// How often a story is killed, unless `EBB_KILLS` says otherwise.
 pub(crate) const KILLS: u32 = 20;
@@ -34,12 +33,9 @@ pub(crate) struct KillScenario {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KillPoint {
     step: PlatformStep,
-    phase: Option<PhaseName>,
+    phase: Option<String>,
     units: String,
 }
-
-/// The name of a phase.
-type PhaseName = String;
 
 impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +57,7 @@ impl KillScenario {
         let told = LogOnPanic { place: &place };
         let mut dev = place.dev().await;
         let scene = ExampleRun::new(&self.example, &place).await;
-        let mut platform = E2ePlatform::new(scene.sandbox, uid, scene.document.clone());
+        let mut platform = PersistentPlatform::new(scene.sandbox, uid, scene.document.clone());
         let begun = Instant::now();
         let undisturbed = async {
             while platform.step != PlatformStep::Over {
@@ -86,15 +82,7 @@ impl KillScenario {
         }
         scene.nothing_left(&dev.s3).await;
         place.no_script_runs().await;
-        // A notification whose acknowledgement was lost is repeated, but a later one is never overtaken.
-        let told_of = until("the last notification", async || {
-            let told = place.outcomes(uid);
-            told.iter().any(|told| told == GONE).then_some(told)
-        })
-        .await;
-        let mut different = told_of.clone();
-        different.dedup();
-        assert_eq!(different, [READY, GONE], "{told_of:?}");
+        place.told_in_order(uid).await;
         dev.stop().await;
         drop(told);
         KilledRun { whole, stage }
@@ -149,17 +137,16 @@ impl Drop for LogOnPanic<'_> {
 
 impl KillPoint {
     fn new(step: PlatformStep, seen: Option<&TargetDetail>) -> Self {
-        let phase = |phase: TargetState| format!("{phase:?}");
         let runs = seen.into_iter().flat_map(|seen| &seen.runs).map(|run| {
             let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
             format!("{} {:?} ({})", run.hook, run.state, units.collect::<Vec<_>>().join(", "))
         });
         let units = runs.collect::<Vec<_>>().join("; ");
-        Self { step, phase: seen.map(|seen| phase(seen.info.phase)), units }
+        Self { step, phase: seen.map(|seen| format!("{:?}", seen.info.phase)), units }
     }
 
     /// Without the units.
-    fn kind(&self) -> (PlatformStep, Option<PhaseName>) {
+    fn kind(&self) -> (PlatformStep, Option<String>) {
         (self.step, self.phase.clone())
     }
 }

@@ -2,10 +2,7 @@
 //! happened, and each unit has succeeded once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetDetail, UnitState};
-use ebb_protocol::lifecycle::{GONE, READY};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -13,11 +10,10 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
 use crate::kill::{given, seed};
-use crate::kubectl::alone;
 use crate::mixed::{MixedSetup, SANDBOX};
-use crate::platform::{E2ePlatform, PlatformStep};
+use crate::persistent_platform::{PersistentPlatform, PlatformStep};
+use crate::prelude::*;
 use crate::victims::KillTarget;
-use crate::workdir::{DevProcess, Workdir, until};
 
 /// How often, unless `EBB_KILLS` says otherwise: each victim once.
 const KILLS: usize = KillTarget::ALL.len();
@@ -65,7 +61,7 @@ impl KillSequence {
         // A name of its own: what is known of a name is that of its last life.
         let (name, document) =
             (format!("{SANDBOX}-{uid}"), self.document.replace(SANDBOX, &format!("{SANDBOX}-{uid}")));
-        let new = || E2ePlatform::new(&name, uid, document.clone());
+        let new = || PersistentPlatform::new(&name, uid, document.clone());
         let (mut platform, eye) = (new(), new());
         self.shop.service.forget();
         let (mut kills, mut hits, mut missed) = (VecDeque::from(kills), Vec::new(), Vec::new());
@@ -107,13 +103,13 @@ impl KillSequence {
         let lost = count(KillTarget::Entrypoint) + 2 * count(KillTarget::Kubelet);
         each_succeeded_once(&seen, u32::try_from(lost).unwrap());
         self.shop.nothing_left().await;
-        told(&self.shop.place, uid).await;
+        self.shop.place.told_in_order(uid).await;
         (self, hits, missed)
     }
 }
 
 /// Goes on to the end of the life.
-async fn undisturbed(platform: &mut E2ePlatform, dev: &DevProcess, shop: &MixedSetup) {
+async fn undisturbed(platform: &mut PersistentPlatform, dev: &DevProcess, shop: &MixedSetup) {
     while platform.step != PlatformStep::Over {
         if platform.step == PlatformStep::Delete {
             let seen = platform.look(dev).await.unwrap().unwrap();
@@ -124,7 +120,7 @@ async fn undisturbed(platform: &mut E2ePlatform, dev: &DevProcess, shop: &MixedS
 }
 
 /// Waits for the moment, and for somebody who can be killed.
-async fn due(kill: &PlannedKill, eye: &E2ePlatform, lives: &KillSequence) -> (KillHit, Option<Pid>) {
+async fn due(kill: &PlannedKill, eye: &PersistentPlatform, lives: &KillSequence) -> (KillHit, Option<Pid>) {
     let (after, pause) = kill.after;
     let ended = async || eye.look(&lives.dev).await.unwrap().map_or(0, |seen| ended(&seen));
     while ended().await < after {
@@ -150,17 +146,6 @@ fn each_succeeded_once(seen: &TargetDetail, lost: u32) {
     assert!(!units.is_empty() && units.iter().all(|unit| unit.state == UnitState::Succeeded), "{units:#?}");
     let tries: u32 = units.iter().map(|unit| unit.attempt - 1).sum();
     assert!(tries <= lost, "{lost} pods were lost: {units:#?}");
-}
-
-/// A notification whose acknowledgement was lost is repeated, but a later one is never overtaken.
-async fn told(place: &Workdir, uid: &str) {
-    let mut told = until("the last notification", async || {
-        let told = place.outcomes(uid);
-        told.iter().any(|told| told == GONE).then_some(told)
-    })
-    .await;
-    told.dedup();
-    assert_eq!(told, [READY, GONE]);
 }
 
 /// Random moments for these victims, in the order of the moments.

@@ -1,10 +1,9 @@
 //! `kill -9` of `ebb dev` whose table is Amazon's DynamoDB Local, or whose example needs PostgreSQL.
 
-use std::time::Instant;
-
 use ebb_store::suite::DynamoDbLocal;
 
 use crate::kill::{KILLS, KillPoint, KillScenario, given, hit_enough, report, seed};
+use crate::prelude::*;
 use crate::scene::ExampleKind;
 
 #[tokio::test]

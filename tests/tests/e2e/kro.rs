@@ -1,12 +1,6 @@
 //! Objects that a controller of somebody else's looks after: kro, with a kind of its own.
 
-use serde_json::json;
-
-use crate::cluster::{BUSYBOX, cluster};
-use crate::installed::InstalledRelay;
-use crate::kubectl::{list, served};
-use crate::s3::value;
-use crate::workdir::{Workdir, example, until};
+use crate::prelude::*;
 
 const SANDBOX: &str = "greeting-pr-8";
 
@@ -18,7 +12,7 @@ async fn a_controller_makes_and_takes_away() {
     let kinds = ["ConfigMap", "Deployment.apps", "Greeting.kro.run"];
     let relay = InstalledRelay::new(cluster, "kro", json!({"policy": {"kinds": kinds}})).await;
     until("the kind of kro", async || list(cluster, &relay.units, "greetings.kro.run")).await;
-    let place = Workdir::by(&relay);
+    let place = elsewhere::by(&relay);
     let dev = place.dev().await;
     let busybox = format!("busybox={BUSYBOX}");
     place.ebb(&["plugin", "apply", "-f", &example("kro/plugin.yaml"), "--set", &busybox]).await.done();

@@ -1,9 +1,8 @@
 //! What there is in the cluster, and who may break it when.
 
-use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::cluster::TestCluster;
+use crate::prelude::*;
 
 /// Who needs the cluster's servers, and who ends them.
 static SERVERS: RwLock<()> = RwLock::const_new(());

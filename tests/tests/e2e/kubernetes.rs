@@ -3,17 +3,11 @@
 
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::getpgid;
-use serde_json::Value;
 
-use crate::cluster::{BUSYBOX, ENTRYPOINT, cluster};
-use crate::kubectl::{list, name, of_units};
-use crate::program;
-use crate::s3::value;
-use crate::workdir::{Workdir, example, is_relay, until};
+use crate::prelude::*;
+use crate::workdir::is_relay;
 
 const SANDBOX: &str = "page-pr-3";
 const UNITS: &str = "ebb-units";
@@ -38,7 +32,7 @@ fn holding(folder: &Path, bytes: &[u8], found: &mut Vec<String>) {
 #[tokio::test]
 async fn a_page_is_served_and_nothing_of_it_is_left() {
     let cluster = cluster().await;
-    let place = Workdir::in_cluster(cluster, UNITS).await;
+    let place = elsewhere::in_cluster(cluster, UNITS).await;
     let busybox = format!("busybox={BUSYBOX}");
     let mut dev = place.dev().await;
     let before = of_units(cluster, UNITS).unwrap();

@@ -29,11 +29,7 @@ preStart:
     inputs: {root: "${params.root}"}
   shout:
     after: [talk]
-    pod:
-      script: |
-        #!/bin/sh -eu
-        seq 1 100000
-        head -c 300000 /dev/zero | tr '\0' '\033'
+    pod: {script: "#!/bin/sh -eu\nseq 1 100000\nhead -c 300000 /dev/zero | tr '\\0' '\\033'\n"}
 "##;
 
 fn numbers(from: u32, to: u32) -> String {
@@ -45,8 +41,7 @@ async fn lines_are_told_once_while_they_are_said() {
     let (place, root) = (Workdir::new(), shared_folder());
     let path = root.path().to_str().unwrap();
     let dev = place.dev().await;
-    let plugin = place.write("plugin.yaml", PLUGIN);
-    place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    place.apply("plugin", PLUGIN).await;
     let sandbox = format!(
         "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: talker\nresources: {{r: {{plugin: talk, params: {{root: {path}}}}}}}\n"
     );

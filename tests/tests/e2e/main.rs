@@ -8,6 +8,7 @@ mod book;
 mod cluster;
 mod containers;
 mod elsewhere;
+mod example_service;
 mod hard_ends;
 mod installed;
 mod k8s_apply;
@@ -19,11 +20,9 @@ mod kubectl;
 mod kubernetes;
 mod many_targets;
 mod mixed;
-mod platform;
+mod persistent_platform;
 mod postgres;
 mod postgres_in_a_cluster;
-mod program;
-mod receiver;
 mod relays;
 mod s3;
 mod scene;
@@ -31,5 +30,23 @@ mod server;
 mod victims;
 mod webhooks;
 mod wired;
-#[allow(dead_code, reason = "the tests of `ebb` use more of it")]
-mod workdir;
+
+use ebb_tests::{platform, program, receiver, workdir};
+
+/// What most tests of a cluster use.
+mod prelude {
+    pub(crate) use std::time::{Duration, Instant};
+
+    pub(crate) use base64::Engine;
+    pub(crate) use base64::engine::general_purpose::STANDARD;
+    pub(crate) use ebb_protocol::api::{TargetDetail, TargetState, UnitState};
+    pub(crate) use ebb_protocol::sign::WebhookSecret;
+    pub(crate) use ebb_tests::workdir::{CommandResult, DevProcess, PATIENCE, Workdir, example, until};
+    pub(crate) use serde_json::{Value, json};
+
+    pub(crate) use crate::cluster::{BUSYBOX, ENTRYPOINT, TestCluster, cluster, xtask};
+    pub(crate) use crate::installed::InstalledRelay;
+    pub(crate) use crate::kubectl::{alone, list, name, of_units, open_records, served};
+    pub(crate) use crate::s3::value;
+    pub(crate) use crate::{elsewhere, program};
+}

@@ -2,18 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::api::TargetDetail;
-use serde_json::json;
-
-use crate::cluster::cluster;
-use crate::installed::InstalledRelay;
-use crate::kubectl::{list, served};
-use crate::receiver::E2eReceiver;
-use crate::s3::value;
+use crate::example_service::ExampleService;
+use crate::prelude::*;
 use crate::scene::output;
-use crate::workdir::{Workdir, example};
 
 pub(crate) const SANDBOX: &str = "shop-pr-5";
 /// An image with curl that every cluster has.
@@ -23,7 +14,7 @@ const CURL: &str = "ebb.test/debian:1";
 pub(crate) struct MixedSetup {
     pub(crate) relay: InstalledRelay,
     pub(crate) place: Workdir,
-    pub(crate) service: E2eReceiver,
+    pub(crate) service: ExampleService,
 }
 
 impl MixedSetup {
@@ -31,15 +22,15 @@ impl MixedSetup {
         // Those for which the chart alone gives the rights.
         let policy = json!({"policy": {"kinds": ["Job.batch", "Secret"]}});
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
-        let place = Workdir::by(&relay);
-        let service = E2eReceiver::start_everywhere(place.state().join("keys.json")).await;
+        let place = elsewhere::by(&relay);
+        let service = ExampleService::start_everywhere(place.state().join("keys.json")).await;
         service.call_back_always();
         Self { relay, place, service }
     }
 
     /// Publishes the plugin to the server that runs.
     pub(crate) async fn publish(&self) {
-        let service = format!("service={}", self.service.url);
+        let service = format!("service={}", self.service.url());
         let for_pods = format!("service-for-pods={}", self.service.url_at(&self.relay.cluster.host));
         let curl = format!("curl={CURL}");
         let (plugin, sets) = (example("mixed/plugin.yaml"), [service, for_pods, curl]);
@@ -60,7 +51,7 @@ impl MixedSetup {
 
     fn no_try_ran_twice(&self) {
         let mut seen = BTreeSet::new();
-        for request in self.service.requests().iter().filter(|it| it.path.starts_with("/goods/")) {
+        for request in self.service.requests().iter().filter(|it| it.path().starts_with("/goods/")) {
             let attempt = match request.body.as_str() {
                 Some(goods_and_attempt) => goods_and_attempt.to_owned(),
                 None => format!("clear {}", request.header("ebb-attempt")),
@@ -88,7 +79,7 @@ async fn a_shop_opens_and_closes() {
     let ran = place.ebb(&["sandbox", "apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
     assert_eq!(value(&ran.stdout, "shop.tenant"), "tenant-7", "{ran:#?}");
     shop.made(&place.get(SANDBOX).await);
-    let opening = service.requests().into_iter().find(|request| request.path == "/openings").unwrap();
+    let opening = service.requests().into_iter().find(|request| request.path() == "/openings").unwrap();
     assert_eq!(opening.body, "tenant-7 opens in SEK with 32 characters");
     let settings = value(&ran.stdout, "shop.settings");
     let secrets = list(relay.cluster, &relay.units, "secrets").unwrap();
@@ -100,7 +91,7 @@ async fn a_shop_opens_and_closes() {
     place.ebb(&["sandbox", "delete", SANDBOX]).await.done();
     shop.nothing_left().await;
     let last = service.requests().pop().unwrap();
-    assert!(last.line().starts_with("DELETE /tenants/"), "the tenant goes last: {last:?}");
+    assert!(last.line.starts_with("DELETE /tenants/"), "the tenant goes last: {last:?}");
     dev.stop().await;
     shop.relay.remove();
 }

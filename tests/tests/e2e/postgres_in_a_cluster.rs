@@ -1,10 +1,7 @@
 //! The example with a database, whose steps are Jobs.
 
-use crate::cluster::{cluster, xtask};
-use crate::kubectl::{of_units, open_records};
-use crate::s3::value;
+use crate::prelude::*;
 use crate::server::{PostgresServer, SANDBOX, USER};
-use crate::workdir::{Workdir, example, until};
 
 /// The same documents in a real cluster: each step is a Job, in the namespace and of the image that the plugin names.
 #[tokio::test]
@@ -12,7 +9,7 @@ async fn in_a_cluster() {
     let cluster = cluster().await;
     // Debian with psql, by the name that the documents have for such an image.
     xtask(&["cluster", "tag", "ebb.test/debian:1", "docker.io/library/postgres:17-alpine"]);
-    let place = Workdir::in_cluster(cluster, "signadot").await;
+    let place = elsewhere::in_cluster(cluster, "signadot").await;
     let (server, dev) = (PostgresServer::start_at(&cluster.host).await, place.dev().await);
     let before = of_units(cluster, "signadot").unwrap();
     place.ebb(&["plugin", "apply", "-f", &example("postgres/plugin.yaml")]).await.done();

@@ -4,47 +4,31 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::SystemTime;
 
-use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TargetState, TransportKind};
-use ebb_protocol::engine::Timestamp;
+use ebb_protocol::api::{ClusterInfo, DeleteOrphansResponse, OrphanList, TransportKind};
 use ebb_protocol::id;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::relay::{Batch, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, TaskCompletion, TaskId};
-use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
-use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::cluster::{BUSYBOX, ENTRYPOINT, TestCluster, cluster};
-use crate::kubectl::served;
-use crate::program;
-use crate::s3::value;
-use crate::workdir::{Workdir, until};
+use crate::platform::{SignedRequest, http, now};
+use crate::prelude::*;
 
-const PLUGIN: &str = r#"
+const PLUGIN: &str = r##"
 apiVersion: ebb.dev/v1
 kind: Plugin
 name: word@1.0.0
 runners: {shell: {image: IMAGE}}
 defaults: {timeout: 2m}
 preStart:
-  note:
-    object:
-      manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}
+  note: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "note-${target.key}"}}}}
   slow:
-    pod:
-      runner: shell
-      script: |
-        #!/bin/sh -eu
-        sleep 2
-        mkdir -p /tmp/out
-        printf said >/tmp/out/word
-    outputs:
-      word: {file: /tmp/out/word}
+    pod: {runner: shell, script: "#!/bin/sh -eu\nsleep 2\nmkdir -p /tmp/out\nprintf said >/tmp/out/word"}
+    outputs: {word: {file: /tmp/out/word}}
 outputs: {word: "${units.slow.outputs.word}"}
-"#;
+"##;
 
 /// Most of it is in a cluster of its own, wherever its sandbox is.
 const SPREAD: &str = r##"
@@ -88,6 +72,11 @@ fn sandbox(name: &str, cluster: &str) -> String {
 /// What kubectl prints; `None`: it fails.
 fn kubectl(cluster: &TestCluster, arguments: &[&str], input: &str) -> Option<String> {
     cluster.run("kubectl", arguments, input).ok()
+}
+
+/// Returns the uid of the namespace `kube-system`.
+fn uid_of(cluster: &TestCluster) -> String {
+    kubectl(cluster, &["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"], "").unwrap()
 }
 
 /// A relay with namespaces of its own.
@@ -173,18 +162,9 @@ impl E2eRelay {
 
     /// Asks as a control plane does, at the door.
     async fn ask(&self, request: RelayRequest) {
-        let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
-        let cluster = kubectl(self.cluster, &uid, "").unwrap();
-        let batch = Batch { v: 1, cluster, requests: vec![request] };
-        let body = serde_json::to_vec(&batch).unwrap();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let now = Timestamp(u64::try_from(now.as_millis()).unwrap());
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let mut post = http.post(format!("{}/v1/batch", self.url()));
-        for (name, value) in sign(&self.secret, &MessageId::parse("m").unwrap(), now, &body) {
-            post = post.header(name, value);
-        }
-        let answer = post.body(body).send().await.unwrap();
+        let batch = Batch { v: 1, cluster: uid_of(self.cluster), requests: vec![request] };
+        let batch = SignedRequest::new(&self.secret, "m", now(), serde_json::to_vec(&batch).unwrap());
+        let answer = batch.post(&http(), &format!("{}/v1/batch", self.url())).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
     }
 
@@ -198,27 +178,27 @@ impl E2eRelay {
 #[tokio::test]
 async fn relays_that_are_killed_gone_and_others() {
     let (_served, cluster) = (served().await, cluster().await);
-    let uid = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"];
-    let uid = kubectl(cluster, &uid, "").unwrap();
+    let uid = uid_of(cluster);
     let (mut inside, mut asked) = (E2eRelay::new(cluster, "inside").await, E2eRelay::new(cluster, "asked").await);
     let at = |url: &str, uid: &str| {
         let mut entry = asked.entry(uid);
         entry["url"] = url.into();
         entry
     };
-    let place = Workdir::with_clusters(&json!({
+    let place = Workdir::with(&["--clusters", "clusters.json"]);
+    let clusters = json!({
         "inside": inside.entry(&uid),
         "asked": at(&asked.url(), &uid),
         "gone": at("http://127.0.0.1:1", &uid),
         "copy": at(&asked.url(), "uid-of-another"),
-    }));
+    });
+    place.write("clusters.json", &clusters.to_string());
     let dev = place.dev().await;
     let poll = ["--pull-url", &*dev.url, "--cluster", "inside"];
     inside.start(&poll).await;
     asked.start(&[]).await;
-    for (file, plugin) in [("plugin.yaml", PLUGIN), ("spread.yaml", SPREAD)] {
-        let plugin = place.write(file, &plugin.replace("IMAGE", BUSYBOX));
-        place.ebb(&["plugin", "apply", "-f", &plugin]).await.done();
+    for plugin in [PLUGIN, SPREAD] {
+        place.apply("plugin", &plugin.replace("IMAGE", BUSYBOX)).await;
     }
     let apply = async |name: &str, cluster: &str| {
         let file = place.write(&format!("{name}.yaml"), &sandbox(name, cluster));
@@ -340,12 +320,9 @@ async fn relays_that_are_killed_gone_and_others() {
     // Once the cluster is not connected any more, what waited for it ends.
     place.write("clusters.json", &json!({"inside": inside.entry(&uid)}).to_string());
     let dev = place.dev_again().await;
-    until("what is left to be stuck", async || {
-        (place.get("lost").await.info.phase == TargetState::Stuck).then_some(())
-    })
-    .await;
+    place.reaches("lost", TargetState::Stuck).await;
     place.ebb(&force_delete).await.done();
-    until("its end", async || (place.get("lost").await.info.phase == TargetState::Gone).then_some(())).await;
+    place.reaches("lost", TargetState::Gone).await;
     dev.stop().await;
     inside.close().await;
     asked.close().await;

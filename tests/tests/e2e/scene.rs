@@ -6,7 +6,7 @@ use ebb_protocol::api::TargetDetail;
 use ebb_protocol::lifecycle::OutputValue;
 use tempfile::TempDir;
 
-use crate::receiver::E2eReceiver;
+use crate::example_service::ExampleService;
 use crate::server::{self, PostgresServer, USER};
 use crate::workdir::{Workdir, example, shared_folder};
 use crate::{s3, webhooks, wired};
@@ -39,7 +39,7 @@ impl ExampleKind {
 enum ExampleObjects<'a> {
     Buckets,
     Databases(&'a PostgresServer),
-    Services(E2eReceiver),
+    Services(ExampleService),
     Folder(TempDir),
 }
 
@@ -57,7 +57,7 @@ impl<'a> ExampleRun<'a> {
             ExampleKind::S3 => (s3::SANDBOX, ExampleObjects::Buckets, &["plugin.yaml"]),
             ExampleKind::Postgres(server) => (server::SANDBOX, ExampleObjects::Databases(server), &["plugin.yaml"]),
             ExampleKind::Webhooks => {
-                let receiver = E2eReceiver::start(place.state().join("keys.json")).await;
+                let receiver = ExampleService::start(place.state().join("keys.json")).await;
                 // Everybody may be called back at once, however often he has asked.
                 receiver.call_back_always();
                 (webhooks::SANDBOX, ExampleObjects::Services(receiver), &["plugin.yaml"])
@@ -71,7 +71,7 @@ impl<'a> ExampleRun<'a> {
             ExampleObjects::Databases(server) => {
                 vec![("host", "127.0.0.1".to_owned()), ("port", server.port.to_string()), ("user", USER.to_owned())]
             }
-            ExampleObjects::Services(receiver) => vec![("receiver", receiver.url.clone())],
+            ExampleObjects::Services(receiver) => vec![("receiver", receiver.url().to_owned())],
             ExampleObjects::Folder(root) => vec![("root", root.path().to_str().unwrap().to_owned())],
         };
         let file = |name: &str| example(&format!("{}/{name}", of.name()));

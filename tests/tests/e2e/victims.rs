@@ -2,14 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
 
-use crate::cluster::xtask;
-use crate::installed::InstalledRelay;
+use crate::prelude::*;
 
 /// Who may be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

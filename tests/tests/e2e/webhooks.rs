@@ -2,17 +2,17 @@
 
 use ebb_protocol::api::{TargetState, UnitState};
 
-use crate::receiver::E2eReceiver;
+use crate::example_service::ExampleService;
 use crate::s3::value;
 use crate::workdir::{Workdir, example, until};
 
 pub(crate) const SANDBOX: &str = "search-pr-9";
 
 /// What the receiver has seen in a whole life.
-fn whole_life(receiver: &E2eReceiver) {
+fn whole_life(receiver: &ExampleService) {
     let requests = receiver.requests();
-    let lines: Vec<String> = requests.iter().map(super::receiver::VerifiedRequest::line).collect();
-    let tenant = requests.iter().find(|request| request.line() == "POST /tenants").unwrap();
+    let lines: Vec<&str> = requests.iter().map(|request| request.line.as_str()).collect();
+    let tenant = requests.iter().find(|request| request.line == "POST /tenants").unwrap();
     let key = tenant.body["key"].as_str().unwrap();
     assert_eq!((&tenant.body["sandbox"], &tenant.body["plan"]), (&SANDBOX.into(), &"large".into()));
     let expected = [
@@ -24,14 +24,14 @@ fn whole_life(receiver: &E2eReceiver) {
         ("POST /tenants".to_owned(), 1),
     ];
     assert_eq!(receiver.counts(), expected.clone().into());
-    let place = |line: &str| lines.iter().position(|other| other == line).unwrap();
+    let place = |line: &str| lines.iter().position(|&other| other == line).unwrap();
     let last_post = lines.iter().rposition(|line| line.starts_with("POST ")).unwrap();
     let first_delete = lines.iter().position(|line| line.starts_with("DELETE ")).unwrap();
     assert!(last_post < first_delete, "{lines:#?}");
     assert!(place("POST /tenants") < place("POST /indexes"), "{lines:#?}");
     assert!(place("DELETE /indexes/tenant-7") < place(&expected[2].0), "{lines:#?}");
     // Asked again is the same try: a receiver knows the request by its id, and what it makes by the key.
-    let asked: Vec<_> = requests.iter().filter(|request| request.line() == "POST /certificates").collect();
+    let asked: Vec<_> = requests.iter().filter(|request| request.line == "POST /certificates").collect();
     for name in ["webhook-id", "idempotency-key"] {
         assert!(asked.iter().all(|request| request.header(name) == asked[0].header(name)), "{name}: {asked:#?}");
     }
@@ -41,9 +41,9 @@ fn whole_life(receiver: &E2eReceiver) {
 #[tokio::test]
 async fn dev_apply_and_delete() {
     let place = Workdir::new();
-    let receiver = E2eReceiver::start(place.state().join("keys.json")).await;
+    let receiver = ExampleService::start(place.state().join("keys.json")).await;
     let dev = place.dev().await;
-    let set = format!("receiver={}", receiver.url);
+    let set = format!("receiver={}", receiver.url());
     place.ebb(&["plugin", "apply", "-f", &example("webhooks/plugin.yaml"), "--set", &set]).await.done();
     place.ebb(&["sandbox", "apply", "-f", &example("webhooks/sandbox.yaml"), "--wait=false"]).await.done();
 
@@ -59,7 +59,7 @@ async fn dev_apply_and_delete() {
     assert_eq!((seen.info.phase, seen.info.expires.is_some()), (TargetState::Starting, true));
     assert_eq!(receiver.counts()["POST /indexes"], 1);
     receiver.call_back();
-    until("ready", async || (place.get(SANDBOX).await.info.phase == TargetState::Ready).then_some(())).await;
+    place.reaches(SANDBOX, TargetState::Ready).await;
     let got = place.ebb(&["sandbox", "get", SANDBOX]).await.done();
     assert_eq!(value(&got.stdout, "services.tenant"), "tenant-7");
     assert_eq!(value(&got.stdout, "SEARCH_ENDPOINT"), "index-7.search.test:9200");

@@ -1,14 +1,14 @@
-//! Large sandboxes and long lists: an answer about a few things does not read all of them.
+//! Large sandboxes and long lists: an answer about a few things does not read all of them, and the state of a run may take
+//! more than one item of the table.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 
-use ebb_engine::Hook;
-use ebb_protocol::api::{TargetPage, TargetState};
-use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::api::TargetPage;
 use ebb_protocol::record::OutputStorage;
-use serde_json::json;
+use tokio::task::JoinSet;
 
-use crate::harness::{CannedReply, LifecycleHarness, plugin, sandbox};
+use crate::harness::*;
+use crate::lifecycle::retention::LONG;
 
 /// Resources of one sandbox at most.
 const RESOURCES: usize = 500;
@@ -23,33 +23,27 @@ outputs: {id: "${units.shown.outputs.id}"}
 
 /// Outputs that no resource hands on may be missing from the bucket, and the target is ready and shown all the same.
 pub(crate) async fn outputs_that_nothing_refers_to_are_not_read() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /shown", |_, _| CannedReply::ok(json!({"id": "the-id"})));
-    harness.receiver.on("POST /kept", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
-    without_its_object(&harness, &plugin("two@1.0.0", ONE_OF_TWO), "two").await;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /shown", json!({"id": "the-id"}));
+    harness.receiver.always("POST /kept", json!({"text": "x".repeat(10_000)}));
+    without_its_object(&harness, "two", ONE_OF_TWO).await;
     let target = harness.target("a").await.unwrap();
-    let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
-    assert_eq!(outputs, json!({"id": {"value": "the-id"}}));
+    assert_eq!(outputs(&target), json!({"id": {"value": "the-id"}}));
     assert_eq!(target.runs[0].units.len(), 2);
 }
 
 /// An undo that reads nothing of what its unit made needs no object of the bucket.
 pub(crate) async fn an_undo_reads_only_what_it_uses() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
-    let text = "preStart:\n  make:\n    webhook: {url: \"RECEIVER/make\"}\n    outputs: {text: {value: \"${response.body.text}\"}}\n\
-                postStop:\n  drop: {undoes: make, webhook: {url: \"RECEIVER/drop\"}}\n";
-    without_its_object(&harness, &plugin("big@1.0.0", text), "big").await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
-    assert_eq!(harness.receiver.calls("POST /drop").len(), 1);
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
+    without_its_object(&harness, "big", LONG).await;
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
 /// Waits until the sandbox `a` of a plugin is ready, and removes the only object of its outputs.
-async fn without_its_object(harness: &LifecycleHarness, document: &str, plugin: &str) {
-    harness.publish(document).await;
-    harness.create("a", plugin).await;
-    harness.phase("a", TargetState::Ready).await;
+async fn without_its_object(harness: &Harness, plugin: &str, rest: &str) {
+    harness.run("a", plugin, rest, TargetState::Ready).await;
     harness.told("a", &["ready"]).await;
     let stored = harness.state("a", Hook::PreStart).await;
     let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
@@ -63,14 +57,10 @@ async fn without_its_object(harness: &LifecycleHarness, document: &str, plugin: 
 
 /// The requests of a sandbox with many resources of one plugin.
 pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
-    let mut data = sandbox("a", "a-uid", "one");
-    let mut document = String::from("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\nresources:\n");
-    for n in 0..RESOURCES {
-        writeln!(document, "  r{n}: {{plugin: one}}").unwrap();
-    }
-    data.document = Some(document);
+    let harness = Harness::new().await;
+    harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
+    let resources: String = (0..RESOURCES).map(|n| format!("  r{n}: {{plugin: one}}\n")).collect();
+    let data = ebb_tests::platform::sandbox("a", "a-uid", &format!("resources:\n{resources}"));
     harness.stack().meter().take();
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     let requests = harness.stack().meter().take().requests;
@@ -82,20 +72,18 @@ pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
 
 /// Targets that are gone are in a list of their own.
 pub(crate) async fn gone_targets_are_in_nobodys_way() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    let harness = Harness::new().await;
+    harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
     let names = async |path: &str| {
         let page: TargetPage = harness.get(path).await.is(200).json();
         page.targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
     for name in ["a", "b"] {
-        harness.create(name, "one").await;
-        harness.phase(name, TargetState::Ready).await;
+        harness.ready(name, "one").await;
     }
     assert_eq!(names("/v1/targets").await, ["a", "b"]);
     assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     // A gone target is listed until the platform has accepted its outcome.
     harness.taken("a").await;
     assert_eq!(names("/v1/targets").await, ["b"]);
@@ -113,18 +101,12 @@ postStop:
 /// A withdrawn version serves the targets that have it to their end: they are updated, retried, explained and torn down. A
 /// new target, and a resource that is added, cannot have it.
 pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
-    let mut harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, number| match number {
-        1 => CannedReply::status(400),
-        number => CannedReply::ok(json!({"id": format!("id-{number}")})),
-    });
-    harness.publish(&plugin("made@1.0.0", MADE)).await;
-    harness.create("a", "made").await;
-    harness.phase("a", TargetState::Failed).await;
-    let secret =
-        async |harness: &LifecycleHarness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
+    let mut harness = Harness::new().await;
+    harness.receiver.replies("POST /make", &[400.into(), CannedReply::ok(json!({"id": "id-2"}))]);
+    harness.run("a", "made", MADE, TargetState::Failed).await;
+    let secret = async |harness: &Harness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
     let before = secret(&harness).await;
-    harness.ask(reqwest::Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
+    harness.ask(Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
     // What was in memory is not any more.
     harness.restart().await;
     assert_eq!(secret(&harness).await, before);
@@ -142,7 +124,7 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     refused("b", LifecycleType::Created, "made", &["were withdrawn: 1.0.0"]).await;
     refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"]).await;
     assert!(harness.target("b").await.is_none());
-    harness.publish(&plugin("made@1.1.0", MADE)).await;
+    harness.publish("made@1.1.0", MADE).await;
     refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"]).await;
     let update = async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
     // What is added is compared, and what is there keeps its version.
@@ -150,12 +132,90 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     let changes: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.new.as_deref())).collect();
     assert_eq!(changes, [("resources.s", Some("made@1.1.0"))]);
     for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
-        assert_eq!(update(plugin).await.is(202).json::<serde_json::Value>()["result"], result);
+        assert_eq!(update(plugin).await.is(202).json::<Value>()["result"], result);
         harness.phase("a", TargetState::Ready).await;
     }
     assert_eq!(harness.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     let dropped = harness.receiver.calls("POST /drop");
     assert_eq!(dropped.iter().map(|call| &call.body["id"]).collect::<Vec<_>>(), ["id-2"]);
+}
+
+/// `first`, then `width` units that read it, then `last`, which reads two of them and waits for all.
+fn wide(width: usize) -> String {
+    const FIRST: &str = r#"preStart:
+  first: {webhook: {url: "RECEIVER/first"}, outputs: {id: {value: "${response.body.id}"}}}
+"#;
+    const UNIT: &str = r#"  uN:
+    webhook: {url: "RECEIVER/u", body: {n: N, id: "${units.first.outputs.id}"}}
+    outputs: {n: {value: "${response.body.n}"}}
+"#;
+    const LAST: &str = r#"  last:
+    after: [ALL]
+    webhook: {url: "RECEIVER/last", body: {low: "${units.u0.outputs.n}", high: "${units.uN.outputs.n}"}}
+postStop:
+"#;
+    const DROP: &str = r#"  drop-uN: {undoes: uN, webhook: {url: "RECEIVER/drop", body: {n: "${units.uN.outputs.n}"}}}
+"#;
+    let each = |text: &str| {
+        (0..width).map(|n| text.replace("uN", &format!("u{n}")).replace("n: N", &format!("n: {n}"))).collect::<String>()
+    };
+    let all: Vec<String> = (0..width).map(|n| format!("u{n}")).collect();
+    let last = LAST.replace("ALL", &all.join(", ")).replace("uN", &format!("u{}", width - 1));
+    [FIRST.to_owned(), each(UNIT), last, each(DROP)].concat()
+}
+
+/// How often each number came.
+fn numbers(harness: &Harness, what: &str) -> BTreeMap<u64, usize> {
+    let mut found = BTreeMap::new();
+    for call in harness.receiver.calls(what) {
+        *found.entry(call.body["n"].as_u64().unwrap()).or_default() += 1;
+    }
+    found
+}
+
+/// All answer later, and all at the same time.
+pub(crate) async fn out_and_in_over_three_hundred() {
+    const WIDTH: usize = 300;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /first", json!({"id": "f"}));
+    harness.receiver.always("POST /u", 202);
+    harness.begin("a", "wide", &wide(WIDTH)).await;
+    until("all are asked", async || (numbers(&harness, "POST /u").len() == WIDTH).then_some(())).await;
+    assert_eq!(harness.receiver.count("POST /last"), 0);
+    let mut sends = JoinSet::new();
+    for call in harness.receiver.calls("POST /u") {
+        let body = json!({"status": "succeeded", "outputs": {"n": call.body["n"]}});
+        let request = harness.http.post(harness.url("/v1/callbacks")).bearer_auth(call.token()).json(&body);
+        sends.spawn(async move { request.send().await.unwrap().status().as_u16() });
+    }
+    while let Some(status) = sends.join_next().await {
+        assert_eq!(status.unwrap(), 204);
+    }
+    ends_well(&harness, WIDTH).await;
+}
+
+/// All answer at once.
+pub(crate) async fn out_and_in_over_six_hundred() {
+    const WIDTH: usize = 600;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /first", json!({"id": "f"}));
+    harness.receiver.on("POST /u", |call, _| CannedReply::ok(json!({"n": call.body["n"]})));
+    harness.begin("a", "wide", &wide(WIDTH)).await;
+    ends_well(&harness, WIDTH).await;
+}
+
+async fn ends_well(harness: &Harness, width: usize) {
+    harness.phase("a", TargetState::Ready).await;
+    let last = harness.receiver.calls("POST /last");
+    assert_eq!(last[0].body, json!({"low": 0, "high": width - 1}));
+    let stored = harness.state("a", Hook::PreStart).await;
+    assert!(stored.heads.len() > 1, "several items");
+    let done: usize = stored.heads.iter().map(|head| head.head.done.len()).sum();
+    assert_eq!(done, width + 2);
+    let asked = numbers(harness, "POST /u");
+    assert_eq!(asked.len(), width);
+    harness.tear_down("a").await;
+    assert_eq!(numbers(harness, "POST /drop").len(), width);
+    harness.told("a", &["ready", "gone"]).await;
 }

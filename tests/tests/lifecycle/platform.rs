@@ -1,13 +1,8 @@
 //! Time, the platform, and the end of the program itself.
 
-use std::collections::BTreeSet;
-
-use ebb_protocol::api::{TargetState, UnitState};
-use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::TargetStopCause;
-use serde_json::{Value, json};
 
-use crate::harness::{CannedReply, LifecycleHarness, plugin, sandbox, word};
+use crate::harness::*;
 
 const SIMPLE: &str = r#"
 preStart:
@@ -17,8 +12,8 @@ postStop:
 "#;
 
 pub(crate) async fn time_to_live() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
+    let harness = Harness::new().await;
+    harness.publish("simple@1.0.0", SIMPLE).await;
     let mut data = sandbox("a", "a-uid", "simple");
     data.document = data.document.map(|text| format!("{text}ttl: 2s\n"));
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
@@ -36,23 +31,17 @@ pub(crate) async fn time_to_live() {
 }
 
 pub(crate) async fn outcomes_until_they_are_taken() {
-    let harness = LifecycleHarness::with_platform().await;
-    harness.receiver.on("POST /platform", |_, number| CannedReply::status([503, 500, 429, 204][number.min(4) - 1]));
-    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    harness.create("a", "simple").await;
-    harness.phase("a", TargetState::Ready).await;
+    let harness = Harness::with_platform().await;
+    harness.receiver.replies("POST /platform", &[503, 500, 429, 204]);
+    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
     harness.receiver.call("POST /platform", 4).await;
-    crate::harness::eventually("the outcome is taken", async || {
-        harness.target("a").await?.pending_notification.is_none().then_some(())
-    })
-    .await;
+    harness.taken("a").await;
     let told = harness.receiver.calls("POST /platform");
     let ids: BTreeSet<&str> = told.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1);
     assert!(told.iter().all(|call| call.body == told[0].body));
     assert_eq!(word(told[0].body["type"].as_str().unwrap()), "ready");
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     let gone = harness.receiver.call("POST /platform", told.len() + 1).await;
     assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
     assert_ne!(gone.header("webhook-id"), told[0].header("webhook-id"));
@@ -60,40 +49,31 @@ pub(crate) async fn outcomes_until_they_are_taken() {
 
 /// The program ends while a script runs and a callback is outstanding.
 pub(crate) async fn a_restart_in_between() {
-    let mut harness = LifecycleHarness::new().await;
-    let rest = r#"
+    let mut harness = Harness::new().await;
+    let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
   script:
-    pod:
-      runner: sh
-      script: |
-        #!/bin/sh
-        sleep 3
-        printf done >/tmp/o
+    pod: {runner: sh, script: "#!/bin/sh\nsleep 3\nprintf done >/tmp/o"}
     outputs: {o: {file: /tmp/o}}
-  later:
-    webhook: {url: "RECEIVER/later"}
-    outputs: {id: {value: "${response.body.id}"}}
+  later: {webhook: {url: "RECEIVER/later"}, outputs: {id: {value: "${response.body.id}"}}}
   next:
     webhook: {url: "RECEIVER/next", body: {o: "${units.script.outputs.o}", id: "${units.later.outputs.id}"}}
 postStop:
   drop: {undoes: later, webhook: {url: "RECEIVER/drop", body: {id: "${units.later.outputs.?id}"}}}
-"#;
-    harness.receiver.on("POST /later", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("both@1.0.0", rest)).await;
-    harness.create("a", "both").await;
+"##;
+    harness.receiver.always("POST /later", 202);
+    harness.begin("a", "both", rest).await;
     let call = harness.receiver.call("POST /later", 1).await;
     harness.unit("a", "preStart", "script", UnitState::Running).await;
     harness.restart().await;
-    harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "x"}})).await.is(204);
+    harness.succeed(&call, "x").await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
-    assert_eq!(harness.receiver.calls("POST /later").len(), 1);
-    assert_eq!(harness.receiver.calls("POST /next").len(), 1);
+    assert_eq!(harness.receiver.count("POST /later"), 1);
+    assert_eq!(harness.receiver.count("POST /next"), 1);
     harness.restart().await;
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
 }

@@ -1,61 +1,35 @@
 //! Removals that meet another instance, a crash, a store that hangs, or damaged state.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::{Hook, Millis, TargetPhase, Timestamp, Unit};
+use ebb_engine::TargetPhase;
+use ebb_flow::Env;
 use ebb_flow::run::reopen::{ReopenCause, reopen};
-use ebb_flow::{Env, InstanceCache};
-use ebb_protocol::api::TargetState;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::RunId;
 use ebb_protocol::record::OutputStorage;
-use ebb_store::{
-    DamagedExpiry, DueExpiries, InstanceExpiry, ReadRecords as _, ReadTarget as _, RemoveExpired, Store, StoreError,
-};
+use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store, StoreError};
 use ebb_tests::fakes;
-use serde_json::json;
 
-use crate::harness::{CannedReply, LifecycleHarness, now, run_id, sandbox};
-use crate::lifecycle::retention::{KEPT, harness, objects, round_at, stored};
+use crate::harness::*;
+use crate::lifecycle::retention::{KEPT, harness, lived, objects, round_at, stored};
 
 /// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Leaves a life that is gone and was told.
-async fn gone(harness: &LifecycleHarness, name: &str, plugin: &str) {
-    harness.create(name, plugin).await;
-    harness.phase(name, TargetState::Ready).await;
-    harness.delete(name).await;
-    harness.phase(name, TargetState::Gone).await;
-    harness.told(name, &["ready", "gone"]).await;
-}
-
 /// An instance of a function with a memory of its own, over the table of the stack.
-fn other_instance(harness: &LifecycleHarness) -> Env {
+fn other_instance(harness: &Harness) -> Env {
     let env = harness.stack().env();
     let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
     settings.retention = env.settings.retention;
-    Env {
-        store: Arc::clone(&env.store),
-        clock: Arc::clone(&env.clock),
-        random: Arc::clone(&env.random),
-        relay: Arc::clone(&env.relay),
-        egress: Arc::clone(&env.egress),
-        platform: Arc::clone(&env.platform),
-        queue: Arc::clone(&env.queue),
-        settings,
-        cache: InstanceCache::default(),
-    }
+    let (store, egress, queue) = (harness.stack().store(), &env.egress, &env.queue);
+    fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)
 }
 
 /// A run is removed by one instance while another one remembers it.
 pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
     let harness = harness(Some(AT_ONCE)).await;
-    gone(&harness, "a", "long").await;
+    lived(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let (stack, other) = (harness.stack(), other_instance(&harness));
     let runs = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
@@ -81,9 +55,8 @@ struct FailingStore<'a> {
 }
 
 impl<'a> FailingStore<'a> {
-    fn new(harness: &'a LifecycleHarness, name: &str, hangs: bool) -> Self {
-        let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
-        Self { store: harness.stack().store().as_ref(), life, hangs, hits: AtomicUsize::new(0) }
+    fn new(harness: &'a Harness, name: &str, hangs: bool) -> Self {
+        Self { store: harness.stack().store().as_ref(), life: instance(name), hangs, hits: AtomicUsize::new(0) }
     }
 
     fn hits(&self) -> usize {
@@ -132,7 +105,7 @@ impl RemoveExpired for FailingStore<'_> {
 /// A removal that dies after its first step: a late success finds no target that takes it.
 pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     let harness = harness(Some(AT_ONCE)).await;
-    gone(&harness, "a", "long").await;
+    lived(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let before = stored(&harness, "a").await;
     let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
@@ -155,7 +128,7 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
 /// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
 pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
     let harness = harness(Some(KEPT)).await;
-    gone(&harness, "a", "long").await;
+    lived(&harness, "a", "long").await;
     let store = harness.stack().store();
     // The teardown began that much earlier.
     let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
@@ -175,10 +148,10 @@ pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
 pub(crate) async fn damaged_items_keep_no_other_life() {
     let harness = harness(Some(KEPT)).await;
     for name in ["damaged", "whole"] {
-        gone(&harness, name, "long").await;
+        lived(&harness, name, "long").await;
     }
     let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
-    let life = ebb_protocol::id::instance_key("sandbox", "damaged", "damaged-uid");
+    let life = instance("damaged");
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
@@ -207,7 +180,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
 pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
     let harness = harness(Some(KEPT)).await;
     for name in ["hangs", "next"] {
-        gone(&harness, name, "long").await;
+        lived(&harness, name, "long").await;
     }
     let failing = FailingStore::new(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
@@ -223,15 +196,11 @@ pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
 /// Outputs that the bucket lost do not hide what exists, and do not change when a life is looked at.
 pub(crate) async fn lost_outputs_are_named() {
     let harness = harness(Some(KEPT * 10)).await;
-    harness.receiver.on("POST /drop", |_, _| CannedReply::status(400));
-    harness.create("a", "long").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.always("POST /drop", 400);
+    harness.ready("a", "long").await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
-    harness
-        .ask(reqwest::Method::POST, "/v1/targets/sandbox/a/force-delete", Some(json!({"reason": "a test"})))
-        .await
-        .is(202);
+    harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let store = harness.stack().store();
     for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {

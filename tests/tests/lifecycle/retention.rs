@@ -1,48 +1,37 @@
 //! The items of a life are removed after its retention, and not before.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
-use ebb_engine::{Attempt, Hook, Millis, RunEvent, Unit, accept};
-use ebb_protocol::api::TargetState;
+use ebb_engine::{RunEvent, accept};
 use ebb_store::{
     DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PlanStore as _,
-    PutAttemptResult as _, ReadRecords as _, ReadRun as _, ReadTarget as _, RemoveExpired as _, TargetHead,
-    TargetTransition,
+    PutAttemptResult as _, RemoveExpired as _, TargetHead, TargetTransition,
 };
-use serde_json::json;
 
-use crate::harness::{CannedReply, LifecycleHarness, now, plugin, run_id};
+use crate::harness::*;
 
 /// An output that lies in the bucket, and an undo.
-const LONG: &str = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {text: {value: "${response.body.text}"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+pub(crate) const LONG: &str = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${response.body.text}"}}}}
+postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
 "#;
 
-const SILENT: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  u: {pod: {runner: sh, script: "#!/bin/sh\nexit 0"}}
-"##;
+const SHORT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
+const SILENT: &str =
+    "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 
 /// Long enough for the test to look at the data before its removal.
 pub(crate) const KEPT: Duration = Duration::from_secs(86_400);
 
-pub(crate) async fn harness(retention: Option<Duration>) -> LifecycleHarness {
-    let harness = LifecycleHarness::with_retention(retention).await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"text": "x".repeat(10_000)})));
-    harness.publish(&plugin("long@1.0.0", LONG)).await;
+pub(crate) async fn harness(retention: Option<Duration>) -> Harness {
+    let harness = Harness::with_retention(retention).await;
+    harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
+    harness.publish("long@1.0.0", LONG).await;
     harness
 }
 
 /// Objects of outputs and logs.
-pub(crate) async fn objects(harness: &LifecycleHarness) -> usize {
+pub(crate) async fn objects(harness: &Harness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
         count += harness.stack().store().bucket.list(folder).await.unwrap().len();
@@ -50,7 +39,7 @@ pub(crate) async fn objects(harness: &LifecycleHarness) -> usize {
     count
 }
 
-pub(crate) async fn stored(harness: &LifecycleHarness, name: &str) -> usize {
+pub(crate) async fn stored(harness: &Harness, name: &str) -> usize {
     let mut items = 0;
     for hook in Hook::ALL {
         let (store, run) = (harness.stack().store(), run_id(name, hook));
@@ -61,21 +50,26 @@ pub(crate) async fn stored(harness: &LifecycleHarness, name: &str) -> usize {
 }
 
 /// Looks as the schedule does, so much later.
-pub(crate) async fn round_at(harness: &LifecycleHarness, after: Duration) -> usize {
+pub(crate) async fn round_at(harness: &Harness, after: Duration) -> usize {
     let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
     let stack = harness.stack();
     ebb_flow::sweep::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
 }
 
+/// Leaves an instance that is gone, of which the platform was told.
+pub(crate) async fn lived(harness: &Harness, name: &str, plugin: &str) {
+    harness.ready(name, plugin).await;
+    harness.tear_down(name).await;
+    harness.told(name, &["ready", "gone"]).await;
+}
+
 pub(crate) async fn lives_are_removed_after_their_retention() {
     let harness = harness(Some(KEPT)).await;
     for name in ["ends", "lasts"] {
-        harness.create(name, "long").await;
-        harness.phase(name, TargetState::Ready).await;
+        harness.ready(name, "long").await;
     }
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
-    harness.delete("ends").await;
-    harness.phase("ends", TargetState::Gone).await;
+    harness.tear_down("ends").await;
     harness.told("ends", &["ready", "gone"]).await;
     assert_eq!(objects(&harness).await, 2);
     let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
@@ -83,10 +77,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     // Not yet.
     assert_eq!(round_at(&harness, KEPT / 2).await, 0);
     assert_eq!(stored(&harness, "ends").await, ended);
-    let plan = async |name: &str| {
-        let life = ebb_protocol::id::instance_key("sandbox", name, &format!("{name}-uid"));
-        harness.stack().store().get_plan(&life).await.unwrap().is_some()
-    };
+    let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
     assert!(plan("ends").await);
     assert_eq!(round_at(&harness, KEPT * 2).await, 1);
     assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
@@ -102,9 +93,8 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
     assert!(harness.why("ends").await.summary.contains("nothing of it is left"));
     // The other life goes on.
-    harness.delete("lasts").await;
-    harness.phase("lasts", TargetState::Gone).await;
-    assert_eq!(harness.receiver.calls("POST /drop").len(), 2);
+    harness.tear_down("lasts").await;
+    assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert!(plan("lasts").await);
     assert_eq!(round_at(&harness, KEPT * 2).await, 1);
     assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
@@ -113,18 +103,13 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
 /// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
 pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     let harness = harness(Some(KEPT)).await;
-    harness.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
+    harness.publish("short@1.0.0", SHORT).await;
     for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
-        harness.create(name, plugin).await;
-        harness.phase(name, TargetState::Ready).await;
-        harness.delete(name).await;
-        harness.phase(name, TargetState::Gone).await;
-        harness.told(name, &["ready", "gone"]).await;
+        lived(&harness, name, plugin).await;
     }
     let (store, env) = (harness.stack().store(), harness.stack().env());
     let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
-    let life = ebb_protocol::id::instance_key("sandbox", "damaged", &damaged.uid);
-    store.delete_plan(&life).await.unwrap();
+    store.delete_plan(&instance("damaged")).await.unwrap();
     env.forget_plan(&damaged.plan);
     let before = stored(&harness, "damaged").await;
     assert_eq!(round_at(&harness, KEPT * 2).await, 1);
@@ -136,11 +121,10 @@ pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
 /// Outputs whose record was not written are removed too, and so are logs of scripts that no record names.
 pub(crate) async fn objects_without_a_record_are_removed() {
     let harness = harness(Some(KEPT)).await;
-    harness.publish(&plugin("short@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n")).await;
-    harness.publish(&plugin("silent@1.0.0", SILENT)).await;
+    harness.publish("short@1.0.0", SHORT).await;
+    harness.publish("silent@1.0.0", SILENT).await;
     for name in ["short", "silent", "long"] {
-        harness.create(name, name).await;
-        harness.phase(name, TargetState::Ready).await;
+        harness.ready(name, name).await;
     }
     let store = harness.stack().store();
     let noted = async |name| {
@@ -158,8 +142,7 @@ pub(crate) async fn objects_without_a_record_are_removed() {
             store.mark_outputs(&run).await.unwrap();
         }
         store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
-        harness.delete(name).await;
-        harness.phase(name, TargetState::Gone).await;
+        harness.tear_down(name).await;
         harness.told(name, &["ready", "gone"]).await;
     }
     assert_eq!(objects(&harness).await, before + 2);
@@ -170,23 +153,20 @@ pub(crate) async fn objects_without_a_record_are_removed() {
 /// An open run, and a notification that the platform refuses, keep the stored data of a life.
 pub(crate) async fn what_is_not_over_keeps_its_records() {
     let harness = harness(Some(KEPT)).await;
-    harness.create("a", "long").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
-    harness.told("a", &["ready", "gone"]).await;
+    lived(&harness, "a", "long").await;
     let store = harness.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
     let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
-    let target = TargetHead { notification: Some(pending), version: seen.version + 1, ..seen.clone() };
-    let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
-    assert!(store.move_target(&transition).await.unwrap());
+    let moves = async |notification: Option<NotificationState>, version: u64| {
+        let target = TargetHead { notification, version: version + 1, ..seen.clone() };
+        let transition = TargetTransition { target, expected_version: Some(version), run: None, tombstone: None };
+        assert!(store.move_target(&transition).await.unwrap());
+    };
+    moves(Some(pending), seen.version).await;
     let before = stored(&harness, "a").await;
     assert_eq!(round_at(&harness, KEPT * 2).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
-    let target = TargetHead { version: seen.version + 2, ..seen.clone() };
-    let transition = TargetTransition { target, expected_version: Some(seen.version + 1), run: None, tombstone: None };
-    assert!(store.move_target(&transition).await.unwrap());
+    moves(None, seen.version + 1).await;
     let run = run_id("a", Hook::PostStop);
     let root = store.read_root(&run).await.unwrap().unwrap().head;
     let reopened =
@@ -200,17 +180,14 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
 /// An instance whose undo an operator has overridden may have left resources: its records name them.
 pub(crate) async fn what_may_exist_keeps_its_records() {
     let harness = harness(Some(KEPT)).await;
-    harness.receiver.on("POST /drop", |_, _| CannedReply::status(400));
-    harness.create("a", "long").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.always("POST /drop", 400);
+    harness.ready("a", "long").await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
     // Due, and not over.
     assert_eq!(round_at(&harness, KEPT * 2).await, 0);
     assert!(stored(&harness, "a").await > 0);
-    let body = json!({"reason": "a test"});
-    let path = "/v1/targets/sandbox/a/force-delete";
-    harness.ask(reqwest::Method::POST, path, Some(body)).await.is(202);
+    harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let before = stored(&harness, "a").await;
     assert_eq!(round_at(&harness, KEPT * 8).await, 0);
@@ -220,10 +197,8 @@ pub(crate) async fn what_may_exist_keeps_its_records() {
 
 pub(crate) async fn without_a_retention_everything_is_kept() {
     let harness = harness(None).await;
-    harness.create("a", "long").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.ready("a", "long").await;
+    harness.tear_down("a").await;
     let before = stored(&harness, "a").await;
     assert_eq!(round_at(&harness, KEPT * 1000).await, 0);
     assert_eq!(stored(&harness, "a").await, before);

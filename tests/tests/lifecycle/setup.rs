@@ -1,176 +1,151 @@
 //! Setups that fail at first, or for good.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::RangeInclusive;
 
-use ebb_engine::{Hook, Unit};
 use ebb_flow::sweep::{SweepCondition, sweep_run};
-use ebb_protocol::api::{Certainty, TargetState, UnitState};
 use ebb_protocol::callback::ReasonCode;
-use ebb_store::ReadRecords as _;
-use serde_json::json;
 
-use crate::harness::{CannedReply, LifecycleHarness, find, now, plugin, run_id};
+use crate::harness::*;
 
 pub(crate) async fn failure_upstream() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let rest = r#"
 preStart:
-  a:
-    retry: {attempts: 1}
-    webhook: {url: "RECEIVER/a"}
-    outputs: {id: {value: "${response.body.id}"}}
+  a: {retry: {attempts: 1}, webhook: {url: "RECEIVER/a"}, outputs: {id: {value: "${response.body.id}"}}}
   b: {webhook: {url: "RECEIVER/b", body: {id: "${units.a.outputs.id}"}}}
   b2: {after: [b], webhook: {url: "RECEIVER/b2"}}
-  c:
-    webhook: {url: "RECEIVER/c"}
-    outputs: {id: {value: "${response.body.id}"}}
+  c: {webhook: {url: "RECEIVER/c"}, outputs: {id: {value: "${response.body.id}"}}}
   d: {after: [c], webhook: {url: "RECEIVER/d"}}
 postStop:
   undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a", body: {id: "${units.a.outputs.?id.orValue('unknown')}"}}}
   undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
   undo-c: {undoes: c, webhook: {url: "RECEIVER/undo-c", body: {id: "${units.c.outputs.id}"}}}
 "#;
-    harness.receiver.on("POST /a", |_, _| CannedReply::status(500));
-    harness.receiver.on("POST /c", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("branches@1.0.0", rest)).await;
-    harness.create("s", "branches").await;
+    harness.receiver.always("POST /a", 500);
+    harness.receiver.always("POST /c", 202);
+    harness.begin("s", "branches", rest).await;
     let call = harness.receiver.call("POST /c", 1).await;
     harness.unit("s", "preStart", "a", UnitState::Failed).await;
     // The other branch goes on, and the target has not failed before it is over.
     assert_eq!(harness.target("s").await.unwrap().info.phase, TargetState::Starting);
-    harness.callback(call.token(), &json!({"status": "succeeded", "outputs": {"id": "c1"}})).await.is(204);
+    harness.succeed(&call, "c1").await;
     let target = harness.phase("s", TargetState::Failed).await;
-    let state = |unit| find(&target, "preStart", unit).unwrap().state;
-    assert_eq!([state("a"), state("b"), state("b2")], [UnitState::Failed, UnitState::Blocked, UnitState::Blocked]);
-    assert_eq!([state("c"), state("d")], [UnitState::Succeeded; 2]);
-    harness.told("s", &["failed"]).await;
-    let told = harness.stack().outcomes().events()[0].clone();
-    assert_eq!(told["data"]["unit"], "r/a");
-    assert_eq!(told["data"]["reason"]["code"], "httpStatus");
-    harness.delete("s").await;
-    let target = harness.phase("s", TargetState::Gone).await;
-    assert_eq!(find(&target, "postStop", "undo-b").unwrap().state, UnitState::Skipped);
+    let expected = [UnitState::Failed, UnitState::Blocked, UnitState::Blocked];
+    assert_eq!(states(&target, "preStart", ["a", "b", "b2"]), expected);
+    assert_eq!(states(&target, "preStart", ["c", "d"]), [UnitState::Succeeded; 2]);
+    let told = harness.told("s", &["failed"]).await;
+    assert_eq!((&told[0]["unit"], &told[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
+    let target = harness.tear_down("s").await;
+    assert_eq!(states(&target, "postStop", ["undo-b"]), [UnitState::Skipped]);
     assert_eq!(harness.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
     assert_eq!(harness.receiver.calls("POST /undo-c")[0].body, json!({"id": "c1"}));
     for never in ["POST /b", "POST /b2", "POST /undo-b"] {
-        assert!(harness.receiver.calls(never).is_empty(), "{never}");
+        assert_eq!(harness.receiver.count(never), 0, "{never}");
     }
 }
 
-pub(crate) async fn retries_until_it_succeeds() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  make: {retry: {attempts: 5, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
-"#;
-    harness.receiver.on("POST /make", |_, number| CannedReply::status([503, 429, 500, 200][number - 1]));
-    harness.publish(&plugin("flaky@1.0.0", rest)).await;
-    harness.create("a", "flaky").await;
-    let target = harness.phase("a", TargetState::Ready).await;
-    assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 4);
-    let calls = harness.receiver.calls("POST /make");
-    let all = |name: &str| calls.iter().map(|call| call.header(name).to_owned()).collect::<Vec<_>>();
-    assert_eq!(all("ebb-attempt"), ["1", "2", "3", "4"]);
-    assert_eq!(all("webhook-id").iter().collect::<BTreeSet<_>>().len(), 4);
-    assert_eq!(all("idempotency-key").iter().collect::<BTreeSet<_>>().len(), 1);
-    assert!(all("webhook-signature").iter().all(|signature| signature.starts_with("v1,")));
+/// The replies to a unit's requests, and the unit after them: its state, attempt and reason, and the number of requests.
+type AnswerCase = (&'static str, Vec<CannedReply>, UnitState, u32, &'static str, RangeInclusive<usize>);
+
+/// Every request of an attempt has the same id, and every attempt the same key.
+pub(crate) async fn answers() {
+    use UnitState::{Failed, Succeeded};
+    let ok = CannedReply::ok(json!({"id": "x"}));
+    let again = CannedReply::status(202).after(1);
+    let date = CannedReply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT");
+    let page = CannedReply::page("<html>\n<body>login to continue</body>");
+    let shown = "the answer is text/html, not JSON: `<html> <body>login to continue</body>`";
+    let cases: [AnswerCase; 5] = [
+        ("flaky", vec![503.into(), 429.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
+        ("final", vec![410.into()], Failed, 1, "410", 1..=1),
+        ("patient", vec![again.clone(), again, ok.clone()], Succeeded, 1, "", 3..=9),
+        ("dated", vec![date, ok], Succeeded, 1, "", 2..=2),
+        // The page is named, and not what an expression makes of it.
+        ("page", vec![page], Failed, 1, shown, 1..=1),
+    ];
+    let harness = Harness::new().await;
+    for (name, replies, ..) in &cases {
+        let attempts = if *name == "page" { 1 } else { 5 };
+        let rest = format!(
+            "preStart:\n  make: {{retry: {{attempts: {attempts}, backoff: 10ms}}, webhook: {{url: \"RECEIVER/{name}\"}}, \
+             outputs: {{id: {{value: \"${{response.body.id}}\"}}}}}}\noutputs: {{id: \"${{units.make.outputs.id}}\"}}\n"
+        );
+        harness.receiver.replies(&format!("POST /{name}"), replies);
+        harness.begin(name, name, &rest).await;
+    }
+    for (name, _, state, attempt, reason, requests) in cases {
+        let unit = harness.unit(name, "preStart", "make", state).await;
+        let message = unit.reason.map(|reason| reason.message).unwrap_or_default();
+        assert!(unit.attempt == attempt && message.contains(reason), "{name}: {} {message}", unit.attempt);
+        let calls = harness.receiver.calls(&format!("POST /{name}"));
+        assert!(requests.contains(&calls.len()), "{name}: {calls:?}");
+        let distinct = |header: &str| calls.iter().map(|call| call.header(header)).collect::<BTreeSet<_>>();
+        let attempts: Vec<String> = (1..=attempt).map(|number| number.to_string()).collect();
+        assert_eq!(distinct("ebb-attempt").into_iter().collect::<Vec<_>>(), attempts, "{name}");
+        let ids = (distinct("webhook-id").len(), distinct("idempotency-key").len());
+        assert_eq!(ids, (attempts.len(), 1), "{name}: {calls:?}");
+        assert!(distinct("webhook-signature").iter().all(|signature| signature.starts_with("v1,")), "{name}");
+    }
+    assert_eq!(outputs(&harness.phase("patient", TargetState::Ready).await), json!({"id": {"value": "x"}}));
+    let target = harness.target("final").await.unwrap();
+    assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);
+    assert_eq!(harness.why("page").await.cause.unwrap().evidence.unwrap().status, Some(200));
 }
 
 pub(crate) async fn a_script_is_retried() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
+    let harness = Harness::new().await;
+    let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
   make:
     retry: {attempts: 3, backoff: 10ms}
-    pod:
-      runner: sh
-      script: |
-        #!/bin/sh
-        echo "try $EBB_ATTEMPT"
-        [ "$EBB_ATTEMPT" = 3 ] || exit 7
-        printf %s "$EBB_ATTEMPT" >/tmp/n
+    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT\n[ $EBB_ATTEMPT = 3 ] || exit 7\nprintf $EBB_ATTEMPT >/tmp/n"}
     outputs: {n: {file: /tmp/n}}
 outputs: {n: "${units.make.outputs.n}"}
-"#;
-    harness.publish(&plugin("third@1.0.0", rest)).await;
-    harness.create("a", "third").await;
-    let target = harness.phase("a", TargetState::Ready).await;
-    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"n": {"value": "3"}}));
-    let run = run_id("a", Hook::PreStart);
+"##;
+    let target = harness.run("a", "third", rest, TargetState::Ready).await;
+    assert_eq!(outputs(&target), json!({"n": {"value": "3"}}));
     for attempt in 1..=3 {
-        let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/make&attempt={attempt}")).await;
+        let log = harness.log("a", Hook::PreStart, "make", &format!("&attempt={attempt}")).await;
         assert_eq!(log.body.trim_end(), format!("try {attempt}"));
     }
 }
 
 pub(crate) async fn waits_as_long_as_asked() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
-"#;
-    let (first, second) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let times = (Arc::clone(&first), Arc::clone(&second));
-    harness.receiver.on("POST /make", move |_, number| {
-        if number == 1 {
-            times.0.store(now().0, Ordering::SeqCst);
-            return CannedReply::status(503).after(2);
-        }
-        times.1.store(now().0, Ordering::SeqCst);
-        CannedReply::status(200)
-    });
-    harness.publish(&plugin("busy@1.0.0", rest)).await;
-    harness.create("a", "busy").await;
+    let harness = Harness::new().await;
+    let rest = "preStart: {make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: \"RECEIVER/make\"}}}\n";
+    harness.receiver.replies("POST /make", &[CannedReply::status(503).after(2), 200.into()]);
+    harness.begin("a", "busy", rest).await;
     let waiting = harness.unit("a", "preStart", "make", UnitState::Retrying).await;
     assert!(waiting.next.is_some(), "{waiting:?}");
     harness.phase("a", TargetState::Ready).await;
-    let waited = second.load(Ordering::SeqCst) - first.load(Ordering::SeqCst);
-    assert!(waited >= 2_000, "{waited}");
-}
-
-pub(crate) async fn asks_again() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-outputs: {id: "${units.make.outputs.id}"}
-"#;
-    harness.receiver.on("POST /make", |_, number| match number {
-        1 | 2 => CannedReply::status(202).after(1),
-        _ => CannedReply::ok(json!({"id": "late"})),
-    });
-    harness.publish(&plugin("patient@1.0.0", rest)).await;
-    harness.create("a", "patient").await;
-    let target = harness.phase("a", TargetState::Ready).await;
-    assert_eq!(find(&target, "preStart", "make").unwrap().attempt, 1);
-    assert_eq!(serde_json::to_value(&target.resources["r"].outputs).unwrap(), json!({"id": {"value": "late"}}));
     let calls = harness.receiver.calls("POST /make");
-    let ids: BTreeSet<&str> = calls.iter().map(|call| call.header("webhook-id")).collect();
-    assert_eq!(ids.len(), 1, "the same question every time");
-    assert!(calls.len() >= 3);
+    let waited = calls[1].at.duration_since(calls[0].at);
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }
 
-/// Units whose acceptances were noted together are not asked any more.
+/// A sweep sends no request again to a unit that has said that it will call back.
+async fn swept_without_requests(harness: &Harness, requests: usize) {
+    for _ in 0..3 {
+        sweep_run(harness.stack().env(), &run_id("a", Hook::PreStart), SweepCondition::Always).await.unwrap();
+    }
+    let calls = harness.receiver.calls("POST /make");
+    assert_eq!(calls.len(), requests);
+    for call in calls {
+        // A repeated request has the same token.
+        harness.callback(call.token(), &done()).await.is(204);
+    }
+    harness.phase("a", TargetState::Ready).await;
+}
+
+/// The acceptances of several units are one item.
 pub(crate) async fn accepted_together() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  first: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
-  second: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
-  third: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
-"#;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("together@1.0.0", rest)).await;
-    harness.create("a", "together").await;
+    let harness = Harness::new().await;
+    let unit = |name| format!("  {name}: {{timeout: 5m, webhook: {{url: \"RECEIVER/make\"}}}}\n");
+    harness.accepted("together", &format!("preStart:\n{}", ["first", "second", "third"].map(unit).concat())).await;
     harness.receiver.call("POST /make", 3).await;
-    let run = run_id("a", Hook::PreStart);
-    let units: Vec<Unit> = (0..3).map(Unit).collect();
-    crate::harness::eventually("they are known to be accepted", async || {
+    let (run, units) = (run_id("a", Hook::PreStart), [0, 1, 2].map(Unit));
+    until("they are known to be accepted", async || {
         // An answer that comes a second after the others is noted by itself.
         let together = harness.stack().store().read_accepted(&run, &units).await.unwrap();
         let records = harness.state("a", Hook::PreStart).await.records;
@@ -178,102 +153,54 @@ preStart:
         (together.len() >= 2 && together.len() + alone == units.len()).then_some(())
     })
     .await;
-    for _ in 0..3 {
-        sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
-    }
-    let calls = harness.receiver.calls("POST /make");
-    assert_eq!(calls.len(), 3);
-    for call in calls {
-        harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
-    }
-    harness.phase("a", TargetState::Ready).await;
+    swept_without_requests(&harness, 3).await;
 }
 
-/// Once it has said that it will call back it is not asked any more.
 pub(crate) async fn asked_again_then_accepted() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  make: {timeout: 5m, webhook: {url: "RECEIVER/make"}}
-"#;
-    harness.receiver.on("POST /make", |_, number| match number {
-        1 => CannedReply::status(202).after(1),
-        _ => CannedReply::status(202),
-    });
-    harness.publish(&plugin("decides@1.0.0", rest)).await;
-    harness.create("a", "decides").await;
-    let call = harness.receiver.call("POST /make", 2).await;
-    let run = run_id("a", Hook::PreStart);
-    crate::harness::eventually("it is known to be accepted", async || {
+    let harness = Harness::new().await;
+    harness.receiver.replies("POST /make", &[CannedReply::status(202).after(1), 202.into()]);
+    harness.begin("a", "decides", "preStart: {make: {timeout: 5m, webhook: {url: \"RECEIVER/make\"}}}\n").await;
+    harness.receiver.call("POST /make", 2).await;
+    until("it is known to be accepted", async || {
         let stored = harness.state("a", Hook::PreStart).await;
         stored.records.iter().any(|(_, _, record)| record.accepted.is_some()).then_some(())
     })
     .await;
-    for _ in 0..3 {
-        sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
-    }
-    assert_eq!(harness.receiver.calls("POST /make").len(), 2);
-    harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
-    harness.phase("a", TargetState::Ready).await;
-}
-
-pub(crate) async fn gone_is_final() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
-preStart:
-  make: {retry: {attempts: 5, backoff: 10ms}, webhook: {url: "RECEIVER/make"}}
-"#;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(410));
-    harness.publish(&plugin("final@1.0.0", rest)).await;
-    harness.create("a", "final").await;
-    let target = harness.phase("a", TargetState::Failed).await;
-    let unit = find(&target, "preStart", "make").unwrap();
-    assert_eq!((unit.state, unit.attempt), (UnitState::Failed, 1));
-    assert_eq!(unit.reason.unwrap().code, ReasonCode::Refused);
-    assert_eq!(harness.receiver.calls("POST /make").len(), 1);
+    swept_without_requests(&harness, 2).await;
 }
 
 pub(crate) async fn deadlines() {
-    let harness = LifecycleHarness::new().await;
-    let rest = r#"
+    let harness = Harness::new().await;
+    let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
-  slow:
-    timeout: 1s
-    retry: {attempts: 1}
-    pod:
-      runner: sh
-      script: |
-        #!/bin/sh
-        sleep 600
+  slow: {timeout: 1s, retry: {attempts: 1}, pod: {runner: sh, script: "#!/bin/sh\nsleep 600"}}
   silent: {timeout: 1s, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/silent"}}
 postStop:
   undo: {undoes: silent, webhook: {url: "RECEIVER/undo"}}
-"#;
-    harness.receiver.on("POST /silent", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("slow@1.0.0", rest)).await;
-    harness.create("a", "slow").await;
-    let target = harness.phase("a", TargetState::Failed).await;
+"##;
+    harness.receiver.always("POST /silent", 202);
+    let target = harness.run("a", "slow", rest, TargetState::Failed).await;
     for (unit, attempt) in [("slow", 1), ("silent", 2)] {
         let unit = find(&target, "preStart", unit).unwrap();
-        assert_eq!((unit.state, unit.attempt), (UnitState::Failed, attempt), "{unit:?}");
-        assert_eq!(unit.reason.as_ref().unwrap().code, ReasonCode::Timeout, "{unit:?}");
+        let code = unit.reason.as_ref().map(|reason| reason.code);
+        assert_eq!(
+            (unit.state, unit.attempt, code),
+            (UnitState::Failed, attempt, Some(ReasonCode::Timeout)),
+            "{unit:?}"
+        );
     }
-    assert_eq!(harness.receiver.calls("POST /silent").len(), 2);
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
-    assert_eq!(harness.receiver.calls("POST /undo").len(), 1);
+    assert_eq!(harness.receiver.count("POST /silent"), 2);
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("POST /undo"), 1);
 }
 
 pub(crate) async fn skipping() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let rest = r#"
 params: {wanted: {type: boolean, default: false}}
 preStart:
-  maybe:
-    when: ${params.wanted}
-    webhook: {url: "RECEIVER/maybe"}
-    outputs: {id: {value: "${response.body.id}"}}
+  maybe: {when: "${params.wanted}", webhook: {url: "RECEIVER/maybe"}, outputs: {id: {value: "${response.body.id}"}}}
   reader:
     webhook: {url: "RECEIVER/reader", body: {id: "${units.maybe.outputs.id}"}}
     outputs: {id: {value: "${response.body.id}"}}
@@ -284,48 +211,38 @@ postStop:
   undo-maybe: {undoes: maybe, webhook: {url: "RECEIVER/undo-maybe"}}
   undo-after: {undoes: after, webhook: {url: "RECEIVER/undo-after"}}
 "#;
-    harness.publish(&plugin("maybe@1.0.0", rest)).await;
-    harness.create("a", "maybe").await;
-    let target = harness.phase("a", TargetState::Ready).await;
-    let state = |unit| find(&target, "preStart", unit).unwrap().state;
-    assert_eq!(["maybe", "reader", "second"].map(state), [UnitState::Skipped; 3]);
-    assert_eq!(["lenient", "after"].map(state), [UnitState::Succeeded; 2]);
+    let target = harness.run("a", "maybe", rest, TargetState::Ready).await;
+    assert_eq!(states(&target, "preStart", ["maybe", "reader", "second"]), [UnitState::Skipped; 3]);
+    assert_eq!(states(&target, "preStart", ["lenient", "after"]), [UnitState::Succeeded; 2]);
     assert_eq!(harness.receiver.calls("POST /lenient")[0].body, json!({"id": "none"}));
-    harness.delete("a").await;
-    let target = harness.phase("a", TargetState::Gone).await;
-    assert_eq!(find(&target, "postStop", "undo-maybe").unwrap().state, UnitState::Skipped);
+    let target = harness.tear_down("a").await;
+    assert_eq!(states(&target, "postStop", ["undo-maybe"]), [UnitState::Skipped]);
     let mut order = harness.receiver.order();
     order.sort();
     assert_eq!(order, ["POST /after", "POST /lenient", "POST /undo-after"]);
 }
 
 pub(crate) async fn failure_after_ready() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let rest = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}}
-postStart:
-  register: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/register"}}
-preStop:
-  drain: {webhook: {url: "RECEIVER/drain"}}
+preStart: {make: {webhook: {url: "RECEIVER/make"}}}
+postStart: {register: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/register"}}}
+preStop: {drain: {webhook: {url: "RECEIVER/drain"}}}
 postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
   unregister: {undoes: register, webhook: {url: "RECEIVER/unregister"}}
 "#;
-    harness.receiver.on("POST /register", |_, _| CannedReply::status(500));
-    harness.publish(&plugin("registers@1.0.0", rest)).await;
-    harness.create("a", "registers").await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.receiver.always("POST /register", 500);
+    harness.run("a", "registers", rest, TargetState::Failed).await;
     harness.told("a", &["ready", "failed"]).await;
-    assert_eq!(harness.receiver.calls("POST /register").len(), 2);
+    assert_eq!(harness.receiver.count("POST /register"), 2);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/register");
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
     // It has been ready, so it is drained; and the registration may exist.
     let order = harness.receiver.order();
     assert_eq!(order[3], "POST /drain", "{order:?}");
     for path in ["POST /drop", "POST /unregister"] {
-        assert_eq!(harness.receiver.calls(path).len(), 1, "{order:?}");
+        assert_eq!(harness.receiver.count(path), 1, "{order:?}");
     }
     harness.told("a", &["ready", "failed", "gone"]).await;
 }
@@ -344,58 +261,45 @@ outputs: {id: "${units.make.outputs.id}"}
 "#;
 
 pub(crate) async fn not_idempotent_with_an_unknown_outcome() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(502));
-    harness.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ""))).await;
-    harness.create("a", "once").await;
-    let target = harness.phase("a", TargetState::Failed).await;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", 502);
+    let target = harness.run("a", "once", &ONCE.replace("DESCRIBE", ""), TargetState::Failed).await;
     let unit = find(&target, "preStart", "make").unwrap();
     assert!(unit.reason.unwrap().message.contains("not sent again"));
-    let why = harness.why("a").await;
-    let [possible] = &why.remaining[..] else { panic!("{why:?}") };
-    assert_eq!(possible.certainty, Certainty::Possible);
-    assert_eq!(harness.receiver.calls("POST /make").len(), 1);
+    assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
+    assert_eq!(harness.receiver.count("POST /make"), 1);
 }
 
 pub(crate) async fn not_idempotent_and_described() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, number| match number {
-        1 => CannedReply::status(504),
-        _ => CannedReply::ok(json!({"id": "second"})),
-    });
+    let harness = Harness::new().await;
+    harness.receiver.replies("POST /make", &[504.into(), CannedReply::ok(json!({"id": "second"}))]);
     // The first request made nothing.
-    harness.receiver.on("GET /made", |_, _| CannedReply::status(404));
-    harness.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}"))).await;
-    harness.create("a", "once").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.receiver.always("GET /made", 404);
+    let described = ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}");
+    harness.run("a", "once", &described, TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
     // That of another sandbox made something.
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(504));
-    harness.receiver.on("GET /made", |_, _| CannedReply::ok(json!({"id": "found"})));
-    harness.create("b", "once").await;
-    let target = harness.phase("b", TargetState::Ready).await;
-    assert_eq!(target.info.phase, TargetState::Ready);
-    assert_eq!(harness.receiver.calls("POST /make").len(), 3);
-    harness.delete("b").await;
-    harness.phase("b", TargetState::Gone).await;
+    harness.receiver.always("POST /make", 504);
+    harness.receiver.always("GET /made", json!({"id": "found"}));
+    harness.ready("b", "once").await;
+    assert_eq!(harness.receiver.count("POST /make"), 3);
+    harness.tear_down("b").await;
     assert_eq!(harness.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
 }
 
 /// A second sender that finds a request under way asks for its outcome only once it must have been answered.
 pub(crate) async fn not_idempotent_and_looked_at_while_it_is_posted() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::ok(json!({"id": "made"})));
-    harness.publish(&plugin("once@1.0.0", &ONCE.replace("DESCRIBE", ""))).await;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", json!({"id": "made"}));
     let make = harness.receiver.hold("POST /make");
-    harness.create("a", "once").await;
+    harness.begin("a", "once", &ONCE.replace("DESCRIBE", "")).await;
     harness.receiver.call("POST /make", 1).await;
-    let run = crate::harness::run_id("a", ebb_engine::Hook::PreStart);
-    let env = harness.stack().env();
-    ebb_flow::sweep::sweep_run(env, &run, ebb_flow::sweep::SweepCondition::Always).await.unwrap();
+    let run = run_id("a", Hook::PreStart);
+    sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Starting);
     drop(make);
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.receiver.calls("POST /make").len(), 1);
+    assert_eq!(harness.receiver.count("POST /make"), 1);
 }
 
 /// `bad` cannot be sent: what it reads has no such field. `next` waits for `fails`.
@@ -413,13 +317,10 @@ postStop:
 "#;
 
 pub(crate) async fn what_never_started_is_not_listed() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /fails", |_, _| CannedReply::status(400));
-    harness.publish(&plugin("unstarted@1.0.0", UNSTARTED)).await;
-    harness.create("a", "unstarted").await;
-    harness.phase("a", TargetState::Failed).await;
-    assert!(harness.receiver.calls("POST /bad").is_empty() && harness.receiver.calls("POST /next").is_empty());
-    let exists = harness.why("a").await.remaining;
-    let exists: Vec<_> = exists.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
-    assert_eq!(exists, [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)]);
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /fails", 400);
+    harness.run("a", "unstarted", UNSTARTED, TargetState::Failed).await;
+    assert_eq!((harness.receiver.count("POST /bad"), harness.receiver.count("POST /next")), (0, 0));
+    let expected = [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)];
+    assert_eq!(harness.remaining("a").await, expected.map(|(unit, certainty)| (unit.to_owned(), certainty)));
 }

@@ -1,19 +1,11 @@
 //! Senders that go away, and receivers that are slow: an accepted request is processed to its end, and answered before.
 
-use std::time::{Duration, Instant};
+use ebb_tests::platform::SignedRequest;
 
-use ebb_engine::Hook;
-use ebb_protocol::api::TargetState;
-use ebb_protocol::cloudevents::{self, LifecycleType};
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
-use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
-
-use crate::harness::{CannedReply, LifecycleHarness, ReceivedCall, eventually, now, plugin, sandbox, word};
+use crate::harness::*;
 
 /// `make` is accepted and calls back; `next` follows.
-const MAKE: &str = r#"
+const PAIR: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
   next: {after: [make], webhook: {url: "RECEIVER/next"}}
@@ -22,25 +14,16 @@ preStart:
 /// Far below the 20 s for which a receiver's answer is waited for.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-async fn accepted(name: &str) -> (LifecycleHarness, ReceivedCall) {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
-    harness.create(name, "waits").await;
-    let call = harness.receiver.call("POST /make", 1).await;
-    (harness, call)
-}
-
 pub(crate) async fn answers_do_not_wait_for_receivers() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let (make, next) = (harness.receiver.hold("POST /make"), harness.receiver.hold("POST /next"));
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
+    harness.receiver.always("POST /make", 202);
+    harness.publish("waits@1.0.0", PAIR).await;
     let begun = Instant::now();
     harness.create("a", "waits").await;
     let call = harness.receiver.call("POST /make", 1).await;
     drop(make);
-    harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    harness.callback(call.token(), &done()).await.is(204);
     harness.receiver.call("POST /next", 1).await;
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     drop(next);
@@ -49,21 +32,17 @@ pub(crate) async fn answers_do_not_wait_for_receivers() {
 }
 
 pub(crate) async fn answers_do_not_wait_for_the_platform() {
-    let harness = LifecycleHarness::with_platform().await;
+    let harness = Harness::with_platform().await;
     let platform = harness.receiver.hold("POST /platform");
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
-    harness.publish(&plugin("ends@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}")).await;
-    harness.create("a", "ends").await;
-    let call = harness.receiver.call("POST /make", 1).await;
+    let call = harness.accepted("ends", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}").await;
     let begun = Instant::now();
-    harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+    harness.callback(call.token(), &done()).await.is(204);
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     let outcome = harness.receiver.call("POST /platform", 1).await;
     assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
     harness.phase("a", TargetState::Ready).await;
     drop(platform);
-    let taken = async || harness.target("a").await?.pending_notification.is_none().then_some(());
-    eventually("the notification is accepted", taken).await;
+    harness.taken("a").await;
     // A sweep may send the notification once more while the platform hangs.
     let told = harness.receiver.calls("POST /platform");
     let first = outcome.header("webhook-id");
@@ -71,15 +50,16 @@ pub(crate) async fn answers_do_not_wait_for_the_platform() {
 }
 
 pub(crate) async fn a_repeated_callback_posts_nothing_again() {
-    let (harness, call) = accepted("a").await;
+    let harness = Harness::new().await;
+    let call = harness.accepted("waits", PAIR).await;
     let next = harness.receiver.hold("POST /next");
     for _ in 0..3 {
-        harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
+        harness.callback(call.token(), &done()).await.is(204);
         harness.receiver.call("POST /next", 1).await;
     }
     drop(next);
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.receiver.calls("POST /next").len(), 1);
+    assert_eq!(harness.receiver.count("POST /next"), 1);
 }
 
 /// How a sender leaves after its request is sent whole.
@@ -90,15 +70,9 @@ enum DisconnectKind {
     HalfClosed,
 }
 
-async fn send_and_leave(
-    harness: &LifecycleHarness,
-    head: &str,
-    body: &[u8],
-    leaving: DisconnectKind,
-) -> Option<TcpStream> {
-    let address = harness.stack().url().trim_start_matches("http://").to_owned();
-    let mut stream = TcpStream::connect(&address).await.unwrap();
-    let head = format!("{head}host: {address}\r\ncontent-length: {}\r\n\r\n", body.len());
+async fn send_and_leave(harness: &Harness, head: &str, body: &[u8], leaving: DisconnectKind) -> Option<TcpStream> {
+    let mut stream = harness.connect().await;
+    let head = format!("{head}host: ebb\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
     match leaving {
         DisconnectKind::Closed => None,
@@ -115,9 +89,10 @@ async fn send_and_leave(
 
 pub(crate) async fn a_callback_whose_sender_leaves_is_processed() {
     for leaving in [DisconnectKind::Closed, DisconnectKind::HalfClosed, DisconnectKind::Reset] {
-        let (harness, call) = accepted("a").await;
+        let harness = Harness::new().await;
+        let call = harness.accepted("waits", PAIR).await;
         let next = harness.receiver.hold("POST /next");
-        let body = json!({"status": "succeeded"}).to_string();
+        let body = done().to_string();
         let head = format!("POST /v1/callbacks HTTP/1.1\r\nauthorization: Bearer {}\r\n", call.token());
         let open = send_and_leave(&harness, &head, body.as_bytes(), leaving).await;
         harness.receiver.call("POST /next", 1).await;
@@ -125,25 +100,22 @@ pub(crate) async fn a_callback_whose_sender_leaves_is_processed() {
         assert!(heads[0].head.done.contains(&0), "{leaving:?}: {heads:?}");
         drop((open, next));
         harness.phase("a", TargetState::Ready).await;
-        assert_eq!(harness.receiver.calls("POST /next").len(), 1, "{leaving:?}");
+        assert_eq!(harness.receiver.count("POST /next"), 1, "{leaving:?}");
     }
 }
 
 pub(crate) async fn an_event_whose_sender_leaves_is_processed() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let make = harness.receiver.hold("POST /make");
-    harness.publish(&plugin("waits@1.0.0", MAKE)).await;
-    let (time, data) = (now(), sandbox("a", "a-uid", "waits"));
-    let (content_type, body) = cloudevents::lifecycle("evt-1", "urn:tests", LifecycleType::Created, time, &data);
-    let secret = WebhookSecret::parse(harness.stack().webhook_secret()).unwrap();
-    let mut head = format!("POST /v1/events HTTP/1.1\r\ncontent-type: {content_type}\r\n");
-    for (name, value) in sign::sign(&secret, &MessageId::parse("msg-1").unwrap(), time, &body) {
-        head += &format!("{name}: {value}\r\n");
-    }
+    harness.publish("waits@1.0.0", PAIR).await;
+    let data = sandbox("a", "a-uid", "waits");
+    let SignedRequest { headers, body } = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
+    let lines = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+    let head = format!("POST /v1/events HTTP/1.1\r\n{}", lines.collect::<String>());
     send_and_leave(&harness, &head, &body, DisconnectKind::Closed).await;
     harness.receiver.call("POST /make", 1).await;
     drop(make);
-    eventually("the sandbox", async || harness.target("a").await).await;
+    until("the sandbox", async || harness.target("a").await).await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "POST /next"]);
 }

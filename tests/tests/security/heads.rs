@@ -1,16 +1,9 @@
 //! Requests whose body is not to be waited for, because of what their head says.
 
-use std::time::Duration;
-
-use ebb_engine::Timestamp;
-use ebb_protocol::limits;
 use ebb_protocol::pull::POLL_BODY;
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
-use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use ebb_tests::platform::SignedRequest;
 
-use crate::harness::{LifecycleHarness, now, sandbox};
+use crate::harness::*;
 
 const MIB: usize = 1 << 20;
 /// Lifecycle webhooks of the largest size for which there is room at one time.
@@ -21,13 +14,12 @@ const SOON: Duration = Duration::from_secs(10);
 type Headers = Vec<(&'static str, String)>;
 
 /// Sends the head of a request, and nothing of its body.
-async fn begin(harness: &LifecycleHarness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
+async fn begin(harness: &Harness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    let address = harness.stack().url().trim_start_matches("http://").to_owned();
-    let mut connection = TcpStream::connect(address).await.unwrap();
+    let mut connection = harness.connect().await;
     connection.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
     connection
 }
@@ -42,9 +34,8 @@ async fn status(connection: &mut TcpStream) -> Option<u16> {
 /// Headers as a forger can make them: all of them are there, and nothing fits.
 fn forged(at: Timestamp) -> Headers {
     let secret = WebhookSecret::from_bytes(&[9; 32]).unwrap();
-    let mut headers = sign::sign(&secret, &MessageId::parse("m").unwrap(), at, b"").to_vec();
-    headers.push(("content-type", "application/cloudevents+json".to_owned()));
-    headers
+    let request = SignedRequest::new(&secret, "m", at, Vec::new());
+    request.header("content-type", "application/cloudevents+json").headers
 }
 
 fn without(name: &str) -> Headers {
@@ -52,7 +43,7 @@ fn without(name: &str) -> Headers {
 }
 
 pub(crate) async fn heads() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let (events, callbacks, poll) = ("/v1/events", "/v1/callbacks", "/v1/clusters/a/poll");
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let mut binary = without("content-type");
@@ -77,7 +68,7 @@ pub(crate) async fn heads() {
 
 /// Bodies whose signature is not verified yet fill a bounded part of the memory.
 pub(crate) async fn unproven_bodies() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let mut headers = forged(now());
     // Says when the server begins to wait for the body.
     headers.push(("expect", "100-continue".to_owned()));
@@ -90,13 +81,7 @@ pub(crate) async fn unproven_bodies() {
     let mut one_more = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut one_more).await, Some(503));
     // Small webhooks have room of their own.
-    let data = serde_json::to_value(sandbox("a", "a-uid", "none")).unwrap();
-    let event = json!({
-        "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.deleted.v1", "data": data,
-    });
-    let secret = harness.stack().webhook_secret().to_owned();
-    let body = event.to_string().into_bytes();
-    harness.signed(&secret, now(), "application/cloudevents+json", body).await.is(202);
+    harness.delete("a").await;
     // Room that is given back is used.
     drop(held.pop());
     let mut next = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;

@@ -1,19 +1,15 @@
 //! The orphans of a cluster, and their deletion: only owned objects of instances that have ended.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use axum::Json;
-use axum::extract::State;
-use axum::http::Method;
-use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_engine::TargetPhase::{self, Gone, Ready, Starting, Stopping, Stuck};
 use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
 use ebb_store::{MoveTarget as _, NewRun, RunFacts, TargetHead, TargetTransition};
-use serde_json::json;
 
-use crate::harness::{LifecycleHarness, now};
+use crate::harness::*;
 
 const HOUR: u64 = 3_600_000;
 
@@ -25,27 +21,28 @@ struct OrphanRelay {
     deleted: Arc<Mutex<Vec<String>>>,
 }
 
-async fn batch(State(relay): State<OrphanRelay>, body: axum::body::Bytes) -> Json<BatchResponse> {
-    let batch: Batch = serde_json::from_slice(&body).unwrap();
-    let answer = match batch.requests.into_iter().next().unwrap() {
-        RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
-            tasks: relay.tasks.lock().unwrap().clone(),
-            next_token: Some("2".to_owned()),
-            ..ClusterListing::default()
-        }),
-        RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
-            unmanaged: relay.unmanaged.lock().unwrap().clone(),
-            errors: vec!["ConfigMap: forbidden".to_owned()],
-            ..ClusterListing::default()
-        }),
-        RelayRequest::Delete(name) => {
-            relay.tasks.lock().unwrap().retain(|task| task.task != name);
-            relay.deleted.lock().unwrap().push(name.unit);
-            RelayResponse::Done
-        }
-        other => panic!("{other:?}"),
-    };
-    Json(BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![answer] })
+impl OrphanRelay {
+    fn answer(&self, batch: Batch) -> BatchResponse {
+        let answer = match batch.requests.into_iter().next().unwrap() {
+            RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
+                tasks: self.tasks.lock().unwrap().clone(),
+                next_token: Some("2".to_owned()),
+                ..ClusterListing::default()
+            }),
+            RelayRequest::List { after: Some(_) } => RelayResponse::Listing(ClusterListing {
+                unmanaged: self.unmanaged.lock().unwrap().clone(),
+                errors: vec!["ConfigMap: forbidden".to_owned()],
+                ..ClusterListing::default()
+            }),
+            RelayRequest::Delete(name) => {
+                self.tasks.lock().unwrap().retain(|task| task.task != name);
+                self.deleted.lock().unwrap().push(name.unit);
+                RelayResponse::Done
+            }
+            other => panic!("{other:?}"),
+        };
+        BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![answer] }
+    }
 }
 
 fn object(name: &str, labelled: bool) -> ObjectSummary {
@@ -60,8 +57,7 @@ fn object(name: &str, labelled: bool) -> ObjectSummary {
 }
 
 fn unit(name: &str) -> String {
-    let instance = id::instance_key("sandbox", name, &format!("{name}-uid"));
-    TaskId::unit_of(&RunId::new(&instance, 1, Hook::PreStart), ebb_engine::Unit(0))
+    TaskId::unit_of(&run_id(name, Hook::PreStart), Unit(0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,59 +68,50 @@ enum OwnerKind {
     Others,
 }
 
+/// The installation that requested it, and if the labels are its own.
+type Owner = (OwnerKind, bool);
+/// True if it is listed, if it is owned, and if a scan deletes it.
+type Expected = (bool, bool, bool);
+
 struct OrphanCase {
     name: &'static str,
     /// The uid that has the name now, its phase, and for how long; `None`: it is not known.
-    target: Option<(&'static str, TargetPhase, u64)>,
+    target: Target,
     age_ms: u64,
-    /// The installation that requested it, and if the labels are its own.
-    ours: (OwnerKind, bool),
-    /// Whether it is listed, whether as owned, and whether a scan deletes it.
-    expected: (bool, bool, bool),
+    ours: Owner,
+    expected: Expected,
 }
 
-const fn case(
-    name: &'static str,
-    target: Option<(&'static str, TargetPhase, u64)>,
-    age_ms: u64,
-    ours: (OwnerKind, bool),
-    expected: (bool, bool, bool),
-) -> OrphanCase {
+type Target = Option<(&'static str, TargetPhase, u64)>;
+
+const fn case(name: &'static str, target: Target, age_ms: u64, ours: Owner, expected: Expected) -> OrphanCase {
     OrphanCase { name, target, age_ms, ours, expected }
 }
 
-use TargetPhase::{Gone, Ready, Starting, Stopping, Stuck};
-const OURS: (OwnerKind, bool) = (OwnerKind::Us, true);
+const OURS: Owner = (OwnerKind::Us, true);
+const OTHERS: Owner = (OwnerKind::Others, true);
+const NO: Expected = (false, false, false);
+const LISTED: Expected = (true, true, false);
+const DELETED: Expected = (true, true, true);
+const LONG: u64 = 2 * HOUR;
 const CASES: [OrphanCase; 13] = [
-    case("starts", Some(("starts-uid", Starting, 0)), 2 * HOUR, OURS, (false, false, false)),
-    case("lives", Some(("lives-uid", Ready, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
-    case("ends", Some(("ends-uid", Stopping, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
-    case("stuck", Some(("stuck-uid", Stuck, 2 * HOUR)), 2 * HOUR, OURS, (false, false, false)),
-    case("gone", Some(("gone-uid", Gone, 2 * HOUR)), 2 * HOUR, OURS, (true, true, true)),
-    case("just-gone", Some(("just-gone-uid", Gone, 0)), 2 * HOUR, OURS, (true, true, false)),
-    case("young", Some(("young-uid", Gone, 2 * HOUR)), 1000, OURS, (true, true, false)),
-    case("again", Some(("another-uid", Ready, 2 * HOUR)), 2 * HOUR, OURS, (true, true, true)),
-    case("unknown", None, 2 * HOUR, OURS, (true, true, false)),
-    case(
-        "relabelled",
-        Some(("relabelled-uid", Gone, 2 * HOUR)),
-        2 * HOUR,
-        (OwnerKind::Us, false),
-        (true, false, false),
-    ),
-    case(
-        "elsewhere",
-        Some(("elsewhere-uid", Gone, 2 * HOUR)),
-        2 * HOUR,
-        (OwnerKind::Others, true),
-        (false, false, false),
-    ),
-    case("elsewhere-unknown", None, 2 * HOUR, (OwnerKind::Others, true), (false, false, false)),
-    case("moved", Some(("moved-uid", Gone, 2 * HOUR)), 2 * HOUR, (OwnerKind::UsElsewhere, true), (true, true, true)),
+    case("starts", Some(("starts-uid", Starting, 0)), LONG, OURS, NO),
+    case("lives", Some(("lives-uid", Ready, LONG)), LONG, OURS, NO),
+    case("ends", Some(("ends-uid", Stopping, LONG)), LONG, OURS, NO),
+    case("stuck", Some(("stuck-uid", Stuck, LONG)), LONG, OURS, NO),
+    case("gone", Some(("gone-uid", Gone, LONG)), LONG, OURS, DELETED),
+    case("just-gone", Some(("just-gone-uid", Gone, 0)), LONG, OURS, LISTED),
+    case("young", Some(("young-uid", Gone, LONG)), 1000, OURS, LISTED),
+    case("again", Some(("another-uid", Ready, LONG)), LONG, OURS, DELETED),
+    case("unknown", None, LONG, OURS, LISTED),
+    case("relabelled", Some(("relabelled-uid", Gone, LONG)), LONG, (OwnerKind::Us, false), (true, false, false)),
+    case("elsewhere", Some(("elsewhere-uid", Gone, LONG)), LONG, OTHERS, NO),
+    case("elsewhere-unknown", None, LONG, OTHERS, NO),
+    case("moved", Some(("moved-uid", Gone, LONG)), LONG, (OwnerKind::UsElsewhere, true), DELETED),
 ];
 
 /// Writes the run of a task, and the present target, into the table.
-async fn know(harness: &LifecycleHarness, case: &OrphanCase) {
+async fn know(harness: &Harness, case: &OrphanCase) {
     let Some((uid, phase, since)) = case.target else { return };
     let (store, own) = (harness.stack().store(), format!("{}-uid", case.name));
     let at = Timestamp(now().0 - since);
@@ -138,9 +125,8 @@ async fn know(harness: &LifecycleHarness, case: &OrphanCase) {
         routing_key: None,
         started: at,
     };
-    let run = RunId::new(&id::instance_key("sandbox", case.name, &own), 1, Hook::PreStart);
     // Not due as long as this test takes.
-    let run = NewRun { id: run, facts, due: Timestamp(now().0 + HOUR) };
+    let run = NewRun { id: run_id(case.name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
     let begin = TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
     assert!(store.move_target(&begin).await.unwrap());
     let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
@@ -148,24 +134,22 @@ async fn know(harness: &LifecycleHarness, case: &OrphanCase) {
     assert!(store.move_target(&moved).await.unwrap());
 }
 
-async fn harness() -> (LifecycleHarness, OrphanRelay) {
-    let relay = OrphanRelay::default();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let routes = axum::Router::new().route("/v1/batch", axum::routing::post(batch)).with_state(relay.clone());
-    tokio::spawn(async move { axum::serve(listener, routes).await });
+async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
+    let (relay, door) = (OrphanRelay::default(), TestReceiver::start().await);
+    let behind = relay.clone();
+    door.on("POST /v1/batch", move |call, _| {
+        CannedReply::ok(json!(behind.answer(serde_json::from_value(call.body.clone()).unwrap())))
+    });
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let harness = LifecycleHarness::with_clusters(
-        &json!({"eu": {"url": url, "secret": secret, "uid": "uid", "entrypointImage": "r"}}),
-    )
-    .await;
+    let cluster = json!({"url": door.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
+    let harness = Harness::with_clusters(&json!({"eu": cluster})).await;
     let callback = harness.stack().env().settings.callback_url.clone();
     for case in &CASES {
         know(&harness, case).await;
         relay.tasks.lock().unwrap().push(TaskSummary {
             task: TaskId { unit: unit(case.name), attempt: 1 },
             phase: "acknowledged".to_owned(),
-            instance: id::instance_key("sandbox", case.name, &format!("{}-uid", case.name)),
+            instance: instance(case.name),
             callback: match case.ours.0 {
                 OwnerKind::Us => callback.clone(),
                 OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
@@ -185,7 +169,7 @@ async fn harness() -> (LifecycleHarness, OrphanRelay) {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
-    (harness, relay)
+    (harness, relay, door)
 }
 
 fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
@@ -193,7 +177,7 @@ fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
 }
 
 pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
-    let (harness, relay) = harness().await;
+    let (harness, relay, _door) = harness().await;
     let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
     for case in &CASES {
@@ -218,19 +202,19 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
 }
 
 pub(crate) async fn what_is_deleted_when_asked() {
-    let (harness, relay) = harness().await;
+    let (harness, relay, _door) = harness().await;
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
-        harness.ask(Method::POST, "/v1/orphans/delete", Some(body)).await.is_problem(400, "invalid-json");
+        harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
     let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
     let unmanaged = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
     let asked = |uids: &[String]| json!({ "uids": uids });
     for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &unmanaged] {
-        let answer = harness.ask(Method::POST, "/v1/orphans/delete", Some(asked(uids))).await;
+        let answer = harness.post("/v1/orphans/delete", asked(uids)).await;
         assert_eq!(answer.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
     }
     assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
-    let answer = harness.ask(Method::POST, "/v1/orphans/delete", Some(asked(&all))).await;
+    let answer = harness.post("/v1/orphans/delete", asked(&all)).await;
     let deleted: Vec<String> =
         answer.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
     let owned: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();

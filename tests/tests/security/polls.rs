@@ -1,10 +1,7 @@
 //! `POST /v1/clusters/NAME/poll` from those who are not the relay of the cluster, and from relays that misbehave.
 
-use std::time::{Duration, Instant};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_engine::Timestamp;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::pull::{
@@ -14,11 +11,11 @@ use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody, TaskId,
 };
 use ebb_protocol::seal;
-use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
+use ebb_protocol::sign::WebhookKeys;
 use ebb_store::BatchQueue as _;
-use serde_json::json;
+use ebb_tests::platform::SignedRequest;
 
-use crate::harness::{LifecycleHarness, LifecycleReply, eventually, now};
+use crate::harness::*;
 
 const INSIDE: [u8; 32] = [1; 32];
 const BESIDE: [u8; 32] = [2; 32];
@@ -29,9 +26,9 @@ fn secret(of: [u8; 32]) -> WebhookSecret {
 }
 
 /// Two clusters that poll, one of them pinned, and one that is asked, where nobody is.
-async fn harness() -> LifecycleHarness {
+async fn harness() -> Harness {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
-    LifecycleHarness::with_clusters(&json!({
+    Harness::with_clusters(&json!({
         "inside": {"secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
         "beside": {"secret": reveal(BESIDE), "uid": PINNED, "entrypointImage": "r"},
         "asked": {"url": "http://127.0.0.1:1", "secret": reveal(INSIDE), "uid": PINNED, "entrypointImage": "r"},
@@ -44,38 +41,34 @@ fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollR
     PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, in_progress: held, replies: answers }
 }
 
+fn empty() -> PollRequest {
+    poll(Some(0), &[], vec![])
+}
+
 fn done(id: &str, works: u64) -> QueuedReply {
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: works };
     let answers = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(answers) }
 }
 
-/// A body with the three headers of a signature.
-struct SignedBody(Vec<u8>, Vec<(&'static str, String)>);
-
-fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedBody {
-    let id = MessageId::parse("poll-1").unwrap();
-    let headers = sign::sign(&secret(of), &id, at, &body).into();
-    SignedBody(body, headers)
+fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedRequest {
+    SignedRequest::new(&secret(of), "poll-1", at, body)
 }
 
-async fn send(harness: &LifecycleHarness, cluster: &str, SignedBody(body, headers): &SignedBody) -> LifecycleReply {
-    let mut request = harness.http.post(harness.url(&format!("/v1/clusters/{cluster}/poll"))).body(body.clone());
-    for (name, value) in headers {
-        request = request.header(*name, value);
-    }
-    LifecycleReply::of(request.send().await.unwrap()).await
+async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest) -> ApiReply {
+    let url = harness.url(&format!("/v1/clusters/{cluster}/poll"));
+    ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
 }
 
 /// A poll as the relay of the cluster sends it.
-async fn ask(harness: &LifecycleHarness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
+async fn ask(harness: &Harness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
     let answer = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
     answer.is(200).json::<PollResponse>().batches
 }
 
 /// The next mail of a cluster.
-async fn mail(harness: &LifecycleHarness) -> SealedBatch {
-    eventually("mail", async || ask(harness, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.pop()).await
+async fn mail(harness: &Harness) -> SealedBatch {
+    until("mail", async || ask(harness, "inside", INSIDE, &empty()).await.pop()).await
 }
 
 fn opened(mail: &SealedBatch) -> Option<Batch> {
@@ -90,20 +83,20 @@ pub(crate) async fn proofs() {
     let relay = harness.stack().env().relay.clone();
     let asking = tokio::spawn(async move { relay.about("inside").await });
     let waits = mail(&harness).await;
-    let body = serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap();
+    let body = serde_json::to_vec(&empty()).unwrap();
     let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
-    let altered = |change: &dyn Fn(&mut SignedBody)| {
+    let altered = |change: &dyn Fn(&mut SignedRequest)| {
         let mut request = signed(INSIDE, now(), body.clone());
         change(&mut request);
         request
     };
     for (what, cluster, request) in [
-        ("unsigned", "inside", altered(&|it| it.1.clear())),
+        ("unsigned", "inside", altered(&|it| it.headers.clear())),
         ("another secret", "inside", signed([9; 32], now(), body.clone())),
         ("another cluster's secret", "inside", signed(BESIDE, now(), body.clone())),
         ("as another cluster", "beside", signed(INSIDE, now(), body.clone())),
         ("as no cluster", "nobody", signed(INSIDE, now(), body.clone())),
-        ("another body", "inside", altered(&|it| it.0.push(b' '))),
+        ("another body", "inside", altered(&|it| it.body.push(b' '))),
         ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
         ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
     ] {
@@ -113,22 +106,17 @@ pub(crate) async fn proofs() {
     let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
     let many = vec!["a".to_owned(); MAX_CONCURRENT_BATCHES + 1];
     for (cluster, request, status, code) in [
-        ("asked", right(&poll(Some(0), &[], vec![])), 409, "wrong-transport"),
-        (
-            "inside",
-            right(&PollRequest { cluster: "copy".to_owned(), ..poll(Some(0), &[], vec![]) }),
-            409,
-            "wrong-cluster",
-        ),
-        ("inside", right(&PollRequest { v: 2, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
-        ("inside", right(&PollRequest { in_progress: many, ..poll(Some(0), &[], vec![]) }), 400, "invalid-poll"),
+        ("asked", right(&empty()), 409, "wrong-transport"),
+        ("inside", right(&PollRequest { cluster: "copy".to_owned(), ..empty() }), 409, "wrong-cluster"),
+        ("inside", right(&PollRequest { v: 2, ..empty() }), 400, "invalid-poll"),
+        ("inside", right(&PollRequest { in_progress: many, ..empty() }), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), b"{".to_vec()), 400, "invalid-poll"),
         ("inside", signed(INSIDE, now(), vec![b' '; POLL_BODY + 1]), 413, "too-large"),
     ] {
         send(&harness, cluster, &request).await.is_problem(status, code);
     }
     // Nobody of them got it or answered it; its relay does.
-    assert_eq!(ask(&harness, "beside", BESIDE, &poll(Some(0), &[], vec![])).await, []);
+    assert_eq!(ask(&harness, "beside", BESIDE, &empty()).await, []);
     assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
     assert_eq!(opened(&waits).unwrap().cluster, PINNED);
     ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
@@ -151,7 +139,7 @@ pub(crate) async fn answers() {
     assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
     // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
     // request tells nobody more.
-    let again = signed(INSIDE, now(), serde_json::to_vec(&poll(Some(0), &[], vec![])).unwrap());
+    let again = signed(INSIDE, now(), serde_json::to_vec(&empty()).unwrap());
     for _ in 0..2 {
         let post: PollResponse = send(&harness, "inside", &again).await.is(200).json();
         assert_eq!(post.batches.len(), 1, "{post:?}");
@@ -171,10 +159,7 @@ pub(crate) async fn answers() {
 pub(crate) async fn what_relays_answer() {
     let harness = harness().await;
     for (outcome, expected) in [
-        (
-            json!({"status": {"status": 409, "message": ""}}),
-            "the relay that polls as inside is that of another cluster",
-        ),
+        (json!({"status": {"status": 409, "message": ""}}), "polls as inside is that of another cluster"),
         (json!({"status": {"status": 401, "message": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
         (json!({"response": {"v": 1, "cluster": "copy", "responses": ["done"]}}), "another cluster (copy)"),
         (json!({"response": {"v": 1, "cluster": PINNED, "responses": []}}), "0 answers to one request"),
@@ -219,10 +204,7 @@ pub(crate) async fn nobody_asks() {
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
     assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));
-    eventually("its end", async || {
-        ask(&harness, "inside", INSIDE, &poll(Some(0), &[], vec![])).await.is_empty().then_some(())
-    })
-    .await;
+    until("its end", async || ask(&harness, "inside", INSIDE, &empty()).await.is_empty().then_some(())).await;
     assert!(begun.elapsed() >= Duration::from_secs(2));
     let error = relay.about("inside").await.unwrap_err();
     assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");

@@ -5,26 +5,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use axum::http::Method;
 use base64::Engine as _;
-use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_local::pods::secrets;
-use ebb_protocol::api::TargetState;
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id;
-use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::record::OutputStorage;
 use ebb_protocol::token::{TokenClaims, TokenKind};
-use ebb_store::ReadTarget as _;
-use serde_json::{Value, json};
 
-use crate::harness::{CannedReply, LifecycleHarness, eventually, now, plugin, run_id, sandbox};
+use crate::harness::*;
 
 /// Given to the plugin, and made by it. The scripts put them together, so that no text that is stored holds them.
 const GIVEN: &str = "canary-4711-given";
 const MADE: &str = "canary-4711-made";
 
-const PLUGIN: &str = r#"
+const PLUGIN: &str = r##"
 params: {admin: {type: string, sensitive: true}}
 runners: {sh: {image: "busybox:1"}}
 preStart:
@@ -45,37 +37,24 @@ preStart:
         [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
         [ "$(cat /tmp/in/admin)" = "$(printf 'canary-%s-given' 4711)" ]
         echo used
-    inputs:
-      dsn: "${units.make.outputs.dsn}"
-      admin: {value: "${params.admin}", path: /tmp/in/admin}
+    inputs: {dsn: "${units.make.outputs.dsn}", admin: {value: "${params.admin}", path: /tmp/in/admin}}
   fails:
     after: [use]
     retry: {attempts: 1}
-    pod:
-      script: |
-        #!/bin/sh -eu
-        : "$DSN"
-        exit 3
+    pod: {script: "#!/bin/sh -eu\n: \"$DSN\"\nexit 3"}
     inputs: {dsn: "${units.make.outputs.dsn}"}
-  call:
-    webhook: {url: "RECEIVER/call", body: {open: "${units.make.outputs.open}"}}
+  call: {webhook: {url: "RECEIVER/call", body: {open: "${units.make.outputs.open}"}}}
 postStop:
   drop:
     undoes: make
-    pod:
-      script: |
-        #!/bin/sh -eu
-        [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
-        echo dropped
+    pod: {script: "#!/bin/sh -eu\n[ \"$DSN\" = \"$(printf 'canary-%s-made' 4711)\" ]\necho dropped"}
     inputs: {dsn: "${units.make.outputs.dsn}"}
 outputs: {dsn: "${units.make.outputs.dsn}", open: "${units.make.outputs.open}"}
-"#;
+"##;
 
 fn document(name: &str) -> LifecycleData {
-    let text = format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{r: {{plugin: keeps, params: {{admin: {{secret: admin, key: dsn}}}}}}}}\nenv: {{DSN: \"${{resources.r.outputs.dsn}}\"}}\n"
-    );
-    LifecycleData { document: Some(text), ..sandbox(name, &format!("{name}-uid"), "keeps") }
+    let rest = "resources: {r: {plugin: keeps, params: {admin: {secret: admin, key: dsn}}}}\nenv: {DSN: \"${resources.r.outputs.dsn}\"}\n";
+    ebb_tests::platform::sandbox(name, &format!("{name}-uid"), rest)
 }
 
 /// The canaries as they are, and as base64 writes them.
@@ -84,8 +63,12 @@ fn needles() -> Vec<Vec<u8>> {
     [GIVEN, MADE].iter().flat_map(|text| [text.as_bytes().to_vec(), encoded(text).into_bytes()]).collect()
 }
 
+fn contains(bytes: &[u8], words: &[u8]) -> bool {
+    bytes.windows(words.len()).any(|window| window == words)
+}
+
 fn holds(bytes: &[u8]) -> bool {
-    needles().iter().any(|needle| bytes.windows(needle.len()).any(|window| window == needle.as_slice()))
+    needles().iter().any(|needle| contains(bytes, needle))
 }
 
 /// All files below a folder.
@@ -112,7 +95,7 @@ fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// What the api says of a sandbox, from every route.
-async fn answers(harness: &LifecycleHarness, name: &str) -> Vec<(String, String)> {
+async fn answers(harness: &Harness, name: &str) -> Vec<(String, String)> {
     let target = harness.target(name).await.unwrap();
     let mut paths = vec![
         "/v1/targets".to_owned(),
@@ -131,65 +114,62 @@ async fn answers(harness: &LifecycleHarness, name: &str) -> Vec<(String, String)
         answers.push((path.clone(), harness.get(&path).await.body));
     }
     let preview = json!({ "document": document("preview").document });
-    answers.push(("preview".to_owned(), harness.ask(Method::POST, "/v1/plans", Some(preview)).await.body));
+    answers.push(("preview".to_owned(), harness.post("/v1/plans", preview).await.body));
     answers
 }
 
 /// Looks for the canaries everywhere but in the relay's own store, where they have to be.
-async fn is_nowhere(harness: &LifecycleHarness, name: &str) {
+async fn is_nowhere(harness: &Harness, name: &str) {
     let state = harness.folder().join("state");
     let stored = stored(&state);
     assert!(stored.keys().any(|file| file.starts_with(state.join("table"))), "{:?}", stored.keys());
     // The search finds what is there: an output that is not sensitive, written by the same script.
-    let words = b"dropped".as_slice();
-    let found = |words: &[u8]| stored.values().any(|bytes| bytes.windows(words.len()).any(|w| w == words));
-    assert!(found(b"keeps") && found(words), "the search finds nothing");
+    let found = |words: &[u8]| stored.values().any(|bytes| contains(bytes, words));
+    assert!(found(b"keeps") && found(b"dropped"), "the search finds nothing");
     let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| holds(bytes)).map(|(file, _)| file).collect();
     assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
     for (path, body) in answers(harness, name).await {
         assert!(!holds(body.as_bytes()), "{path}: {body}");
     }
-    for event in harness.stack().outcomes().events() {
-        assert!(!holds(event.to_string().as_bytes()), "{event}");
-    }
-    for what in harness.receiver.order() {
-        for call in harness.receiver.calls(&what) {
-            assert!(!holds(format!("{call:?}").as_bytes()), "{call:?}");
-        }
+    no_event_holds_it(harness);
+    for call in harness.receiver.all() {
+        assert!(!holds(format!("{call:?}").as_bytes()), "{call:?}");
     }
     let log = fs::read(crate::log_file()).unwrap();
-    let run = crate::harness::run_id(name, ebb_engine::Hook::PreStart).to_string();
-    assert!(log.windows(run.len()).any(|window| window == run.as_bytes()), "nothing of {name} is in the log");
+    let run = run_id(name, Hook::PreStart).to_string();
+    assert!(contains(&log, run.as_bytes()), "nothing of {name} is in the log");
     assert!(!holds(&log), "a sensitive value is in the log");
 }
 
+fn no_event_holds_it(harness: &Harness) {
+    for event in harness.stack().outcomes().events() {
+        assert!(!holds(event.to_string().as_bytes()), "{event}");
+    }
+}
+
 pub(crate) async fn canary() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
-    harness.receiver.on("POST /call", |_, _| CannedReply::ok(json!({})));
-    harness.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    harness.publish("keeps@1.0.0", PLUGIN).await;
     let name = "keeps-a-canary";
     harness.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
     let target = harness.phase(name, TargetState::Failed).await;
-    let failed = crate::harness::find(&target, "preStart", "fails").unwrap();
-    assert_eq!(serde_json::to_value(failed.reason.unwrap().code).unwrap(), "exit", "it failed otherwise");
+    let failed = find(&target, "preStart", "fails").unwrap();
+    assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed otherwise");
     harness.taken(name).await;
     let kept = files(&state.join("secrets"));
     let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(values.contains(&MADE.as_bytes().to_vec()), "{kept:?}");
-    let mut data = document(name);
-    data.document = None;
-    harness.lifecycle(LifecycleType::Deleted, &data).await.is(202);
-    harness.phase(name, TargetState::Gone).await;
+    harness.tear_down(name).await;
     harness.taken(name).await;
     is_nowhere(&harness, name).await;
 }
 
 /// A value that is given where a reference belongs is refused without being repeated.
 pub(crate) async fn plain_values() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("keeps@1.0.0", PLUGIN)).await;
+    let harness = Harness::new().await;
+    harness.publish("keeps@1.0.0", PLUGIN).await;
     let mut data = document("plain");
     data.document = data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
     let answer = harness.lifecycle(LifecycleType::Created, &data).await;
@@ -197,42 +177,36 @@ pub(crate) async fn plain_values() {
     assert_eq!(problem.errors[0].code, "sensitive");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
     let preview = json!({ "document": data.document });
-    let answer = harness.ask(Method::POST, "/v1/plans", Some(preview)).await;
+    let answer = harness.post("/v1/plans", preview).await;
     answer.is_problem(422, "invalid-document");
     assert!(!holds(answer.body.as_bytes()), "{answer:?}");
-    let leaks: Vec<_> = stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes)).collect();
-    assert!(leaks.is_empty(), "{:?}", leaks.iter().map(|(file, _)| file).collect::<Vec<_>>());
+    let leaks = stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes));
+    assert_eq!(leaks.map(|(file, _)| file).collect::<Vec<_>>(), [""; 0].map(PathBuf::from));
 }
 
 /// A receiver of a webhook unit has no way to make a value of its own a reference to somebody's secret.
 pub(crate) async fn references_from_receivers() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let text = r#"
 preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-  next:
-    webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}
+  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
+  next: {webhook: {url: "RECEIVER/next", body: {id: "${units.make.outputs.id}"}}}
 outputs: {id: "${units.make.outputs.id}"}
 "#;
     let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
     let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
-    let answered = reference.clone();
-    harness.receiver.on("POST /make", move |_, _| CannedReply::ok(json!({ "id": answered })));
-    harness.publish(&plugin("refers@1.0.0", text)).await;
-    harness.create("refers", "refers").await;
-    let target = harness.phase("refers", TargetState::Ready).await;
+    harness.receiver.always("POST /make", json!({ "id": reference }));
+    let target = harness.run("refers", "refers", text, TargetState::Ready).await;
     // It is data like any other.
     assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({ "id": reference }));
-    let shown: Value = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    let shown: Value = outputs(&target);
     assert!(shown.to_string().contains("\"value\""), "{shown}");
 }
 
 /// The evidence of a failed request holds no credential: neither of the request nor of the answer.
 pub(crate) async fn evidence() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let text = r#"
 preStart:
   make:
@@ -242,9 +216,7 @@ preStart:
 "#;
     let text = text.replace("CANARY", GIVEN);
     harness.receiver.on("POST /make", echo);
-    harness.publish(&plugin("fails@1.0.0", &text)).await;
-    harness.create("fails", "fails").await;
-    harness.phase("fails", TargetState::Failed).await;
+    harness.run("fails", "fails", &text, TargetState::Failed).await;
     harness.taken("fails").await;
     let cause = harness.why("fails").await.cause.unwrap();
     let shown = cause.evidence.unwrap();
@@ -252,39 +224,29 @@ preStart:
     assert!(shown.url.ends_with("/make?key=***"), "{shown:?}");
     assert!(shown.body.as_ref().unwrap().contains("tier must be gold"), "{shown:?}");
     let state = harness.folder().join("state");
-    let table: Vec<Vec<u8>> = stored(&state)
-        .into_iter()
-        .filter(|(file, _)| file.starts_with(state.join("table")))
-        .map(|(_, bytes)| bytes)
-        .collect();
-    let there = |words: &str| table.iter().any(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes()));
+    let mut table = stored(&state);
+    table.retain(|file, _| file.starts_with(state.join("table")));
+    let there = |words: &str| table.values().any(|bytes| contains(bytes, words.as_bytes()));
     assert!(there("tier must be gold"), "the evidence is not in the table");
     assert!(!there(MADE), "a credential of an answer is in the table");
     let why = harness.get("/v1/targets/sandbox/fails/why").await.body;
     assert!(!holds(why.as_bytes()), "{why}");
-    for event in harness.stack().outcomes().events() {
-        assert!(!holds(event.to_string().as_bytes()), "{event}");
-    }
+    no_event_holds_it(&harness);
 }
 
 /// Refuses, and repeats what it was given and more.
-fn echo(call: &crate::harness::ReceivedCall, _: usize) -> CannedReply {
+fn echo(call: &ReceivedCall, _: usize) -> CannedReply {
     let text = format!("{:?}", call.headers);
     let given = json!({"error": "tier must be gold", "password": MADE, "dsn": format!("postgres://u:{MADE}@db/x"), "you": text});
     CannedReply::status(400).with(given)
 }
 
-const UNDO: &str = r#"
-postStop:
-  undo:
-    undoes: make
-    webhook: {url: "RECEIVER/undo"}
-"#;
+const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
 
 /// A success with a sensitive output arrives when another life has the name. The cluster removes the value again, after its
 /// undo if there is one.
 pub(crate) async fn of_a_late_success() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let text = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
@@ -293,22 +255,20 @@ preStart:
     outputs: {dsn: {file: /tmp/dsn, sensitive: true}}
 "##;
     for (name, undo, undone) in [("kept", "", 0), ("undone", UNDO, 2)] {
-        harness.publish(&plugin(&format!("{name}@1.0.0"), &format!("{text}{undo}"))).await;
+        harness.publish(&format!("{name}@1.0.0"), &format!("{text}{undo}")).await;
         let store = harness.stack().store();
-        let life = id::instance_key("sandbox", name, &format!("{name}-uid"));
+        let instance = instance(name);
         let is_noted = async || {
             let target = store.read_target("sandbox", name).await.unwrap().unwrap();
-            target.release.iter().any(|release| release.instance == life)
+            target.release.iter().any(|release| release.instance == instance)
         };
-        harness.create(name, name).await;
-        harness.phase(name, TargetState::Ready).await;
-        harness.delete(name).await;
-        harness.phase(name, TargetState::Gone).await;
-        eventually("the release", async || (!is_noted().await).then_some(())).await;
+        harness.ready(name, name).await;
+        harness.tear_down(name).await;
+        until("the release", async || (!is_noted().await).then_some(())).await;
         harness.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
         harness.phase(name, TargetState::Ready).await;
         harness.taken(name).await;
-        let run = run_id(name, ebb_engine::Hook::PreStart);
+        let run = run_id(name, Hook::PreStart);
         let made = harness.state(name, run.hook()).await.records[0].2.result.clone().unwrap();
         let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
         let claims = TokenClaims {
@@ -324,7 +284,7 @@ preStart:
         let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
         harness.callback(&token, &late).await.is(204);
-        eventually("a note of the release", async || is_noted().await.then_some(())).await;
-        assert_eq!(harness.receiver.calls("POST /undo").len(), undone, "{name}");
+        until("a note of the release", async || is_noted().await.then_some(())).await;
+        assert_eq!(harness.receiver.count("POST /undo"), undone, "{name}");
     }
 }

@@ -1,38 +1,27 @@
 //! Everything that can be too large, beside bodies: they are where what takes them is tested.
 
-use axum::http::Method;
-use ebb_protocol::api::TargetState;
-use ebb_protocol::limits;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use crate::harness::*;
 
-use crate::harness::{CannedReply, LifecycleHarness, PATIENCE, plugin};
-
-/// The status line of an answer to bytes that are sent as they are; empty if the connection was closed without one.
-async fn raw(harness: &LifecycleHarness, head: &[u8]) -> String {
-    let answered = tokio::time::timeout(PATIENCE, exchange(harness, head)).await;
-    answered.unwrap_or_else(|_| panic!("no answer to {}", String::from_utf8_lossy(&head[..head.len().min(80)])))
-}
-
-async fn exchange(harness: &LifecycleHarness, head: &[u8]) -> String {
-    let address = harness.stack().url().strip_prefix("http://").unwrap().to_owned();
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server may answer and close before all is sent.
-    let _ = stream.write_all(head).await;
-    let mut answer = Vec::new();
-    let mut part = [0; 4096];
-    while let Ok(length @ 1..) = stream.read(&mut part).await {
-        answer.extend_from_slice(&part[..length]);
-        if answer.contains(&b'\n') {
-            break;
+/// Returns the status line of an answer to bytes that are sent as they are; it is empty if the connection was closed.
+async fn raw(harness: &Harness, head: &[u8]) -> String {
+    let mut stream = harness.connect().await;
+    let exchange = async {
+        // The server may answer and close before all is sent.
+        let _ = stream.write_all(head).await;
+        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(length @ 1..) = stream.read(&mut part).await {
+            answer.extend_from_slice(&part[..length]);
+            if answer.contains(&b'\n') {
+                break;
+            }
         }
-    }
-    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+    };
+    tokio::time::timeout(PATIENCE, exchange).await.expect("an answer comes in time")
 }
 
 pub(crate) async fn headers_and_urls() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let large = "x".repeat(2 << 20);
     let many: String = (0..5_000).map(|number| format!("x-{number}: {number}\r\n")).collect();
     for head in [
@@ -49,26 +38,23 @@ pub(crate) async fn headers_and_urls() {
     }
     // A token as long as a header may be.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
-        harness.callback(&token, &json!({"status": "succeeded"})).await.is_problem(403, "invalid-token");
-        let asked = harness.http.get(harness.url("/v1/targets")).bearer_auth(&token).send().await.unwrap();
-        crate::harness::LifecycleReply::of(asked).await.is_problem(401, "invalid-token");
+        harness.callback(&token, &done()).await.is_problem(403, "invalid-token");
+        let (url, token) = (harness.url("/v1/targets"), format!("Bearer {token}"));
+        let asked = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
+        asked.is_problem(401, "invalid-token");
     }
     harness.get("/healthz").await.is(200);
 }
 
 /// As many outputs as a body can hold, none of which is declared, and an answer that is too large.
 pub(crate) async fn outputs() {
-    let harness = LifecycleHarness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202));
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", 202);
     let text = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}}
 postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.outputs.id}"}}}}
 "#;
-    harness.publish(&plugin("many@1.0.0", text)).await;
-    harness.create("a", "many").await;
+    harness.begin("a", "many", text).await;
     let call = harness.receiver.call("POST /make", 1).await;
     let mut outputs: serde_json::Map<String, Value> =
         (0..100_000).map(|number| (format!("o{number}"), json!(number))).collect();
@@ -94,7 +80,7 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
 
 /// A document that is small and stands for much, and one of many documents.
 pub(crate) async fn documents() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n";
     let mut bomb = format!("{head}labels:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
@@ -103,7 +89,7 @@ pub(crate) async fn documents() {
     }
     let many = format!("{head}---\n").repeat(200);
     for (path, document) in [("/v1/plugins", bomb), ("/v1/plans", many)] {
-        let answer = harness.ask(Method::POST, path, Some(json!({ "document": document }))).await;
+        let answer = harness.post(path, json!({ "document": document })).await;
         let problem = answer.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "too-complex", "{problem:?}");
         assert!(problem.errors[0].help.is_some(), "{problem:?}");

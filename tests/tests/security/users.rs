@@ -1,13 +1,7 @@
 //! What target users choose (names, params, labels) stays a value: it changes no script, address, header or place that
 //! the plugin's author has written.
 
-use axum::http::Method;
-use ebb_protocol::api::{TargetState, UnitState};
-use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::LifecycleData;
-use serde_json::{Value, json};
-
-use crate::harness::{CannedReply, LifecycleHarness, find, plugin, sandbox};
+use crate::harness::*;
 
 /// Everything that means something to a shell, a URL, a template, YAML or an embedding.
 const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} $${v} @{embed: /etc/passwd} \"}\nx: y";
@@ -49,13 +43,13 @@ fn asks(name: &str, plugin: &str, value: &str) -> LifecycleData {
 }
 
 pub(crate) async fn values_stay_values() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("plain@1.0.0", PLUGIN)).await;
+    let harness = Harness::new().await;
+    harness.publish("plain@1.0.0", PLUGIN).await;
     // A single dollar before a brace is the only thing that a document has to escape.
     let value = VALUE.replace("$${v} ", "");
     harness.lifecycle(LifecycleType::Created, &asks("a", "plain", &value)).await.is(202);
     let target = harness.phase("a", TargetState::Ready).await;
-    let outputs = serde_json::to_value(&target.resources["r"].outputs).unwrap();
+    let outputs = outputs(&target);
     let of = |name: &str| outputs[name]["value"].clone();
     assert_eq!(of("literal"), "${params.v} ${units.none.outputs.x} $${y} @{x}");
     assert_eq!(of("variable"), value.as_str());
@@ -71,20 +65,17 @@ pub(crate) async fn values_stay_values() {
 }
 
 pub(crate) async fn header_injection() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let text = r#"
 params: {v: {type: string}}
-preStart:
-  call:
-    webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v}"}}
+preStart: {call: {webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v}"}}}}
 "#;
-    harness.publish(&plugin("header@1.0.0", text)).await;
+    harness.publish("header@1.0.0", text).await;
     for (name, value) in [("crlf", "a\r\nx-injected: 1"), ("lf", "a\nx-injected: 1"), ("nul", "a\u{0}b")] {
         harness.lifecycle(LifecycleType::Created, &asks(name, "header", value)).await.is(202);
         let target = harness.phase(name, TargetState::Failed).await;
-        let unit = find(&target, "preStart", "call").unwrap();
-        let reason = unit.reason.unwrap();
-        assert_eq!(serde_json::to_value(reason.code).unwrap(), "render", "{reason:?}");
+        let reason = find(&target, "preStart", "call").unwrap().reason.unwrap();
+        assert_eq!(json!(reason.code), "render", "{reason:?}");
         assert!(!reason.message.contains("injected"), "{reason:?}");
     }
     assert!(harness.receiver.order().is_empty());
@@ -95,36 +86,30 @@ preStart:
 
 /// Where a request goes and which files a script is given is not a template: an author who writes one is told.
 pub(crate) async fn places_are_not_templates() {
-    let harness = LifecycleHarness::new().await;
-    let publish = async |text: &str| {
-        let document = plugin("p@1.0.0", text);
-        harness.ask(Method::POST, "/v1/plugins", Some(json!({ "document": document }))).await
+    let harness = Harness::new().await;
+    let refused = async |unit: &str| {
+        let head = "params: {v: {type: string}}\nrunners: {sh: {image: a}}";
+        let document = plugin("p@1.0.0", &format!("{head}\npreStart: {{c: {{{unit}}}}}\n"));
+        let answer = harness.post("/v1/plugins", json!({ "document": document })).await;
+        let error = answer.is_problem(422, "invalid-document").errors.remove(0);
+        assert!(error.line.is_some(), "{unit}: {error:?}");
+        error.code
     };
-    for (url, code) in [
-        ("${params.v}", "url"),
-        ("https://${params.v}/a", "url"),
-        ("https://a.${params.v}.example.org/", "url"),
-        ("https://${params.v}@example.org/", "url"),
-        ("https://example.org:${params.v}/", "url"),
-        ("${params.v}://example.org/", "url"),
-        ("https://user:pass@example.org/", "url"),
-        ("file:///etc/passwd", "url"),
+    for url in [
+        "${params.v}",
+        "https://${params.v}/a",
+        "https://a.${params.v}.example.org/",
+        "https://${params.v}@example.org/",
+        "https://example.org:${params.v}/",
+        "${params.v}://example.org/",
+        "https://user:pass@example.org/",
+        "file:///etc/passwd",
     ] {
-        let text = format!("params: {{v: {{type: string}}}}\npreStart: {{c: {{webhook: {{url: \"{url}\"}}}}}}\n");
-        let problem = publish(&text).await.is_problem(422, "invalid-document");
-        assert_eq!(problem.errors[0].code, code, "{url}: {problem:?}");
-        assert!(problem.errors[0].line.is_some(), "{problem:?}");
+        assert_eq!(refused(&format!("webhook: {{url: \"{url}\"}}")).await, "url", "{url}");
     }
     for path in ["../x", "x", "/tmp/../etc/x", "/proc/self/environ", "/ebb/x", "/dev/null", "${params.v}"] {
-        for part in
-            [format!("outputs: {{o: {{file: \"{path}\"}}}}"), format!("inputs: {{i: {{value: a, path: \"{path}\"}}}}")]
-        {
-            let text = format!(
-                "params: {{v: {{type: string}}}}\nrunners: {{sh: {{image: a}}}}\npreStart: {{c: {{pod: {{script: \"#!/bin/sh\"}}, {part}}}}}\n"
-            );
-            let answer = publish(&text).await;
-            let problem = answer.is_problem(422, "invalid-document");
-            assert!(problem.errors[0].line.is_some(), "{path}: {problem:?}");
+        for part in ["outputs: {o: {file: \"PATH\"}}", "inputs: {i: {value: a, path: \"PATH\"}}"] {
+            refused(&format!("pod: {{script: \"#!/bin/sh\"}}, {}", part.replace("PATH", path))).await;
         }
     }
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
@@ -132,32 +117,29 @@ pub(crate) async fn places_are_not_templates() {
 
 /// A URL that an author wrote, or an answer that a receiver gives, does not lead inside.
 pub(crate) async fn addresses_inside() {
-    let harness = LifecycleHarness::new().await;
+    let harness = Harness::new().await;
     let inside = ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:a9fe:a9fe]/"];
     let mut units = String::from("preStart:\n");
     for (number, url) in inside.iter().enumerate() {
         units += &format!("  u{number}: {{retry: {{attempts: 3, backoff: 10ms}}, webhook: {{url: \"{url}\"}}}}\n");
     }
-    harness.publish(&plugin("inside@1.0.0", &units)).await;
-    harness.create("a", "inside").await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.run("a", "inside", &units, TargetState::Failed).await;
     for (number, address) in inside.iter().enumerate() {
         let unit = harness.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
         let reason = unit.reason.unwrap();
-        assert_eq!(serde_json::to_value(reason.code).unwrap(), "refused", "{address}: {reason:?}");
+        assert_eq!(json!(reason.code), "refused", "{address}: {reason:?}");
         assert_eq!(unit.attempt, 1, "{address}: an address that is not allowed is not tried again");
     }
 
-    harness.receiver.on("POST /moved", |_, _| {
-        CannedReply::status(307).header("location", "http://169.254.169.254/latest/meta-data/")
-    });
-    harness.receiver.on("POST /near", |_, _| CannedReply::status(307).header("location", "/elsewhere"));
-    let moved = "preStart:\n  m: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/moved\"}}\n  n: {retry: {attempts: 1}, webhook: {url: \"RECEIVER/near\"}}\n";
-    harness.publish(&plugin("moved@1.0.0", moved)).await;
-    harness.create("b", "moved").await;
-    for unit in ["m", "n"] {
+    let mut moved = String::from("preStart:\n");
+    for (unit, location) in [("moved", inside[0]), ("near", "/elsewhere")] {
+        harness.receiver.always(&format!("POST /{unit}"), CannedReply::status(307).header("location", location));
+        moved += &format!("  {unit}: {{retry: {{attempts: 1}}, webhook: {{url: \"RECEIVER/{unit}\"}}}}\n");
+    }
+    harness.begin("b", "moved", &moved).await;
+    for unit in ["moved", "near"] {
         let unit = harness.unit("b", "preStart", unit, UnitState::Failed).await;
         assert_eq!(unit.reason.unwrap().message, "the server answered 307");
     }
-    assert!(harness.receiver.calls("POST /elsewhere").is_empty(), "a redirect was followed");
+    assert_eq!(harness.receiver.count("POST /elsewhere"), 0, "a redirect was followed");
 }

@@ -1,12 +1,9 @@
 //! The answers for targets that wait, have failed or are damaged.
 
-use axum::http::Method;
-use ebb_protocol::api::{TargetPage, TargetState, UnitState};
-use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::api::TargetPage;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
-use serde_json::{Value, json};
 
-use crate::harness::{CannedReply, LifecycleHarness, eventually, find, plugin, sandbox};
+use crate::harness::*;
 
 const SIMPLE: &str = r#"
 preStart:
@@ -16,26 +13,24 @@ postStop:
 "#;
 
 /// Returns the `waitsFor` that the list shows for the sandbox `a`.
-async fn listed(harness: &LifecycleHarness) -> Option<String> {
+async fn listed(harness: &Harness) -> Option<String> {
     let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
     page.targets.into_iter().find(|target| target.name == "a")?.waits_for
 }
 
 /// The targets that are gone and wait for nothing.
-async fn gone(harness: &LifecycleHarness) -> Vec<String> {
+async fn gone(harness: &Harness) -> Vec<String> {
     let page: TargetPage = harness.get("/v1/targets?gone=true").await.is(200).json();
     page.targets.into_iter().map(|target| target.name).collect()
 }
 
 pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
-    let harness = LifecycleHarness::with_platform().await;
-    harness.publish(&plugin("simple@1.0.0", SIMPLE)).await;
-    harness.create("a", "simple").await;
-    harness.phase("a", TargetState::Ready).await;
+    let harness = Harness::with_platform().await;
+    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
     harness.taken("a").await;
-    harness.receiver.on("POST /platform", |_, _| CannedReply::status(503));
+    harness.receiver.always("POST /platform", 503);
     harness.delete("a").await;
-    let delivery = eventually("a try has failed", async || harness.target("a").await?.delivery).await;
+    let delivery = until("a try has failed", async || harness.target("a").await?.delivery).await;
     assert_eq!(delivery.notification, "gone");
     assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.attempts);
     assert!(delivery.next.is_some());
@@ -51,22 +46,11 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
         assert!(text.contains("503") && text.contains("uid next waits for the name"), "{text}");
     }
     assert!(why.next_steps.iter().any(|step| step.contains("platform")), "{why:?}");
-    harness.receiver.on("POST /platform", |_, _| CannedReply::status(204));
-    eventually("the next life is ready", async || {
-        let target = harness.target("a").await?;
-        (target.info.uid == "next" && target.info.phase == TargetState::Ready).then_some(())
-    })
-    .await;
+    harness.receiver.always("POST /platform", 204);
+    harness.instance_is_ready("a", "next").await;
     assert_eq!(listed(&harness).await, None);
-    let uid = harness.target("a").await.unwrap().info.uid;
-    harness
-        .lifecycle(
-            LifecycleType::Deleted,
-            &ebb_protocol::lifecycle::LifecycleData { uid, ..sandbox("a", "next", "simple") },
-        )
-        .await
-        .is(202);
-    eventually("a is in the list of the gone", async || (gone(&harness).await == ["a"]).then_some(())).await;
+    harness.lifecycle(LifecycleType::Deleted, &sandbox("a", "next", "simple")).await.is(202);
+    until("a is in the list of the gone", async || (gone(&harness).await == ["a"]).then_some(())).await;
 }
 
 const TWO: &str = r#"
@@ -76,17 +60,9 @@ preStart:
 "#;
 
 pub(crate) async fn every_unit_that_failed() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("two@1.0.0", TWO)).await;
-    for path in ["POST /one", "POST /two"] {
-        harness.receiver.on(path, |_, number| match number {
-            3 => CannedReply::ok(json!({})),
-            _ => CannedReply::status(400),
-        });
-    }
-    harness.create("a", "two").await;
-    eventually("a has failed", async || (harness.target("a").await?.info.phase == TargetState::Failed).then_some(()))
-        .await;
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /*", 400);
+    harness.run("a", "two", TWO, TargetState::Failed).await;
     let why = harness.why("a").await;
     let mut failed: Vec<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
     failed.sort_unstable();
@@ -95,7 +71,7 @@ pub(crate) async fn every_unit_that_failed() {
     assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
     // Tries are counted from the retry, and numbered on.
     harness.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
-    let both = eventually("both have failed again", async || {
+    let both = until("both have failed again", async || {
         let target = harness.target("a").await?;
         let both = ["one", "two"].map(|name| find(&target, "preStart", name).unwrap());
         let again = both.iter().all(|unit| unit.state == UnitState::Failed && unit.attempt == 2);
@@ -116,16 +92,13 @@ preStart:
 "##;
 
 pub(crate) async fn a_unit_between_two_tries() {
-    let harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("retried@1.0.0", RETRIED)).await;
-    harness.create("a", "retried").await;
+    let harness = Harness::new().await;
+    harness.begin("a", "retried", RETRIED).await;
     let unit = harness.unit("a", "preStart", "make", UnitState::Retrying).await;
     assert_eq!(unit.attempt, 2);
-    let run = harness.target("a").await.unwrap().runs[0].id.clone();
-    let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/make")).await;
+    let log = harness.log("a", Hook::PreStart, "make", "").await;
     assert_eq!((log.status, log.body.as_str()), (200, "try 1\n"));
-    let why = harness.why("a").await;
-    let cause = why.cause.unwrap();
+    let cause = harness.why("a").await.cause.unwrap();
     assert_eq!((cause.unit.as_str(), cause.attempt), ("r/make", 1));
     assert_eq!(cause.log, ["try 1"]);
 }
@@ -134,19 +107,15 @@ pub(crate) async fn a_unit_between_two_tries() {
 fn large() -> String {
     let units = (0..80_u64).map(|number| {
         let text = (1..4).map(|factor| format!("{:016x}", (3 * number + factor).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        format!(
-            "  make-{number}: {{webhook: {{url: \"RECEIVER/make\", body: {{t: \"{}\"}}}}}}\n",
-            text.collect::<String>()
-        )
+        let text: String = text.collect();
+        format!("  make-{number}: {{webhook: {{url: \"RECEIVER/make\", body: {{t: \"{text}\"}}}}}}\n")
     });
     format!("preStart:\n{}", units.collect::<String>())
 }
 
 pub(crate) async fn a_plan_that_is_lost() {
-    let mut harness = LifecycleHarness::new().await;
-    harness.publish(&plugin("large@1.0.0", &large())).await;
-    harness.create("a", "large").await;
-    harness.phase("a", TargetState::Ready).await;
+    let mut harness = Harness::new().await;
+    harness.run("a", "large", &large(), TargetState::Ready).await;
     harness.taken("a").await;
     // Otherwise it would be in memory.
     let bucket = &harness.stack().store().bucket;
@@ -161,8 +130,7 @@ pub(crate) async fn a_plan_that_is_lost() {
     let version = "/v1/plugins/large/versions/1.0.0";
     // The plan is restored from the version that the target has, also if it is withdrawn.
     harness.ask(Method::DELETE, version, None).await.is(204);
-    let mut deletion = sandbox("a", "a-uid", "large");
-    deletion.document = None;
+    let deletion = LifecycleData { document: None, ..sandbox("a", "a-uid", "large") };
     let answer = harness.lifecycle(LifecycleType::Deleted, &deletion).await;
     assert!(answer.is_problem(500, "damaged").detail.contains("ebb sandbox apply"), "{answer:?}");
     let other = sandbox("a", "a-uid", "large}, s: {plugin: large");
@@ -170,6 +138,5 @@ pub(crate) async fn a_plan_that_is_lost() {
     let answer = harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", "large")).await;
     assert_eq!(answer.is(202).json::<Value>()["result"], "unchanged");
     assert_eq!(harness.target("a").await.unwrap().info.waits_for, None);
-    harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.tear_down("a").await;
 }

@@ -15,6 +15,9 @@ mod program {
     }
 }
 
+#[path = "../../../../tests/tests/e2e/example_service.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+mod example_service;
 #[path = "../../../../tests/tests/e2e/interrupt.rs"]
 mod interrupt;
 #[path = "../../../../tests/tests/e2e/kill.rs"]
@@ -22,10 +25,13 @@ mod interrupt;
 mod kill;
 #[path = "../../../../tests/tests/e2e/logs.rs"]
 mod logs;
-#[path = "../../../../tests/tests/e2e/platform.rs"]
+#[path = "../../../../tests/tests/e2e/persistent_platform.rs"]
+mod persistent_platform;
+#[path = "../../../../tests/src/platform.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it, and uses more of it")]
 mod platform;
-#[path = "../../../../tests/tests/e2e/receiver.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+#[path = "../../../../tests/src/receiver.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it, and uses more of it")]
 mod receiver;
 #[path = "../../../../tests/tests/e2e/s3.rs"]
 mod s3;
@@ -35,10 +41,13 @@ mod scene;
 #[path = "../../../../tests/tests/e2e/server.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use more of it")]
 mod server;
+#[path = "../../../../tests/src/wait.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;
 #[path = "../../../../tests/tests/e2e/webhooks.rs"]
 mod webhooks;
 #[path = "../../../../tests/tests/e2e/wired.rs"]
 mod wired;
-#[path = "../../../../tests/tests/e2e/workdir.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
+#[path = "../../../../tests/src/workdir.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it, and uses more of it")]
 mod workdir;

@@ -1,7 +1,6 @@
 //! A relay that is part of the program that has started it.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use ebb_protocol::sign::WebhookSecret;
 use serde_json::json;
@@ -9,22 +8,18 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-/// No wait takes this long unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::PATIENCE;
 
 /// The end comes while the cluster of the context gives no answer: at no moment is a relay left.
 #[tokio::test]
 async fn it_ends_with_its_standard_input() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server =
-        |name: &str, address: String| json!({"name": name, "cluster": {"server": format!("http://{address}")}});
+    let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": address}});
     let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
+    let (other, address) = ("http://127.0.0.1:1".to_owned(), format!("http://{}", silent.local_addr().unwrap()));
     let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "other",
-        "users": [{"name": "u", "user": {}}],
-        "clusters": [server("other", "127.0.0.1:1".to_owned()), server("silent", silent.local_addr().unwrap().to_string())],
+        "apiVersion": "v1", "kind": "Config", "current-context": "other", "users": [{"name": "u", "user": {}}],
+        "clusters": [server("other", other), server("silent", address)],
         "contexts": [context("other"), context("silent")],
     });
     let folder = tempfile::tempdir().unwrap();

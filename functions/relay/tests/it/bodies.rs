@@ -1,17 +1,12 @@
 //! Bodies of requests: none is waited for that cannot be taken, and there is room for so many at one time.
 
-use std::time::Duration;
-
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::entrypoint::REPORT_BODY;
-use ebb_protocol::relay::{ObjectTask, ReadyRules, RelayRequest, TaskCompletion};
-use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
-use serde_json::json;
+use ebb_protocol::sign::{MessageId, sign};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::RelayFixture;
-use crate::requests::name;
+use crate::fixture::*;
 
 const MIB: usize = 1 << 20;
 /// Bytes of the largest batch, of which there is room for two.
@@ -41,12 +36,8 @@ async fn answered(connection: &mut TcpStream, within: Duration) -> Option<u16> {
 async fn bodies() {
     let world = RelayFixture::new("bodies", &[]).await;
     let unit = name("unit", 1);
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
-    let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    let work = ObjectTask { instance: "life-1".to_owned(), apply: vec![map], until, ..ObjectTask::default() };
-    world.ensure(world.ensure_of(&unit, work)).await;
-    let record = world.records().get("ebb-task.unit.1").await.unwrap();
-    let record: serde_json::Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
+    world.apply(&unit, ObjectTask { until: ready_if("false"), ..objects(vec![config_map("map")]) }).await;
+    let record = world.record("unit").await;
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let own = bearer(record["spec"]["token"].as_str().unwrap());
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
@@ -99,6 +90,6 @@ async fn bodies() {
     let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
     let (status, said) = world.post(&full, &secret).await.unwrap();
     assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
-    world.state(RelayRequest::Cancel { task: unit, grace_ms: 1_000 }).await;
+    world.state(cancel(&unit)).await;
     world.close().await;
 }

@@ -1,34 +1,15 @@
 //! Cancelling, and attempts that replace others.
 
-use std::time::{Duration, Instant};
-
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::{ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState};
 use futures::future::join;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name, token};
+use crate::fixture::*;
 
 /// Who asks waits no longer.
 const ASKER: Duration = Duration::from_secs(15);
 
-fn cancel(unit: &TaskId) -> RelayRequest {
-    RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 }
-}
-
-fn map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
-}
-
 /// A task with one map, which waits until its time is over.
 fn never_ready(map: &str) -> ObjectTask {
-    let until = TaskCompletion::Ready(vec![ReadyRules { ready: Some("false".to_owned()), fail: None }]);
-    ObjectTask { instance: "life-1".to_owned(), apply: vec![self::map(map)], until, ..ObjectTask::default() }
+    ObjectTask { until: ready_if("false"), ..objects(vec![config_map(map)]) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,8 +18,7 @@ async fn cancelled() {
     // Before it comes, in one batch with it, and late.
     let unknown = name("unknown", 1);
     assert_eq!(world.get(&unknown).await, TaskState::Unknown);
-    let late =
-        || RelayRequest::Ensure(Box::new(world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown))));
+    let late = || world.request(&unknown, script(&unknown, "#"));
     let answers = world.ask_all(vec![cancel(&unknown), late()]).await;
     assert_eq!(answers, vec![RelayResponse::State(TaskState::Tombstoned); 2]);
     assert_eq!(world.state(late()).await, TaskState::Tombstoned);
@@ -49,20 +29,15 @@ async fn cancelled() {
     let unit = name("run", 1);
     world.run(&unit, ScriptJob::new(&unit, "trap '' TERM; echo begun; sleep 1000 & wait; sleep 1000")).await;
     world.printed(&unit, "begun").await;
-    until("the tombstone", async || match world.state(cancel(&unit)).await {
-        TaskState::Tombstoned => Some(()),
-        TaskState::Running { .. } => None,
-        other => panic!("{other:?}"),
-    })
-    .await;
+    world.cancelled(&unit).await;
     assert!(world.api::<Pod>().list(&Default::default()).await.unwrap().items.is_empty());
     assert_eq!(world.get(&unit).await, TaskState::Tombstoned);
     assert!(world.plane.taken(&token(&unit)).is_empty());
     // Too late: it has ended.
     let ended = name("ended", 1);
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     world.run(&ended, ScriptJob::new(&ended, "exit 4")).await;
-    until("the end", async || matches!(world.get(&ended).await, TaskState::Ended(_)).then_some(())).await;
+    world.ended(&ended).await;
     assert!(matches!(world.state(cancel(&ended)).await, TaskState::Ended(_)));
     world.plane.answer(None);
     assert_eq!(world.reason(&ended).await.1, "the script ended with 4");
@@ -79,8 +54,8 @@ async fn a_higher_try_replaces_the_lower_ones() {
     // Nothing of the first is there when the third has been begun.
     let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
     assert!(pods.iter().all(|pod| pod.labels()["ebb.dev/attempt"] == "3"), "{pods:?}");
-    for (unit, script) in [(&first, "echo again"), (&second, "echo late")] {
-        let answer = world.ensure(world.ensure_of(unit, ScriptJob::new(unit, script).objects(unit))).await;
+    for (unit, text) in [(&first, "echo again"), (&second, "echo late")] {
+        let answer = world.apply(unit, script(unit, text)).await;
         assert_eq!(answer, RelayResponse::State(TaskState::Tombstoned));
         assert_eq!(world.get(unit).await, TaskState::Tombstoned);
     }
@@ -94,13 +69,7 @@ async fn a_higher_try_replaces_the_lower_ones() {
 async fn beside_a_container_that_never_ends() {
     let world = RelayFixture::new("beside", &[]).await;
     let unit = name("unit", 1);
-    let script = ScriptJob::new(&unit, "echo done").pod(|pod| {
-        let mut beside = pod["containers"][0].clone();
-        beside["name"] = "mesh".into();
-        beside["command"] = serde_json::json!(["sleep", "1000"]);
-        pod["containers"].as_array_mut().unwrap().insert(0, beside);
-    });
-    world.run(&unit, script).await;
+    world.run(&unit, ScriptJob::new(&unit, "echo done").beside(0)).await;
     assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
     world.close().await;
 }
@@ -110,40 +79,35 @@ async fn beside_a_container_that_never_ends() {
 async fn what_lands_late_is_removed() {
     let world = RelayFixture::new("lands", &[]).await;
     let (model, unit) = (name("model", 1), name("lands", 1));
-    world.ensure(world.ensure_of(&model, never_ready("model"))).await;
+    world.apply(&model, never_ready("model")).await;
     // What the killed one has left: the record of a task that it has just begun.
-    let record = world.records().get("ebb-task.model.1").await.unwrap();
-    let mut labels = record.labels().clone();
+    let mut labels = world.records().get("ebb-task.model.1").await.unwrap().labels().clone();
     labels.insert("ebb.dev/unit".to_owned(), "lands".to_owned());
-    let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
+    let mut held = world.record("model").await;
     (held["name"], held["phase"], held["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
-    let mut manifest = map("lands");
+    let mut manifest = config_map("lands");
     manifest["metadata"]["namespace"] = world.units.clone().into();
     held["spec"]["objects"]["apply"] = json!([manifest]);
     let left = json!({
         "metadata": {"name": "ebb-task.lands.1", "labels": labels}, "stringData": {"record": held.to_string()},
     });
-    world.records().create(&PostParams::default(), &serde_json::from_value(left).unwrap()).await.unwrap();
+    create(&world.records(), left).await;
     labels.remove("ebb.dev/part");
     manifest["metadata"]["labels"] = json!(labels);
     let maps = world.api::<ConfigMap>();
     let lands = async {
-        until_ending(&world, "ebb-task.lands.1").await;
-        maps.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+        until("the end to begin", async || {
+            let record = world.records().get("ebb-task.lands.1").await.unwrap();
+            (record.labels()["ebb.dev/phase"] == "terminating").then_some(())
+        })
+        .await;
+        create(&maps, manifest).await;
     };
     let (state, ()) = join(world.state(cancel(&unit)), lands).await;
     assert_eq!(state, TaskState::Tombstoned);
     assert_eq!(maps.get_opt("lands").await.unwrap(), None);
     world.state(cancel(&model)).await;
     world.close().await;
-}
-
-async fn until_ending(world: &RelayFixture, record: &str) {
-    until("the end to begin", async || {
-        let record = world.records().get(record).await.unwrap();
-        (record.labels()["ebb.dev/phase"] == "terminating").then_some(())
-    })
-    .await;
 }
 
 /// Whether a task runs whose record cannot be read nobody knows. What is in it is not told.
@@ -154,9 +118,9 @@ async fn beside_a_record_that_cannot_be_read() {
     let damaged = json!({
         "metadata": {"name": "ebb-task.unit.1", "labels": labels}, "stringData": {"record": "{\"name\": \"hunter2\"}"},
     });
-    world.records().create(&PostParams::default(), &serde_json::from_value(damaged).unwrap()).await.unwrap();
+    create(&world.records(), damaged).await;
     let unit = name("unit", 2);
-    let answer = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "#").objects(&unit))).await;
+    let answer = world.apply(&unit, script(&unit, "#")).await;
     let RelayResponse::Unavailable(why) = answer else { panic!("{answer:?}") };
     assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
     world.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
@@ -169,14 +133,11 @@ async fn beside_a_record_that_cannot_be_read() {
 async fn held_by_a_finalizer() {
     let mut world = RelayFixture::new("held", &[]).await;
     let maps = world.api::<ConfigMap>();
-    let finalizers = async |of: &TaskId, all: Value| {
-        let patch = Patch::Merge(json!({"metadata": {"finalizers": all}}));
-        maps.patch(&of.unit, &PatchParams::default(), &patch).await.unwrap();
-    };
+    let held = async |of: &TaskId, all: Value| merge(&maps, &of.unit, finalizers(all)).await;
     let [goes, stays] = ["goes", "stays"].map(|unit| name(unit, 1));
     for unit in [&goes, &stays] {
-        world.ensure(world.ensure_of(unit, never_ready(&unit.unit))).await;
-        finalizers(unit, json!(["test.example/held"])).await;
+        world.apply(unit, never_ready(&unit.unit)).await;
+        held(unit, json!(["test.example/held"])).await;
     }
     let both = || vec![cancel(&goes), cancel(&stays)];
     let runs = |answer: &RelayResponse| matches!(answer, RelayResponse::State(TaskState::Running { .. }));
@@ -185,22 +146,20 @@ async fn held_by_a_finalizer() {
     assert!(answers.iter().all(runs) && begun.elapsed() < ASKER, "{answers:?} {:?}", begun.elapsed());
     world.kill().await;
     // One was asked for more than two minutes ago.
-    let record = world.records().get("ebb-task.stays.1").await.unwrap();
-    let mut held: Value = serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap();
-    let since = &mut held["phase"]["terminating"]["sinceMs"];
+    let mut record = world.record("stays").await;
+    let since = &mut record["phase"]["terminating"]["sinceMs"];
     *since = (since.as_u64().unwrap() - 122_000).into();
-    let patch = Patch::Merge(json!({"stringData": {"record": held.to_string()}}));
-    world.records().patch("ebb-task.stays.1", &PatchParams::default(), &patch).await.unwrap();
+    merge(&world.records(), "ebb-task.stays.1", json!({"stringData": {"record": record.to_string()}})).await;
     world.start().await;
     let (code, message) = world.reason(&stays).await;
     assert!(code == ReasonCode::Lost && message.contains("/stays: "), "{code:?} {message}");
     let begun = Instant::now();
     let again = world.state(cancel(&goes)).await;
     assert!(matches!(again, TaskState::Running { .. }) && begun.elapsed() < ASKER, "{again:?}");
-    finalizers(&goes, json!([])).await;
+    held(&goes, json!([])).await;
     assert_eq!(world.state(cancel(&goes)).await, TaskState::Tombstoned);
     assert!(maps.get_opt("goes").await.unwrap().is_none() && world.plane.taken(&token(&goes)).is_empty());
     assert!(maps.get("stays").await.unwrap().metadata.deletion_timestamp.is_some());
-    finalizers(&stays, json!([])).await;
+    held(&stays, json!([])).await;
     world.close().await;
 }

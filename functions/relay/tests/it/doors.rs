@@ -1,11 +1,6 @@
 //! Who may ask the relay for what.
 
-use ebb_protocol::relay::TaskState;
-use ebb_protocol::sign::WebhookSecret;
-use serde_json::json;
-
-use crate::fixture::RelayFixture;
-use crate::requests::{ScriptJob, name};
+use crate::fixture::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doors() {
@@ -23,7 +18,7 @@ async fn doors() {
     let theirs = WebhookSecret::from_bytes(&[8; 32]).unwrap();
     let (status, said) = world.post(&empty, &ours).await.unwrap();
     assert_eq!(status, 200);
-    let cluster = serde_json::from_str::<serde_json::Value>(&said).unwrap()["cluster"].clone();
+    let cluster = serde_json::from_str::<Value>(&said).unwrap()["cluster"].clone();
     for (body, signer, expected) in [
         (json!({"v": 1, "cluster": cluster, "requests": []}), &ours, 200),
         (json!({"v": 1, "cluster": "another", "requests": []}), &ours, 409),
@@ -40,12 +35,8 @@ async fn doors() {
     for unit in [&first, &second] {
         world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
     }
-    let token = async |record: &str| {
-        let secret = world.records().get(record).await.unwrap();
-        let record: serde_json::Value = serde_json::from_slice(&secret.data.unwrap()["record"].0).unwrap();
-        record["spec"]["token"].as_str().unwrap().to_owned()
-    };
-    let (own, other) = (token("ebb-task.one.1").await, token("ebb-task.two.1").await);
+    let token = async |unit: &str| world.record(unit).await["spec"]["token"].as_str().unwrap().to_owned();
+    let (own, other) = (token("one").await, token("two").await);
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let result = json!({"result": {"status": "succeeded", "secrets": {"a": {"name": "n", "key": "k"}}}});
     let ended = json!({"v": 1, "logBytes": 0, "state": {"ended": result}}).to_string();
@@ -64,8 +55,7 @@ async fn doors() {
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
     }
     assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
-    let cancel = ebb_protocol::relay::RelayRequest::Cancel { task: second.clone(), grace_ms: 0 };
-    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
+    assert_eq!(world.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [
         r#"ebb_relay_requests_total{verb="ensure",result="running"} 2"#,

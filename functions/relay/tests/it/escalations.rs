@@ -2,20 +2,13 @@
 //! anything is made. All that is refused is in the tests of `ebb-podspec`. The policy is one that the chart has
 //! rendered, with more kinds than an operator would name.
 
-use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::relay::{
-    ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
-};
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
-use serde::Deserialize as _;
-use serde_json::{Value, json};
 
-use crate::cluster::{TestCluster, cluster};
-use crate::fixture::RelayFixture;
-use crate::requests::{ScriptJob, name};
+use crate::cluster::TestCluster;
+use crate::fixture::*;
 
 /// All that an attempt could have left behind in the namespace of units.
 const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")];
@@ -34,29 +27,19 @@ fn rendered(cluster: &TestCluster, units: &str) -> String {
 }
 
 /// A script's task, changed.
-fn script(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
-    let mut work = ScriptJob::new(&name("unit", 1), "#").objects(&name("unit", 1));
+fn changed(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
+    let mut work = script(&name("unit", 1), "#");
     change(&mut work);
     work
 }
 
 /// A script's task with another value in its pod, at a JSON Pointer whose last field may be missing.
 fn in_pod(pointer: &str, value: Value) -> ObjectTask {
-    script(|work| {
+    changed(|work| {
         let (above, field) = pointer.rsplit_once('/').unwrap();
         let pod = &mut work.apply[0]["spec"]["template"]["spec"];
         pod.pointer_mut(above).unwrap()[field] = value;
     })
-}
-
-/// Manifests that are applied and waited for.
-fn objects(manifest: Value) -> ObjectTask {
-    ObjectTask {
-        instance: "life-1".to_owned(),
-        apply: vec![manifest],
-        until: TaskCompletion::Ready(vec![]),
-        ..ObjectTask::default()
-    }
 }
 
 /// Attempts, each with a part of the refusal.
@@ -71,7 +54,7 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "a"},
     });
-    let placed = |namespace: String| script(|work| work.apply[0]["metadata"]["namespace"] = namespace.into());
+    let placed = |namespace: String| changed(|work| work.apply[0]["metadata"]["namespace"] = namespace.into());
     [
         ("spec.template.spec.volumes[v].hostPath", in_pod("/volumes", host)),
         ("spec.template.spec.hostNetwork", in_pod("/hostNetwork", true.into())),
@@ -80,16 +63,16 @@ fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
             "spec.template.spec.containers[main].securityContext.runAsUser",
             in_pod("/containers/0/securityContext/runAsUser", 0.into()),
         ),
-        ("spec.template.spec.hostPID", objects(set)),
-        ("kind `PodList`", objects(list)),
-        ("kind: ", objects(binding)),
+        ("spec.template.spec.hostPID", objects(vec![set])),
+        ("kind `PodList`", objects(vec![list])),
+        ("kind: ", objects(vec![binding])),
         (
             "metadata.labels[ebb.dev/attempt]",
-            script(|work| work.apply[0]["metadata"]["labels"] = json!({"ebb.dev/attempt": "x"})),
+            changed(|work| work.apply[0]["metadata"]["labels"] = json!({"ebb.dev/attempt": "x"})),
         ),
-        ("`ebb-other-1` is reserved", script(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
+        ("`ebb-other-1` is reserved", changed(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
         ("the namespace `kube-system` is not allowed", placed("kube-system".to_owned())),
-        ("the namespace `kube-system` is not allowed", script(|work| work.namespace = Some("kube-system".to_owned()))),
+        ("the namespace `kube-system` is not allowed", changed(|work| work.namespace = Some("kube-system".to_owned()))),
         ("the relay's own namespace is not allowed", placed(format!("{units}-relay"))),
     ]
 }
@@ -99,9 +82,7 @@ async fn escalations() {
     let cluster = cluster().await;
     let world = RelayFixture::allowing("hostile", &[], |units| rendered(cluster, units)).await;
     let attempts = attempts(&world.units);
-    let requests = attempts
-        .iter()
-        .map(|(_, work)| RelayRequest::Ensure(Box::new(world.ensure_of(&name("unit", 1), work.clone()))));
+    let requests = attempts.iter().map(|(_, work)| world.request(&name("unit", 1), work.clone()));
     let answers = world.ask_all(requests.collect()).await;
     let mut through = Vec::new();
     for ((path, _), answer) in attempts.iter().zip(answers) {
@@ -132,8 +113,7 @@ async fn what_a_plugin_may() {
     // An output of its own objects names the Secret of another instance, of another task, and one that is nobody's.
     let secret = async |name: &str, labels: Value| {
         let made = json!({"metadata": {"name": name, "labels": labels}, "stringData": {"value": "hunter2"}});
-        let made = Secret::deserialize(made).unwrap();
-        world.api::<Secret>().create(&PostParams::default(), &made).await.unwrap();
+        create(&world.api::<Secret>(), made).await;
     };
     let labels = json!({"ebb.dev/instance": "life-2", "ebb.dev/part": "output"});
     secret("ebb-output.other-1.1.0", labels).await;
@@ -143,11 +123,11 @@ async fn what_a_plugin_may() {
         [("ebb-output.other-1.1.0", false), ("ebb-other-1", false), ("given", true)].into_iter().enumerate()
     {
         let unit = name(&format!("reads-{number}"), 1);
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("map-{number}")}});
+        let map = config_map(&format!("map-{number}"));
         let from = ObjectOutputFrom::Secret { name: format!("'{of}'"), key: "value".to_owned() };
         let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false };
-        let work = ObjectTask { outputs: vec![output], ..objects(map) };
-        world.ensure(world.ensure_of(&unit, work)).await;
+        let work = ObjectTask { outputs: vec![output], ..objects(vec![map]) };
+        world.apply(&unit, work).await;
         let result = world.result(&unit).await;
         match readable {
             true => assert_eq!(result.outputs["a"], "hunter2"),
@@ -157,11 +137,8 @@ async fn what_a_plugin_may() {
             }
         }
     }
-    for made in world.api::<Secret>().list(&ListParams::default()).await.unwrap() {
-        let name = made.metadata.name.unwrap();
-        if ["ebb-output.other-1.1.0", "ebb-other-1", "given"].contains(&name.as_str()) {
-            world.api::<Secret>().delete(&name, &Default::default()).await.unwrap();
-        }
+    for name in ["ebb-output.other-1.1.0", "ebb-other-1", "given"] {
+        world.api::<Secret>().delete(name, &Default::default()).await.unwrap();
     }
     world.close().await;
 }

@@ -2,25 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::{BATCH, RelayRequest, RelayResponse, TaskId, TaskState};
+use ebb_protocol::relay::BATCH;
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
-use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
 use crate::client::kubeconfig_of;
-use crate::cluster::cluster;
-use crate::fixture::{RelayFixture, until};
+use crate::fixture::*;
 use crate::memory::MemoryRounds;
-use crate::requests::{ScriptJob, name, token};
 use crate::rights;
 
 /// Works that are asked for at once and places for them, unless `EBB_TASKS` and `EBB_MAX_CONCURRENT_TASKS` say otherwise.
@@ -142,9 +134,9 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
         .collect();
     for chunk in units.chunks(BATCH) {
         let requests = chunk.iter().map(|(life, unit)| {
-            let mut objects = ScriptJob::new(unit, "echo done").objects(unit);
+            let mut objects = script(unit, "echo done");
             objects.instance = (*life).to_owned();
-            RelayRequest::Ensure(Box::new(world.ensure_of(unit, objects)))
+            world.request(unit, objects)
         });
         for answer in world.ask_all(requests.collect()).await {
             let taken = matches!(answer, RelayResponse::State(TaskState::Running { .. } | TaskState::Queued { .. }));
@@ -186,7 +178,7 @@ async fn waiting() {
     world.printed(&runs, "begun").await;
     let asked = Instant::now();
     let request = |unit: &TaskId, text: &str, timeout_ms: u64| {
-        let mut request = world.ensure_of(unit, ScriptJob::new(unit, text).objects(unit));
+        let mut request = world.ensure_of(unit, script(unit, text));
         (request.valid_for_ms, request.timeout_ms) = (1_000, timeout_ms);
         request
     };
@@ -203,7 +195,6 @@ async fn waiting() {
     for (ahead, unit) in [&first, &second, &dropped].into_iter().enumerate() {
         told(&world, unit, ahead).await;
     }
-    let cancel = |unit: &TaskId| RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 };
     assert_eq!(world.state(cancel(&dropped)).await, TaskState::Tombstoned);
     assert_eq!(world.get(&dropped).await, TaskState::Tombstoned);
     assert!(matches!(world.ensure(own).await, RelayResponse::State(TaskState::Queued { ahead: 0 })));
@@ -213,12 +204,10 @@ async fn waiting() {
     told(&world, &second, 1).await;
     // Longer than the second may take, and than both may have been under way.
     tokio::time::sleep(Duration::from_millis(1_600).saturating_sub(asked.elapsed())).await;
-    let mut applied: Vec<String> = Vec::new();
-    applied.extend(world.api::<Job>().list(&ListParams::default()).await.unwrap().iter().map(|it| it.name_any()));
-    let secrets = world.api::<Secret>().list(&ListParams::default()).await.unwrap();
-    applied.extend(secrets.iter().map(|it| it.name_any()));
-    assert_eq!(applied, ["ebb-runs-1", "ebb-runs-1"]);
-    until("the tombstone", async || (world.state(cancel(&runs)).await == TaskState::Tombstoned).then_some(())).await;
+    let all = ListParams::default();
+    let applied = [world.names::<Job>(&all).await, world.names::<Secret>(&all).await].concat();
+    assert_eq!(applied, ["Job ebb-runs-1", "Secret ebb-runs-1"]);
+    world.cancelled(&runs).await;
     assert_eq!(world.result(&first).await.log.as_deref(), Some("first\n"));
     let turn = Instant::now();
     let (code, message) = world.reason(&second).await;
@@ -237,10 +226,7 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     let observed = ObjectHistory::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
     let works: Vec<TaskId> = (0..WORKS).map(|at| name(&format!("work-{at:02}"), 1)).collect();
-    let ensure = |unit: &TaskId| {
-        let script = ScriptJob::new(unit, "echo begun; sleep 1000").objects(unit);
-        RelayRequest::Ensure(Box::new(world.ensure_of(unit, script)))
-    };
+    let ensure = |unit: &TaskId| world.request(unit, script(unit, "echo begun; sleep 1000"));
     world.ask_all(works.iter().map(ensure).collect()).await;
     // Tasks of one batch come in any order.
     let running = until("the first ones", async || {
@@ -265,7 +251,6 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
             }
         }
     }
-    let cancel = |unit: &TaskId| RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 };
     until("their end", async || {
         let answers = world.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
         answers.iter().all(|answer| *answer == RelayResponse::State(TaskState::Tombstoned)).then_some(())
@@ -277,10 +262,7 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     // In the order of their names.
     assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
     // A tombstone is final.
-    assert_eq!(
-        world.ensure(world.ensure_of(&unknown, ScriptJob::new(&unknown, "#").objects(&unknown))).await,
-        RelayResponse::State(TaskState::Tombstoned)
-    );
+    assert_eq!(world.apply(&unknown, script(&unknown, "#")).await, RelayResponse::State(TaskState::Tombstoned));
     world.close().await;
 }
 
@@ -290,8 +272,7 @@ async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
     let world = RelayFixture::new("unseen", &["--max-concurrent-tasks", "1"]).await;
     let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.units);
     let allow = async |rules: Vec<PolicyRule>| {
-        let rules = Patch::Merge(serde_json::json!({ "rules": rules }));
-        roles.patch("units", &PatchParams::default(), &rules).await.unwrap();
+        merge(&roles, "units", json!({ "rules": rules })).await;
     };
     let all = rights::rights().units;
     let is_of_pods = |rule: &PolicyRule| rule.resources.iter().flatten().any(|resource| resource == "pods");
@@ -304,10 +285,10 @@ async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
     .await;
     let units = ["first", "second"].map(|unit| name(unit, 1));
     for unit in &units {
-        world.ensure(world.ensure_of(unit, ScriptJob::new(unit, "echo done").objects(unit))).await;
+        world.apply(unit, script(unit, "echo done")).await;
     }
     for unit in &units {
-        assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded, "{unit:?}");
+        world.succeeds(unit).await;
     }
     allow(all).await;
     world.close().await;
@@ -318,17 +299,17 @@ async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
 async fn one_pod_each() {
     let world = RelayFixture::new("one", &[]).await;
     for (field, value) in [
-        ("parallelism", serde_json::json!(2)),
-        ("completions", serde_json::json!(2)),
-        ("backoffLimit", serde_json::json!(1)),
-        ("backoffLimit", serde_json::Value::Null),
-        ("podFailurePolicy", serde_json::json!({"rules": []})),
-        ("manualSelector", serde_json::json!(true)),
+        ("parallelism", json!(2)),
+        ("completions", json!(2)),
+        ("backoffLimit", json!(1)),
+        ("backoffLimit", Value::Null),
+        ("podFailurePolicy", json!({"rules": []})),
+        ("manualSelector", json!(true)),
     ] {
         let unit = name("unit", 1);
-        let mut objects = ScriptJob::new(&unit, "#").objects(&unit);
+        let mut objects = script(&unit, "#");
         objects.apply[0]["spec"][field] = value;
-        let answer = world.ensure(world.ensure_of(&unit, objects)).await;
+        let answer = world.apply(&unit, objects).await;
         let told = format!("spec.{field}: ");
         assert!(matches!(&answer, RelayResponse::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
     }

@@ -1,42 +1,55 @@
 //! One relay with namespaces of its own, and the control plane that it serves.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::callback::Callback;
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::relay::{
-    Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskId, TaskState,
-};
-use ebb_protocol::sign::{MessageId, WebhookSecret, sign};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret as KubeSecret};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt as _};
-use serde_json::{Value, json};
+use ebb_protocol::relay::{Batch, BatchResponse, EnsureTask};
+use ebb_protocol::sign::{MessageId, sign};
+use kube::Client;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::callback_receiver::CallbackReceiver;
 use crate::client::{client, kubeconfig_of};
-use crate::cluster::{TestCluster, cluster};
-use crate::requests::{self, ScriptJob, token};
+use crate::cluster::TestCluster;
+use crate::requests;
 use crate::rights;
 
-/// No wait takes this long unless something is broken; a machine under load takes a good part of it.
-const PATIENCE: Duration = Duration::from_secs(150);
+// What most tests use.
+pub(crate) use std::time::{Duration, Instant};
 
-/// Looks until there is something to see.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+pub(crate) use ebb_protocol::callback::{CallbackStatus, ReasonCode};
+pub(crate) use ebb_protocol::relay::{
+    ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
+};
+pub(crate) use ebb_protocol::sign::WebhookSecret;
+pub(crate) use k8s_openapi::api::batch::v1::Job;
+pub(crate) use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+pub(crate) use kube::ResourceExt;
+pub(crate) use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+pub(crate) use serde_json::{Value, json};
+
+pub(crate) use crate::cluster::cluster;
+pub(crate) use crate::requests::{ScriptJob, cancel, config_map, finalizers, name, objects, ready_if, script, token};
+pub(crate) use crate::wait::until;
+
+/// Creates an object.
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// Merges fields into an object.
+pub(crate) async fn merge<K>(api: &Api<K>, name: &str, fields: Value)
+where
+    K: DeserializeOwned + Clone + std::fmt::Debug,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(fields)).await.unwrap();
 }
 
 /// Posts a body to the relay at a URL, signed; `None`: nobody answers.
@@ -98,7 +111,7 @@ impl RelayFixture {
     /// Starts a relay with a policy, as YAML, for the namespace of units.
     pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> String) -> Self {
         let (cluster, client) = (cluster().await, client().await);
-        let (plane, url) = CallbackReceiver::start().await;
+        let (plane, url) = CallbackReceiver::start_at("127.0.0.1").await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         for name in [units.clone(), format!("{units}-relay")] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -195,6 +208,21 @@ impl RelayFixture {
         requests::ensure(name, &self.url, work)
     }
 
+    /// Returns the request of a task.
+    pub(crate) fn request(&self, name: &TaskId, work: ObjectTask) -> RelayRequest {
+        RelayRequest::Ensure(Box::new(self.ensure_of(name, work)))
+    }
+
+    /// Requests a task.
+    pub(crate) async fn apply(&self, name: &TaskId, work: ObjectTask) -> RelayResponse {
+        self.ask(self.request(name, work)).await
+    }
+
+    /// Removes the sensitive outputs of an instance.
+    pub(crate) async fn release(&self, instance: &str) -> RelayResponse {
+        self.ask(RelayRequest::Release { instance: instance.to_owned() }).await
+    }
+
     /// Posts a body to the relay, signed; `None`: nobody answers.
     pub(crate) async fn post(&self, body: &Value, signer: &WebhookSecret) -> Option<(u16, String)> {
         post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
@@ -267,22 +295,64 @@ impl RelayFixture {
         Api::namespaced(self.client.clone(), &self.units)
     }
 
-    pub(crate) fn records(&self) -> Api<KubeSecret> {
+    pub(crate) fn records(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &format!("{}-relay", self.units))
+    }
+
+    /// Returns the names of objects of units.
+    pub(crate) async fn names<K>(&self, those: &ListParams) -> Vec<String>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        let kind = K::kind(&Default::default()).into_owned();
+        self.api::<K>().list(those).await.unwrap().iter().map(|it| format!("{kind} {}", it.name_any())).collect()
+    }
+
+    /// Returns the record of the first attempt of a unit.
+    pub(crate) async fn record(&self, unit: &str) -> Value {
+        let record = self.records().get(&format!("ebb-task.{unit}.1")).await.unwrap();
+        serde_json::from_slice(&record.data.unwrap()["record"].0).unwrap()
+    }
+
+    /// Cancels a task, and waits until it is a tombstone.
+    pub(crate) async fn cancelled(&self, name: &TaskId) {
+        until(&format!("the tombstone of {name:?}"), async || match self.state(cancel(name)).await {
+            TaskState::Tombstoned => Some(()),
+            TaskState::Running { .. } => None,
+            other => panic!("{other:?}"),
+        })
+        .await;
+    }
+
+    /// Waits until a task has ended.
+    pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
+        until(&format!("the end of {name:?}"), async || match self.get(name).await {
+            TaskState::Ended(result) => Some(*result),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits until a task has succeeded.
+    pub(crate) async fn succeeds(&self, name: &TaskId) -> Callback {
+        let result = self.result(name).await;
+        assert_eq!(result.status, CallbackStatus::Succeeded, "{name:?}: {result:?}\n{}", self.log());
+        result
+    }
+
+    /// Returns the value of a sensitive output.
+    pub(crate) async fn sensitive(&self, result: &Callback, output: &str) -> Vec<u8> {
+        let held = &result.secrets[output];
+        let secret = self.api::<Secret>().get(&held.name).await.unwrap();
+        secret.data.unwrap()[&held.key].0.clone()
     }
 
     /// All that carries our label, but for tombstones.
     pub(crate) async fn left(&self) -> Vec<String> {
         let ours = ListParams::default().labels("ebb.dev/unit");
-        let mut left = Vec::new();
-        left.extend(self.api::<Job>().list(&ours).await.unwrap().iter().map(|it| format!("Job {}", it.name_any())));
-        left.extend(self.api::<Pod>().list(&ours).await.unwrap().iter().map(|it| format!("Pod {}", it.name_any())));
-        left.extend(
-            self.api::<ConfigMap>().list(&ours).await.unwrap().iter().map(|it| format!("ConfigMap {}", it.name_any())),
-        );
-        left.extend(
-            self.api::<KubeSecret>().list(&ours).await.unwrap().iter().map(|it| format!("Secret {}", it.name_any())),
-        );
+        let mut left = [self.names::<Job>(&ours).await, self.names::<Pod>(&ours).await].concat();
+        left.extend([self.names::<ConfigMap>(&ours).await, self.names::<Secret>(&ours).await].concat());
         for record in self.records().list(&ours).await.unwrap() {
             let phase = record.labels().get("ebb.dev/phase").map(String::as_str);
             if phase != Some("tombstone") {

@@ -2,25 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::{
-    Batch, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
-};
+use ebb_protocol::relay::Batch;
 use ebb_relay_core::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::client::{client_of, kubeconfig_of};
-use crate::cluster::cluster;
-use crate::fixture::{RelayFixture, until};
-use crate::requests::name;
+use crate::fixture::*;
 
 /// Who asks waits no longer.
 const ASKER: Duration = Duration::from_secs(15);
@@ -31,12 +23,11 @@ const CLIENT: Duration = Duration::from_secs(20);
 /// A task with one map of its own name.
 fn work(unit: &TaskId, rule: &str) -> ObjectTask {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit.unit}, "data": {"done": "no"}});
-    ObjectTask {
-        instance: "life-1".to_owned(),
-        apply: vec![map],
-        until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
-        ..ObjectTask::default()
-    }
+    ObjectTask { until: ready_if(rule), ..objects(vec![map]) }
+}
+
+fn too_long(answer: &RelayResponse) -> bool {
+    matches!(answer, RelayResponse::Unavailable(why) if why.contains("did not respond in time"))
 }
 
 /// Stands before the API server. Whatever is asked while it is shut is never answered, and nothing after it on the same
@@ -103,17 +94,15 @@ async fn an_answer_comes_before_its_sender_gives_up() {
     let (relay, gate) = behind_gate(&world, Duration::from_secs(90)).await;
     gate.shut.store(true, SeqCst);
     let unit = name("hangs", 1);
-    let ensure = RelayRequest::Ensure(Box::new(world.ensure_of(&unit, work(&unit, "true"))));
-    let cancel = RelayRequest::Cancel { task: name("ends", 1), grace_ms: 1_000 };
-    for requests in [vec![RelayRequest::Get(unit.clone())], vec![ensure, cancel]] {
+    let ensure = world.request(&unit, work(&unit, "true"));
+    for requests in [vec![RelayRequest::Get(unit.clone())], vec![ensure, cancel(&name("ends", 1))]] {
         let (timeout, count) = (requests[0].timeout(), requests.len());
         let begun = Instant::now();
         let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
         let answers = relay.batch(batch, Duration::from_secs(1)).await.unwrap().responses;
         // It was under way for a second.
         assert!(begun.elapsed() + Duration::from_secs(1) < timeout, "{:?}", begun.elapsed());
-        let told = |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("did not respond in time"));
-        assert!(answers.len() == count && answers.iter().all(told), "{answers:?}");
+        assert!(answers.len() == count && answers.iter().all(too_long), "{answers:?}");
     }
     assert!(gate.forgotten.load(SeqCst) > 0);
     gate.shut.store(false, SeqCst);
@@ -136,27 +125,23 @@ async fn an_api_server() {
         answers
     };
     let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
-    let ensure = |unit: &TaskId, rule| RelayRequest::Ensure(Box::new(world.ensure_of(unit, work(unit, rule))));
-    let cancel = || RelayRequest::Cancel { task: ends.clone(), grace_ms: 1_000 };
+    let ensure = |unit: &TaskId, rule| world.request(unit, work(unit, rule));
     let waiting = || ensure(&waits, "object.data.done == 'yes'");
     let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
     assert!(answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))), "{answers:?}");
     gate.shut.store(true, SeqCst);
-    let answers = ask(vec![waiting(), cancel(), ensure(&comes, "true")]).await;
-    let told =
-        |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("did not respond in time"));
-    assert!(answers.iter().all(told), "{answers:?}");
+    let answers = ask(vec![waiting(), cancel(&ends), ensure(&comes, "true")]).await;
+    assert!(answers.iter().all(too_long), "{answers:?}");
     // Now their steps hang.
     let before = gate.forgotten.load(SeqCst);
     until("the steps", async || (gate.forgotten.load(SeqCst) >= before + 3).then_some(())).await;
-    let done = Patch::Merge(json!({"data": {"done": "yes"}}));
-    world.api::<ConfigMap>().patch("waits", &PatchParams::default(), &done).await.unwrap();
+    merge(&world.api::<ConfigMap>(), "waits", json!({"data": {"done": "yes"}})).await;
     gate.shut.store(false, SeqCst);
     let begun = Instant::now();
-    assert_eq!(world.result(&waits).await.status, CallbackStatus::Succeeded);
+    world.succeeds(&waits).await;
     // The client of the API server has a limit of its own for connections, 30 s.
     assert!(begun.elapsed() < CLIENT, "{:?}", begun.elapsed());
-    for (request, unit) in [(cancel(), &ends), (ensure(&comes, "true"), &comes)] {
+    for (request, unit) in [(cancel(&ends), &ends), (ensure(&comes, "true"), &comes)] {
         until(&unit.unit, async || match ask(vec![request.clone()]).await.remove(0) {
             RelayResponse::State(TaskState::Running { .. }) if unit.unit == "ends" => None,
             RelayResponse::State(state) => Some(state),
@@ -165,7 +150,7 @@ async fn an_api_server() {
         })
         .await;
     }
-    assert_eq!(world.result(&comes).await.status, CallbackStatus::Succeeded);
+    world.succeeds(&comes).await;
     world.close().await;
 }
 
@@ -184,7 +169,7 @@ async fn a_webhook_of_admission() {
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
     }]});
     let hooks: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
-    hooks.create(&PostParams::default(), &serde_json::from_value(hook).unwrap()).await.unwrap();
+    create(&hooks, hook).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "probe"}})).unwrap();
     until("the webhook", async || maps.create(&dry, &probe).await.is_err().then_some(())).await;
@@ -199,11 +184,11 @@ async fn a_webhook_of_admission() {
         |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("silent.test.example"));
     assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
     let begun = Instant::now();
-    let cancelled = world.state(RelayRequest::Cancel { task: ends, grace_ms: 1_000 }).await;
+    let cancelled = world.state(cancel(&ends)).await;
     assert!(cancelled == TaskState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
     assert_eq!(world.reason(&late).await.0, ReasonCode::Lost);
     assert!(matches!(world.get(&comes).await, TaskState::Running { .. }));
     hooks.delete(&world.units, &DeleteParams::default()).await.unwrap();
-    assert_eq!(world.result(&comes).await.status, CallbackStatus::Succeeded);
+    world.succeeds(&comes).await;
     world.close().await;
 }

@@ -1,14 +1,10 @@
 //! Scripts that write more than anybody takes.
 
 use std::path::Path;
-use std::time::Instant;
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{LOG_TAIL, OUTPUT};
 
-use crate::cluster::cluster;
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name};
+use crate::fixture::*;
 
 /// MiB of log, unless `EBB_LOG_MIB` says otherwise.
 const LOG: usize = 48;

@@ -3,19 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{Batch, BatchResponse, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState};
-use ebb_protocol::sign::WebhookSecret;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret as KubeSecret, Service};
+use ebb_protocol::relay::{Batch, BatchResponse};
+use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use serde_json::{Value, json};
 
 use crate::callback_receiver::CallbackReceiver;
 use crate::client::{client, kubeconfig_of};
-use crate::cluster::{RELAY, cluster, relay_image, root, xtask};
-use crate::fixture::{post, until};
-use crate::requests::{self, ScriptJob, name, token};
+use crate::cluster::{RELAY, relay_image, root, xtask};
+use crate::fixture::*;
+use crate::requests;
 use crate::rights;
 
 struct TestNamespaces {
@@ -30,9 +26,8 @@ impl TestNamespaces {
         let relay = format!("{units}-relay");
         for name in [&units, &relay] {
             let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-            let namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}));
             let api: Api<Namespace> = Api::all(client.clone());
-            api.create(&PostParams::default(), &namespace.unwrap()).await.unwrap();
+            create(&api, json!({"metadata": {"name": name, "labels": labels}})).await;
         }
         Self { client, units, relay }
     }
@@ -183,7 +178,7 @@ async fn installed() {
     assert!(matches!(answer, RelayResponse::State(TaskState::Running { .. })), "{answer:?}");
     let ended = result("script").await;
     assert_eq!((ended.status, ended.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")), "{ended:?}");
-    let secrets: Api<KubeSecret> = Api::namespaced(client.clone(), units);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
     assert_eq!(ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
@@ -193,20 +188,14 @@ async fn installed() {
     assert_eq!(closed.status(), 404);
 
     // Allowed, and not granted.
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}});
-    let work = ObjectTask {
-        instance: "life-2".to_owned(),
-        apply: vec![map],
-        until: TaskCompletion::Ready(vec![]),
-        ..ObjectTask::default()
-    };
+    let work = ObjectTask { instance: "life-2".to_owned(), ..objects(vec![config_map("map")]) };
     let RelayResponse::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
     let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");
     let label = json!({"ebb.dev/aggregate-to-relay": "true"});
     let grant = json!({"metadata": {"name": relay, "labels": label}, "rules": [rights::further("", "configmaps")]});
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    roles.create(&PostParams::default(), &serde_json::from_value(grant).unwrap()).await.unwrap();
+    create(&roles, grant).await;
     let taken = until("the grant", async || match ensure("map", work.clone()).await {
         RelayResponse::Refused(_) => None,
         other => Some(other),

@@ -2,25 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::callback::CallbackStatus;
 use ebb_protocol::entrypoint::ScriptReport;
-use ebb_protocol::relay::{DocumentFill, FillWith, RelayRequest, RelayResponse, TaskState};
+use ebb_protocol::relay::{DocumentFill, FillWith};
 use ebb_protocol::value::{SecretRef, UnitValue as Input};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
-use serde_json::json;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name, token};
+use crate::fixture::*;
 
 /// Inputs, a Secret's value among them, outputs of every kind, and the log; then nothing is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn from_inputs_to_outputs() {
     let world = RelayFixture::new("jobs", &[]).await;
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
-    let given: Secret = serde_json::from_value(given).unwrap();
-    world.api::<Secret>().create(&Default::default(), &given).await.unwrap();
+    create(&world.api::<Secret>(), given).await;
     let unit = name("run-1", 1);
     let text = r#"
         echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
@@ -35,8 +28,7 @@ async fn from_inputs_to_outputs() {
     let from = SecretRef { cluster: None, namespace: None, name: "given".to_owned(), key: "password".to_owned() };
     script.fill.push(DocumentFill { pointer: "/inputs/1/value".to_owned(), with: FillWith::Secret(from) });
     world.run(&unit, script).await;
-    let result = world.result(&unit).await;
-    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}\n{}", world.log());
+    let result = world.succeeds(&unit).await;
     let large = "x".repeat(200_000);
     let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
     assert_eq!(result.outputs, BTreeMap::from(outputs));
@@ -44,8 +36,7 @@ async fn from_inputs_to_outputs() {
     assert_eq!(result.log.as_deref(), Some("hello world\n"));
     let held = &result.secrets["sensitive"];
     assert_eq!(held.namespace.as_deref(), Some(&*world.units));
-    let secret = world.api::<Secret>().get(&held.name).await.unwrap();
-    assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
+    assert_eq!(world.sensitive(&result, "sensitive").await, b"hunter2");
     // Another unit of the instance reads it, one of another instance does not.
     let other = |unit: &str, life: &str| {
         let unit = name(unit, 1);
@@ -57,11 +48,11 @@ async fn from_inputs_to_outputs() {
     };
     let (own, request) = other("run-2", "life-1");
     world.ensure(request).await;
-    assert_eq!(world.result(&own).await.status, CallbackStatus::Succeeded);
+    world.succeeds(&own).await;
     let (foreign, request) = other("run-3", "life-2");
     world.ensure(request).await;
     assert!(world.reason(&foreign).await.1.contains("another instance"));
-    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
+    assert_eq!(world.release("life-1").await, RelayResponse::Done);
     assert!(world.api::<Secret>().get_opt(&held.name).await.unwrap().is_none());
     world.close().await;
 }
@@ -72,30 +63,26 @@ async fn from_inputs_to_outputs() {
 async fn a_name_starts_once() {
     let world = RelayFixture::new("once", &[]).await;
     let unit = name("run-1", 1);
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     world.run(&unit, ScriptJob::new(&unit, "echo begun; sleep 5; echo done; exit 3")).await;
     world.printed(&unit, "begun").await;
     let before = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     world.run(&unit, ScriptJob::new(&unit, "echo another; exit 0")).await;
     let after = world.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((before.uid(), before.metadata.generation), (after.uid(), after.metadata.generation));
-    let ended = until("the end", async || match world.get(&unit).await {
-        TaskState::Ended(result) => Some(*result),
-        _ => None,
-    })
-    .await;
+    let ended = world.ended(&unit).await;
     let reason = ended.reason.clone().unwrap();
     assert_eq!((reason.message.as_str(), ended.log.as_deref()), ("the script ended with 3", Some("begun\ndone\n")));
     // Asked for again, it is told again.
     until("the callback", async || (world.plane.refused(&token(&unit)) > 0).then_some(())).await;
     let refused = world.plane.refused(&token(&unit));
-    let again = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "").objects(&unit))).await;
+    let again = world.apply(&unit, script(&unit, "")).await;
     assert_eq!(again, RelayResponse::State(TaskState::Ended(Box::new(ended))));
     until("another callback", async || (world.plane.refused(&token(&unit)) > refused).then_some(())).await;
     assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     until("a tombstone", async || (world.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
     // A request that was sent twice and arrives late starts nothing.
-    let late = world.ensure(world.ensure_of(&unit, ScriptJob::new(&unit, "").objects(&unit))).await;
+    let late = world.apply(&unit, script(&unit, "")).await;
     assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
     // Reports of its entrypoint are not accepted any more.
     let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", world.port());
@@ -110,7 +97,7 @@ async fn a_name_starts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_much_as_may_be() {
     let mut world = RelayFixture::new("much", &[]).await;
-    world.plane.answer(Some(axum::http::StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done
         head -c 1048576 /dev/zero | tr '\\0' k > /tmp/kept; head -c 300000 /dev/zero | tr '\\0' l";
@@ -128,9 +115,8 @@ async fn as_much_as_may_be() {
     for output in ["a", "b", "c"] {
         assert!(result.outputs[output] == output.repeat(1 << 20), "{output}");
     }
-    assert_eq!(result.log.map(|log| log.len()), Some(256 << 10));
-    let held = &result.secrets["kept"];
-    assert!(world.api::<Secret>().get(&held.name).await.unwrap().data.unwrap()[&held.key].0 == [b'k'; 1 << 20]);
-    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
+    assert_eq!(result.log.as_ref().map(String::len), Some(256 << 10));
+    assert!(world.sensitive(&result, "kept").await == [b'k'; 1 << 20]);
+    world.release("life-1").await;
     world.close().await;
 }

@@ -1,23 +1,10 @@
 //! A relay that is killed at any moment reports in the end as if nothing had happened.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use axum::http::StatusCode;
-use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{RelayRequest, TaskId, TaskState};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
-use serde_json::json;
+use kube::api::EvictParams;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name, token};
-
-fn script(unit: &TaskId) -> ScriptJob {
-    script_that(unit, "sleep 2")
-}
+use crate::fixture::*;
 
 /// A script that does something after it has written its outputs.
 fn script_that(unit: &TaskId, then: &str) -> ScriptJob {
@@ -27,13 +14,10 @@ fn script_that(unit: &TaskId, then: &str) -> ScriptJob {
 
 /// What came back, all that came: the same each time, and complete.
 async fn check(world: &RelayFixture, unit: &TaskId) {
-    let result = world.result(unit).await;
-    assert_eq!(result.status, CallbackStatus::Succeeded, "{unit:?} {result:?}");
+    let result = world.succeeds(unit).await;
     assert_eq!(result.outputs, BTreeMap::from([("out".to_owned(), unit.unit.clone().into())]));
     assert_eq!(result.log, Some(format!("{}\n", unit.unit)), "{unit:?}");
-    let kept = &result.secrets["kept"];
-    let secret = world.api::<Secret>().get(&kept.name).await.unwrap();
-    assert_eq!(secret.data.unwrap()[&kept.key].0, unit.unit.as_bytes());
+    assert_eq!(world.sensitive(&result, "kept").await, unit.unit.as_bytes());
     assert!(world.plane.taken(&token(unit)).iter().all(|again| *again == result));
 }
 
@@ -45,7 +29,7 @@ async fn while_it_starts() {
     let moments = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
-        let request = world.ensure_of(unit, script(unit).objects(unit));
+        let request = world.ensure_of(unit, script_that(unit, "sleep 2").objects(unit));
         {
             let sent = world.ask_or_none(RelayRequest::Ensure(Box::new(request.clone())));
             // Its answer is lost, be it there or not.
@@ -59,7 +43,7 @@ async fn while_it_starts() {
     for unit in &units {
         check(&world, unit).await;
     }
-    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
+    world.release("life-1").await;
     world.close().await;
 }
 
@@ -68,10 +52,10 @@ async fn while_it_starts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_and_reports() {
     let mut world = RelayFixture::new("runs", &[]).await;
-    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
+    world.plane.answer(Some(503));
     let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
     for unit in &units {
-        world.run(unit, script(unit)).await;
+        world.run(unit, script_that(unit, "sleep 2")).await;
     }
     world.printed(&units[0], "unit-0").await;
     let jobs = world.api::<Job>().list(&Default::default()).await.unwrap();
@@ -81,15 +65,9 @@ async fn while_it_runs_and_reports() {
         world.start().await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
-    until("all to have ended", async || {
-        for unit in &units {
-            if !matches!(world.get(unit).await, TaskState::Ended(_)) {
-                return None;
-            }
-        }
-        Some(())
-    })
-    .await;
+    for unit in &units {
+        world.ended(unit).await;
+    }
     world.kill().await;
     world.plane.answer(None);
     world.start().await;
@@ -101,7 +79,7 @@ async fn while_it_runs_and_reports() {
         check(&world, unit).await;
     }
     assert_eq!(jobs.items.len(), units.len());
-    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
+    world.release("life-1").await;
     world.close().await;
 }
 
@@ -119,7 +97,7 @@ async fn while_all_of_it_happens() {
     world.printed(&ended, "begun").await;
     // It only begins to end.
     let cancel = RelayRequest::Cancel { task: ended.clone(), grace_ms: 2_000 };
-    let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel.clone())).await;
+    let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel)).await;
     world.kill().await;
     world.api::<Job>().delete("ebb-gone-1", &DeleteParams::background()).await.unwrap();
     until("the pods to end", async || {
@@ -138,7 +116,7 @@ async fn while_all_of_it_happens() {
     let (code, message) = world.reason(&lost).await;
     assert!(message.contains("did not arrive"), "{code:?} {message}");
     assert_eq!(world.reason(&gone).await.0, ebb_protocol::callback::ReasonCode::Lost);
-    until("the tombstone", async || (world.state(cancel.clone()).await == TaskState::Tombstoned).then_some(())).await;
+    world.cancelled(&ended).await;
     assert!(world.plane.taken(&token(&ended)).is_empty());
     world.close().await;
 }
@@ -153,17 +131,12 @@ async fn a_success_outlives_its_pod() {
         let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         pods.list(&own).await.unwrap().items.pop()
     };
-    world.plane.answer(Some(StatusCode::SERVICE_UNAVAILABLE));
-    world.run(&told, script(&told)).await;
-    until("the report", async || matches!(world.get(&told).await, TaskState::Ended(_)).then_some(())).await;
+    world.plane.answer(Some(503));
+    world.run(&told, script_that(&told, "sleep 2")).await;
+    world.ended(&told).await;
     // Its container ends while no relay is there, and another one goes on.
     let text = "sleep 3; printf left > /tmp/out";
-    let beside = ScriptJob::new(&left, text).output("out", false).pod(|pod| {
-        let mut beside = pod["containers"][0].clone();
-        (beside["name"], beside["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
-        pod["containers"].as_array_mut().unwrap().push(beside);
-    });
-    world.run(&left, beside).await;
+    world.run(&left, ScriptJob::new(&left, text).output("out", false).beside(1)).await;
     world.kill().await;
     until("the end of the script", async || {
         let all = pod(&left).await?.status?.container_statuses?;
@@ -171,9 +144,9 @@ async fn a_success_outlives_its_pod() {
     })
     .await;
     // The pod is evicted as a whole, and stays to be seen for a while.
-    let held = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking", "test.example/held"]}});
+    let held = finalizers(json!(["batch.kubernetes.io/job-tracking", "test.example/held"]));
     let name = pod(&left).await.unwrap().name_any();
-    pods.patch(&name, &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    merge(&pods, &name, held).await;
     pods.evict(&name, &EvictParams::default()).await.unwrap();
     jobs.delete("ebb-told-1", &DeleteParams::background()).await.unwrap();
     until("the pods to fail and to go", async || {
@@ -186,9 +159,8 @@ async fn a_success_outlives_its_pod() {
     check(&world, &told).await;
     let result = world.result(&left).await;
     assert_eq!((result.status, &result.outputs["out"]), (CallbackStatus::Succeeded, &"left".into()), "{result:?}");
-    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    pods.patch(&name, &PatchParams::default(), &none).await.unwrap();
-    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
+    merge(&pods, &name, finalizers(Value::Null)).await;
+    world.release("life-1").await;
     world.close().await;
 }
 
@@ -199,7 +171,7 @@ async fn whoever_asked_goes_away() {
     let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
-        let request = RelayRequest::Ensure(Box::new(world.ensure_of(unit, script(unit).objects(unit))));
+        let request = world.request(unit, script_that(unit, "sleep 2").objects(unit));
         let _ = tokio::time::timeout(Duration::from_millis(moment), world.ask_or_none(request)).await;
     }
     let mut begun = 0;
@@ -210,6 +182,6 @@ async fn whoever_asked_goes_away() {
         }
     }
     assert!(begun > 0, "no request has come so far");
-    world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await;
+    world.release("life-1").await;
     world.close().await;
 }

@@ -1,13 +1,8 @@
 //! What there is by the relay's records, what is not in them, and tasks that nobody will ask for again.
 
 use ebb_protocol::listing::ClusterListing;
-use ebb_protocol::relay::{ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, PostParams};
-use serde_json::json;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name};
+use crate::fixture::*;
 
 /// All pages together.
 async fn list(world: &RelayFixture) -> ClusterListing {
@@ -32,24 +27,16 @@ async fn listed_and_deleted() {
         panic!("it does not say what it is")
     };
     assert_eq!((&*about.version, about.tasks), (env!("CARGO_PKG_VERSION"), 0));
-    let map = |name: &str, labels| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
     let (made, runs) = (name("made", 1), name("runs", 1));
-    let work = ObjectTask {
-        instance: "life-1".to_owned(),
-        apply: vec![map("ours", json!({})), map("relabelled", json!({}))],
-        keep: true,
-        until: TaskCompletion::Ready(vec![]),
-        ..ObjectTask::default()
-    };
-    world.ensure(world.ensure_of(&made, work)).await;
+    let work = objects(vec![config_map("ours"), config_map("relabelled")]);
+    world.apply(&made, ObjectTask { keep: true, ..work }).await;
     world.result(&made).await;
     world.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000")).await;
     world.printed(&runs, "up").await;
     // Somebody else's, with our labels; and one of ours that somebody has given other labels.
     let maps = world.api::<ConfigMap>();
     let labels = json!({"ebb.dev/unit": "made", "ebb.dev/attempt": "1", "ebb.dev/instance": "life-1"});
-    let forged: ConfigMap = serde_json::from_value(map("forged", labels)).unwrap();
-    maps.create(&PostParams::default(), &forged).await.unwrap();
+    create(&maps, json!({"metadata": {"name": "forged", "labels": labels}})).await;
     let mut relabelled = maps.get("relabelled").await.unwrap();
     relabelled.metadata.labels.as_mut().unwrap().insert("ebb.dev/attempt".to_owned(), "9".to_owned());
     maps.replace("relabelled", &PostParams::default(), &relabelled).await.unwrap();

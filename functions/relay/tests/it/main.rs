@@ -22,8 +22,14 @@ mod memory;
 mod merges;
 mod objects;
 mod reasons;
+#[path = "../../../../tests/src/receiver.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
+mod receiver;
 mod released;
 mod requests;
 mod rights;
 mod twins;
 mod versions;
+#[path = "../../../../tests/src/wait.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;

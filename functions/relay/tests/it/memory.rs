@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::fixture::RelayFixture;
+use crate::fixture::*;
 
 /// MiB that the relay may take at most for tasks.
 const MOST: f64 = 64.0;

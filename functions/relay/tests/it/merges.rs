@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::client::client;
+use crate::fixture::*;
 
 #[derive(Deserialize)]
 struct ServerMergeCases {
@@ -50,7 +49,7 @@ async fn as_the_api_server_merges() {
     let namespace = format!("merges-{:08x}", rand::random::<u32>());
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let made = json!({"metadata": {"name": namespace}});
-    namespaces.create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+    create(&namespaces, made).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
     let (mut wrong, mut count, mut refused) = (Vec::new(), 0, 0);
@@ -76,7 +75,7 @@ async fn as_the_api_server_merges() {
             } else {
                 manifest["template"] = base;
             }
-            let made = api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap();
+            let made = create(&api, manifest).await;
             let mut base = made.data.pointer(at).unwrap().clone();
             base["metadata"].as_object_mut().unwrap().remove("creationTimestamp");
             for (title, patch) in &cases.patches {

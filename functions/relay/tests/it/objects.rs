@@ -1,18 +1,9 @@
 //! Objects that are applied, waited for, and taken away by another task.
 
-use ebb_protocol::callback::{CallbackStatus, ReasonCode};
-use ebb_protocol::relay::{
-    ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId,
-    TaskState,
-};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::name;
+use crate::fixture::*;
 
 fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
@@ -37,13 +28,7 @@ fn deployment(name: &str, image: &str) -> Value {
 }
 
 fn kept(apply: Vec<Value>) -> ObjectTask {
-    ObjectTask {
-        instance: "life-1".to_owned(),
-        apply,
-        keep: true,
-        until: TaskCompletion::Ready(vec![]),
-        ..ObjectTask::default()
-    }
+    ObjectTask { keep: true, ..objects(apply) }
 }
 
 fn removal(units: &[&str]) -> ObjectTask {
@@ -51,18 +36,13 @@ fn removal(units: &[&str]) -> ObjectTask {
     ObjectTask { instance: "life-1".to_owned(), remove, ..ObjectTask::default() }
 }
 
-async fn succeeds(world: &RelayFixture, unit: &TaskId) {
-    let result = world.result(unit).await;
-    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_ready_and_removed() {
     let mut world = RelayFixture::new("objects", &[]).await;
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
-    world.ensure(world.ensure_of(&unit, kept(manifests.clone()))).await;
-    succeeds(&world, &unit).await;
+    world.apply(&unit, kept(manifests.clone())).await;
+    world.succeeds(&unit).await;
     assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     // Nobody else knows what is to be removed.
     assert!(!world.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
@@ -71,28 +51,23 @@ async fn applied_ready_and_removed() {
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
     // One gets a finalizer, the other is replaced by somebody else's of the same name.
-    let finalizer = json!({"metadata": {"finalizers": ["test.example/held"]}});
-    maps.patch("held", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
-    let foreign: ConfigMap =
-        serde_json::from_value(json!({"metadata": {"name": "taken", "labels": held.labels()}})).unwrap();
-    let foreign = maps.create(&PostParams::default(), &foreign).await.unwrap();
+    let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
     // Made by an attempt that was cancelled while it waited: what it has applied goes as well.
     let waiting = name("waiting", 1);
-    world.ensure(world.ensure_of(&waiting, kept(vec![deployment("never", "ebb.test/none:1")]))).await;
-    let cancel = RelayRequest::Cancel { task: waiting.clone(), grace_ms: 1000 };
-    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
+    world.apply(&waiting, kept(vec![deployment("never", "ebb.test/none:1")])).await;
+    assert_eq!(world.state(cancel(&waiting)).await, TaskState::Tombstoned);
     world.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
 
     let undo = name("undo", 1);
-    world.ensure(world.ensure_of(&undo, removal(&["make", "waiting", "unknown"]))).await;
+    world.apply(&undo, removal(&["make", "waiting", "unknown"])).await;
     until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp).await;
     world.kill().await;
     world.start().await;
     assert!(matches!(world.get(&undo).await, TaskState::Running { .. }));
-    let none = json!({"metadata": {"finalizers": null}});
-    maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
-    succeeds(&world, &undo).await;
+    merge(&maps, "held", finalizers(Value::Null)).await;
+    world.succeeds(&undo).await;
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
     for gone in ["web", "never"] {
         let deployments = world.api::<k8s_openapi::api::apps::v1::Deployment>();
@@ -101,10 +76,7 @@ async fn applied_ready_and_removed() {
     assert_eq!(maps.get("taken").await.unwrap().uid(), foreign.uid());
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     // What was taken away is not made again.
-    assert_eq!(
-        world.state(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, kept(manifests))))).await,
-        TaskState::Tombstoned
-    );
+    assert_eq!(world.state(world.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
     world.close().await;
 }
 
@@ -115,7 +87,7 @@ async fn failures() {
     // An object that vanishes while others are waited for is not made again.
     let lost = name("lost", 1);
     let manifests = vec![map("vanishes"), deployment("slow", "ebb.test/none:1")];
-    world.ensure(world.ensure_of(&lost, ObjectTask { keep: false, ..kept(manifests) })).await;
+    world.apply(&lost, ObjectTask { keep: false, ..kept(manifests) }).await;
     maps.delete("vanishes", &DeleteParams::default()).await.unwrap();
     assert_eq!(world.reason(&lost).await.0, ReasonCode::Lost);
     // What is not ready in time says why; what cannot be removed in time as well.
@@ -127,20 +99,18 @@ async fn failures() {
     let (code, message) = world.reason(&slow).await;
     assert!(code == ReasonCode::Timeout && message.contains("3000 ms: Deployment"), "{message}");
     let held = name("held", 1);
-    world.ensure(world.ensure_of(&held, kept(vec![map("held")]))).await;
-    succeeds(&world, &held).await;
-    let finalizer = json!({"metadata": {"finalizers": ["test.example/held"]}});
-    maps.patch("held", &PatchParams::default(), &Patch::Merge(finalizer)).await.unwrap();
+    world.apply(&held, kept(vec![map("held")])).await;
+    world.succeeds(&held).await;
+    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     let mut request = world.ensure_of(&name("undo", 1), removal(&["held"]));
     request.timeout_ms = 3_000;
     world.ensure(request).await;
     let (code, message) = world.reason(&name("undo", 1)).await;
     assert!(code == ReasonCode::Timeout && message.contains("test.example/held"), "{message}");
-    let none = json!({"metadata": {"finalizers": null}});
-    maps.patch("held", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    merge(&maps, "held", finalizers(Value::Null)).await;
     // A second attempt finishes what the first could not.
-    world.ensure(world.ensure_of(&name("undo", 2), removal(&["held"]))).await;
-    succeeds(&world, &name("undo", 2)).await;
+    world.apply(&name("undo", 2), removal(&["held"])).await;
+    world.succeeds(&name("undo", 2)).await;
     world.close().await;
 }
 
@@ -148,8 +118,7 @@ async fn failures() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals() {
     let world = RelayFixture::new("refusals", &[]).await;
-    let foreign: ConfigMap = serde_json::from_value(map("foreign")).unwrap();
-    let foreign = world.api::<ConfigMap>().create(&PostParams::default(), &foreign).await.unwrap();
+    let foreign = create(&world.api::<ConfigMap>(), map("foreign")).await;
     let in_namespace = |namespace: &str| {
         let mut map = map("mine");
         map["metadata"]["namespace"] = namespace.into();
@@ -162,56 +131,36 @@ async fn refusals() {
         kept(vec![map("mine"), made])
     };
     let ended = TaskCompletion::Ended { container: "main".to_owned() };
+    let of = |kind: &str, fields: Value| {
+        let mut made = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
+        made.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        made
+    };
+    let labelled = |labels: Value| of("ConfigMap", json!({"metadata": {"name": "a", "labels": labels}}));
+    let mine = || kept(vec![map("mine")]);
+    let large = of("ConfigMap", json!({"data": {"a": "x".repeat(290 << 10)}}));
     for (what, work, why) in [
         ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
-        (
-            "kind",
-            kept(vec![map("mine"), json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})]),
-            "`Pod` are not allowed",
-        ),
-        ("unknown", kept(vec![json!({"apiVersion": "x.y/v1", "kind": "Z", "metadata": {"name": "a"}})]), "no kind `Z`"),
-        (
-            "cluster",
-            kept(vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})]),
-            "outside of a namespace",
-        ),
+        ("kind", kept(vec![map("mine"), of("Pod", json!({}))]), "`Pod` are not allowed"),
+        ("unknown", kept(vec![of("Z", json!({"apiVersion": "x.y/v1"}))]), "no kind `Z`"),
+        ("cluster", kept(vec![of("Namespace", json!({}))]), "outside of a namespace"),
         ("elsewhere", in_namespace("default"), "`default` is not allowed"),
         ("records", in_namespace(&own), "own namespace"),
         ("pod", privileged(), "hostNetwork"),
-        (
-            "label",
-            kept(vec![
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"ebb.dev/unit": "x"}}}),
-            ]),
-            "is reserved",
-        ),
-        (
-            "labels",
-            kept(vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": "x"}})]),
-            "not an object",
-        ),
+        ("label", kept(vec![labelled(json!({"ebb.dev/unit": "x"}))]), "is reserved"),
+        ("labels", kept(vec![labelled("x".into())]), "not an object"),
         // It would fit, but what is noted of it would not.
-        (
-            "large",
-            kept(vec![json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x".repeat(290 << 10)},
-            })]),
-            "is the limit",
-        ),
-        ("container", ObjectTask { until: ended.clone(), ..kept(vec![map("mine")]) }, "must be a Job"),
-        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..kept(vec![map("mine")]) }, "not a CEL expression"),
-        ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..kept(vec![map("mine")]) }, "more rules"),
-        (
-            "output",
-            ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..kept(vec![map("mine")]) },
-            "cannot be used here",
-        ),
+        ("large", kept(vec![large]), "is the limit"),
+        ("container", ObjectTask { until: ended.clone(), ..mine() }, "must be a Job"),
+        ("rule", ObjectTask { until: ready(&[("object.", "")]), ..mine() }, "not a CEL expression"),
+        ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..mine() }, "more rules"),
+        ("output", ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..mine() }, "cannot be used here"),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
         ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "there is no manifest"),
         ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);
-        let answer = world.ensure(world.ensure_of(&unit, work)).await;
+        let answer = world.apply(&unit, work).await;
         assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains(why)), "{what}: {answer:?}");
         assert_eq!(world.get(&unit).await, TaskState::Unknown);
     }
@@ -246,8 +195,7 @@ async fn rules_and_outputs() {
     let world = RelayFixture::new("rules", &[]).await;
     let maps = world.api::<ConfigMap>();
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
-    let given: Secret = serde_json::from_value(given).unwrap();
-    world.api::<Secret>().create(&PostParams::default(), &given).await.unwrap();
+    create(&world.api::<Secret>(), given).await;
     let [good, bad, missing, twice] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
     let work = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
@@ -267,12 +215,8 @@ async fn rules_and_outputs() {
     for unit in [&good, &bad] {
         assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
     }
-    let merge = async |name: &str, data: Value| {
-        let patch = Patch::Merge(json!({"data": data}));
-        maps.patch(name, &PatchParams::default(), &patch).await.unwrap();
-    };
-    merge("good", json!({"ready": "yes", "secret": "given"})).await;
-    merge("bad", json!({"ready": "yes", "failed": "yes"})).await;
+    merge(&maps, "good", json!({"data": {"ready": "yes", "secret": "given"}})).await;
+    merge(&maps, "bad", json!({"data": {"ready": "yes", "failed": "yes"}})).await;
     let result = world.result(&good).await;
     assert_eq!(
         json!(result.outputs),
@@ -280,8 +224,7 @@ async fn rules_and_outputs() {
         "{result:?}"
     );
     let held = &result.secrets["kept"];
-    let secret = world.api::<Secret>().get(&held.name).await.unwrap();
-    assert_eq!(secret.data.unwrap()[&held.key].0, b"hunter2");
+    assert_eq!(world.sensitive(&result, "kept").await, b"hunter2");
     for (unit, code, said) in [
         (&bad, ReasonCode::Failed, "its `fail` is true"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
@@ -296,11 +239,11 @@ async fn rules_and_outputs() {
         let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
         made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
         let work = ObjectTask { instance: life.to_owned(), keep: false, ..kept(vec![made]) };
-        let answer = world.ensure(world.ensure_of(&name(unit, 1), work)).await;
+        let answer = world.apply(&name(unit, 1), work).await;
         assert_eq!(matches!(answer, RelayResponse::Refused(_)), life == "life-2", "{answer:?}");
     }
-    succeeds(&world, &name("reads", 1)).await;
-    assert_eq!(world.ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
+    world.succeeds(&name("reads", 1)).await;
+    assert_eq!(world.release("life-1").await, RelayResponse::Done);
     world.close().await;
 }
 
@@ -318,24 +261,22 @@ async fn tried_again() {
     assert_eq!(world.reason(&first).await.0, ReasonCode::Timeout);
     let left = maps.get("a").await.unwrap();
     assert_eq!(left.data.as_ref().unwrap().len(), 2);
-    world.ensure(world.ensure_of(&second, work("true"))).await;
-    succeeds(&world, &second).await;
+    world.apply(&second, work("true")).await;
+    world.succeeds(&second).await;
     let found = maps.get("a").await.unwrap();
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
     assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
     // What is being removed is waited for, and made anew.
-    let held = json!({"metadata": {"finalizers": ["test.example/held"]}});
-    maps.patch("a", &PatchParams::default(), &Patch::Merge(held)).await.unwrap();
+    merge(&maps, "a", finalizers(json!(["test.example/held"]))).await;
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);
-    world.ensure(world.ensure_of(&third, work("true"))).await;
+    world.apply(&third, work("true")).await;
     assert!(matches!(world.get(&third).await, TaskState::Running { .. }));
-    let none = json!({"metadata": {"finalizers": null}});
-    maps.patch("a", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
-    succeeds(&world, &third).await;
+    merge(&maps, "a", finalizers(Value::Null)).await;
+    world.succeeds(&third).await;
     assert_ne!(maps.get("a").await.unwrap().uid(), left.uid());
-    world.ensure(world.ensure_of(&name("undo", 1), removal(&["make"]))).await;
-    succeeds(&world, &name("undo", 1)).await;
+    world.apply(&name("undo", 1), removal(&["make"])).await;
+    world.succeeds(&name("undo", 1)).await;
     assert_eq!(maps.get_opt("a").await.unwrap(), None);
     world.close().await;
 }
@@ -355,14 +296,13 @@ async fn without_rights() {
     let bindings = world.api::<RoleBinding>();
     let mut binding = bindings.get("further").await.unwrap();
     bindings.delete("further", &DeleteParams::default()).await.unwrap();
-    let cancel = RelayRequest::Cancel { task: cancelled.clone(), grace_ms: 1_000 };
-    assert_eq!(world.state(cancel).await, TaskState::Tombstoned);
+    assert_eq!(world.state(cancel(&cancelled)).await, TaskState::Tombstoned);
     let (code, message) = world.reason(&late).await;
     assert!(code == ReasonCode::Timeout && message.contains("forbidden"), "{message}");
     binding.metadata.resource_version = None;
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    world.ensure(world.ensure_of(&name("undo", 1), removal(&["late", "cancelled"]))).await;
-    succeeds(&world, &name("undo", 1)).await;
+    world.apply(&name("undo", 1), removal(&["late", "cancelled"])).await;
+    world.succeeds(&name("undo", 1)).await;
     world.close().await;
 }

@@ -3,93 +3,57 @@
 use ebb_protocol::callback::ReasonCode::{
     self, Denied, Evicted, Exit, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout, Unschedulable,
 };
-use ebb_protocol::relay::{RelayRequest, TaskState};
 use futures::future::join_all;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
-use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::EvictParams;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name};
+use crate::fixture::*;
 
 type ManifestChange = fn(&mut Value);
+
+fn main(pod: &mut Value) -> &mut Value {
+    &mut pod["containers"][0]
+}
+
+fn never(pod: &mut Value) {
+    main(pod)["image"] = "ebb.test/none:1".into();
+    main(pod)["imagePullPolicy"] = "Never".into();
+}
+
+fn little_memory(pod: &mut Value) {
+    main(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
+}
+
+fn no_such_secret(pod: &mut Value) {
+    let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
+    main(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
+}
+
+fn wrong_install(pod: &mut Value) {
+    pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]);
+}
 
 /// One pod each; what it is told and how long it may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_pods() {
     let world = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
+    const LONG: u64 = 60_000;
+    let nothing: ManifestChange = |_| {};
     let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
-        ("exit", "exit 7", |_| {}, 60_000, Exit, "the script ended with 7"),
-        ("killed", "kill -9 $$", |_| {}, 60_000, Exit, "SIGKILL"),
-        (
-            "missing",
-            "#",
-            |pod| pod["containers"][0]["image"] = "127.0.0.1:1/none:1".into(),
-            60_000,
-            ImagePull,
-            "none:1",
-        ),
-        (
-            "never",
-            "#",
-            |pod| {
-                pod["containers"][0]["image"] = "ebb.test/none:1".into();
-                pod["containers"][0]["imagePullPolicy"] = "Never".into();
-            },
-            60_000,
-            NotStartable,
-            "ErrImageNeverPull",
-        ),
-        (
-            "invalid",
-            "#",
-            |pod| pod["containers"][0]["image"] = "Not::an image".into(),
-            60_000,
-            NotStartable,
-            "InvalidImageName",
-        ),
+        ("exit", "exit 7", nothing, LONG, Exit, "the script ended with 7"),
+        ("killed", "kill -9 $$", nothing, LONG, Exit, "SIGKILL"),
+        ("missing", "#", |pod| main(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
+        ("never", "#", never, LONG, NotStartable, "ErrImageNeverPull"),
+        ("invalid", "#", |pod| main(pod)["image"] = "Not::an image".into(), LONG, NotStartable, "InvalidImageName"),
         ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 5_000, Unschedulable, "node"),
-        (
-            "memory",
-            "tail /dev/zero",
-            |pod| pod["containers"][0]["resources"] = json!({"limits": {"memory": "32Mi"}}),
-            60_000,
-            OutOfMemory,
-            "memory",
-        ),
-        ("slow", "echo slow; sleep 1000", |_| {}, 25_000, Timeout, "longer than 25000 ms"),
-        (
-            "mute",
-            "#",
-            |pod| pod["containers"][0]["command"] = json!(["sh", "-c", "exit 7"]),
-            60_000,
-            Exit,
-            "7 and without",
-        ),
-        ("nothing", "#", |pod| pod["containers"][0]["command"] = json!(["true"]), 60_000, Failed, "with 0 and without"),
-        ("program", "#", |pod| pod["containers"][0]["command"] = json!(["/none"]), 60_000, NotStartable, "/none"),
-        (
-            "config",
-            "#",
-            |pod| {
-                let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
-                pod["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
-            },
-            60_000,
-            NotStartable,
-            "none",
-        ),
-        (
-            "init",
-            "#",
-            |pod| pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]),
-            60_000,
-            NotStartable,
-            "ebb-install",
-        ),
-        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), 60_000, Timeout, "deadline"),
+        ("memory", "tail /dev/zero", little_memory, LONG, OutOfMemory, "memory"),
+        ("slow", "echo slow; sleep 1000", nothing, 25_000, Timeout, "longer than 25000 ms"),
+        ("mute", "#", |pod| main(pod)["command"] = json!(["sh", "-c", "exit 7"]), LONG, Exit, "7 and without"),
+        ("nothing", "#", |pod| main(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
+        ("program", "#", |pod| main(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
+        ("config", "#", no_such_secret, LONG, NotStartable, "none"),
+        ("init", "#", wrong_install, LONG, NotStartable, "ebb-install"),
+        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), LONG, Timeout, "deadline"),
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
@@ -112,7 +76,7 @@ async fn while_they_wait() {
     let world = RelayFixture::new("pending", &[]).await;
     let (waits, runs) = (name("waits", 1), name("runs", 1));
     let nowhere = ScriptJob::new(&waits, "#").pod(|pod| pod["nodeSelector"] = json!({"no": "such"}));
-    world.ensure(world.ensure_of(&waits, nowhere.objects(&waits))).await;
+    world.apply(&waits, nowhere.objects(&waits)).await;
     world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
     until("its reason", async || match world.get(&waits).await {
         TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
@@ -136,7 +100,7 @@ async fn of_what_others_do() {
         world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
         world.printed(unit, "begun").await;
         let pods: Api<Pod> = world.api();
-        let ours = kube::api::ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
+        let ours = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         let pod = pods.list(&ours).await.unwrap().items.remove(0).name_any();
         match &*unit.unit {
             "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
@@ -188,11 +152,9 @@ async fn of_the_namespace() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
             }
         });
-        let answer = world.ask(RelayRequest::Ensure(Box::new(world.ensure_of(&unit, script.objects(&unit))))).await;
+        let answer = world.ask(world.request(&unit, script.objects(&unit))).await;
         let reason = match answer {
-            ebb_protocol::relay::RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => {
-                world.reason(&unit).await
-            }
+            RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => world.reason(&unit).await,
             other => panic!("{other:?}"),
         };
         assert!(reason.0 == code && reason.1.contains(message), "{title}: {reason:?}");

@@ -1,15 +1,8 @@
 //! The sensitive outputs of an instance, in whichever namespaces they are.
 
-use ebb_protocol::relay::{
-    ObjectOutput, ObjectOutputFrom, ObjectTask, RelayRequest, RelayResponse, TaskCompletion, TaskState,
-};
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use serde_json::json;
+use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::name;
+use crate::fixture::*;
 use crate::rights::{further, give, rights};
 
 /// What cannot be removed is told, and in the way of nothing else.
@@ -27,8 +20,7 @@ async fn released() {
     let [no, only, _, then] = &all;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for namespace in [no, only, then] {
-        let made = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
-        namespaces.create(&PostParams::default(), &made).await.unwrap();
+        create(&namespaces, json!({"metadata": {"name": namespace}})).await;
     }
     let maps = || json!([further("", "configmaps")]);
     let looks = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]);
@@ -49,13 +41,11 @@ async fn released() {
         let work = ObjectTask {
             instance: life.to_owned(),
             namespace: Some(namespace.to_owned()),
-            apply: vec![map],
             outputs: vec![output],
-            until: TaskCompletion::Ready(vec![]),
-            ..ObjectTask::default()
+            ..objects(vec![map])
         };
         let unit = name(unit, 1);
-        until("its rights", async || match world.ensure(world.ensure_of(&unit, work.clone())).await {
+        until("its rights", async || match world.apply(&unit, work.clone()).await {
             RelayResponse::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
             RelayResponse::Refused(_) => None,
             other => panic!("{other:?}"),
@@ -68,8 +58,7 @@ async fn released() {
     // Of a time when it had all rights there.
     let labels = json!({"ebb.dev/instance": "life-1", "ebb.dev/part": "output"});
     for namespace in [no, only] {
-        let old = serde_json::from_value(json!({"metadata": {"name": "old", "labels": labels}})).unwrap();
-        secrets(namespace).create(&PostParams::default(), &old).await.unwrap();
+        create(&secrets(namespace), json!({"metadata": {"name": "old", "labels": labels}})).await;
     }
     let left = async || {
         let mut left = Vec::new();
@@ -79,8 +68,7 @@ async fn released() {
         }
         left
     };
-    let release = async |life: &str| world.ask(RelayRequest::Release { instance: life.to_owned() }).await;
-    let refused = until("the right to look", async || match release("life-1").await {
+    let refused = until("the right to look", async || match world.release("life-1").await {
         RelayResponse::Unavailable(why) if why.contains("cannot delete resource") => Some(why),
         RelayResponse::Unavailable(_) => None,
         other => panic!("{other:?}"),
@@ -91,9 +79,9 @@ async fn released() {
     for namespace in [no, only] {
         give(client, units, namespace, "units", json!(rights().units)).await;
     }
-    until("the rest to go", async || (release("life-1").await == RelayResponse::Done).then_some(())).await;
+    until("the rest to go", async || (world.release("life-1").await == RelayResponse::Done).then_some(())).await;
     assert_eq!(left().await, ["ebb-output.theirs.1.0"]);
-    assert_eq!((release("life-2").await, left().await.len()), (RelayResponse::Done, 0));
+    assert_eq!((world.release("life-2").await, left().await.len()), (RelayResponse::Done, 0));
     for namespace in [no, only, then] {
         namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
     }

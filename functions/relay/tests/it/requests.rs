@@ -2,8 +2,8 @@
 
 use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, VERSION};
 use ebb_protocol::relay::{
-    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptOutput, SecretDocument,
-    TaskCompletion, TaskId,
+    CallbackEndpoint, DocumentFill, EnsureTask, FillWith, ObjectTask, ReadyRules, RelayRequest, ScriptInput,
+    ScriptOutput, SecretDocument, TaskCompletion, TaskId,
 };
 use ebb_protocol::value::UnitValue as Input;
 use serde_json::{Value, json};
@@ -28,6 +28,36 @@ pub(crate) fn ensure(name: &TaskId, url: &str, work: ObjectTask) -> EnsureTask<O
 
 pub(crate) fn token(name: &TaskId) -> String {
     format!("{}.{}", name.unit, name.attempt)
+}
+
+/// Returns the request that cancels a task.
+pub(crate) fn cancel(name: &TaskId) -> RelayRequest {
+    RelayRequest::Cancel { task: name.clone(), grace_ms: 1_000 }
+}
+
+pub(crate) fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+/// Returns the field of an object with its finalizers.
+pub(crate) fn finalizers(list: Value) -> Value {
+    json!({"metadata": {"finalizers": list}})
+}
+
+/// Returns a task with these objects, which ends when they are ready.
+pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
+    let until = TaskCompletion::Ready(vec![]);
+    ObjectTask { instance: "life-1".to_owned(), apply, until, ..ObjectTask::default() }
+}
+
+/// Returns the end of a task whose first object is ready by a rule.
+pub(crate) fn ready_if(rule: &str) -> TaskCompletion {
+    TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }])
+}
+
+/// Returns the task of a script.
+pub(crate) fn script(name: &TaskId, text: &str) -> ObjectTask {
+    ScriptJob::new(name, text).objects(name)
 }
 
 /// A script in a Job.
@@ -107,6 +137,15 @@ impl ScriptJob {
     pub(crate) fn pod(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.job["spec"]["template"]["spec"]);
         self
+    }
+
+    /// Adds a container that does not end, at a position.
+    pub(crate) fn beside(self, position: usize) -> Self {
+        self.pod(|pod| {
+            let mut beside = pod["containers"][0].clone();
+            (beside["name"], beside["command"]) = ("mesh".into(), json!(["sleep", "1000"]));
+            pod["containers"].as_array_mut().unwrap().insert(position, beside);
+        })
     }
 
     pub(crate) fn objects(self, name: &TaskId) -> ObjectTask {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::client::client_of;
 use crate::cluster::root;
-use crate::fixture::until;
+use crate::fixture::{create, until};
 
 /// What the chart's file says.
 #[derive(Deserialize)]
@@ -65,11 +65,11 @@ pub(crate) async fn give(client: &Client, units: &str, namespace: &str, name: &s
     let (roles, bindings) =
         (Api::<Role>::namespaced(client.clone(), namespace), Api::<RoleBinding>::namespaced(client.clone(), namespace));
     let role = json!({"metadata": {"name": name}, "rules": rules});
-    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    create(&roles, role).await;
     let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
     let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": format!("{units}-relay")}]);
     let binding = json!({"metadata": {"name": name}, "roleRef": of, "subjects": account});
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    create(&bindings, binding).await;
 }
 
 /// Waits until the API server has heard of them.

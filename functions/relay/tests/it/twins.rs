@@ -1,17 +1,10 @@
 //! Two relays for one cluster and its namespaces, which nobody should have: each task runs once, and nothing stays.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
-use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskId, TaskState};
 use futures::future::{join, join_all};
-use k8s_openapi::api::batch::v1::Job;
-use kube::ResourceExt as _;
-use kube::api::ListParams;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::{ScriptJob, name, token};
+use crate::fixture::*;
 
 /// Tasks that one relay starts and the other cancels.
 const TORN: u32 = 12;
@@ -24,8 +17,7 @@ async fn asked_for_the_same() {
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
-        let ensure =
-            async |of: &RelayFixture| of.ensure(of.ensure_of(unit, ScriptJob::new(unit, &text).objects(unit))).await;
+        let ensure = async |of: &RelayFixture| of.apply(unit, script(unit, &text)).await;
         let (one, other) = join(ensure(&world), ensure(&twin)).await;
         for answer in [one, other] {
             assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
@@ -38,8 +30,7 @@ async fn asked_for_the_same() {
     };
     let mut made = jobs().await;
     for unit in &units {
-        let result = world.result(unit).await;
-        assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+        let result = world.succeeds(unit).await;
         assert_eq!(result.log, Some(format!("{}\n", unit.unit)));
         made.extend(jobs().await);
     }
@@ -59,25 +50,21 @@ async fn one_cancels_what_the_other_starts() {
     let twin = world.twin().await;
     let ensure = async |unit: &TaskId| {
         let begun = Instant::now();
-        world.ensure(world.ensure_of(unit, ScriptJob::new(unit, "sleep 1000").objects(unit))).await;
+        world.apply(unit, script(unit, "sleep 1000")).await;
         begun.elapsed()
     };
-    let cancel = async |unit: &TaskId, after: Duration| {
+    let cancel_after = async |unit: &TaskId, after: Duration| {
         tokio::time::sleep(after).await;
-        until("the tombstone", async || {
-            let state = twin.state(RelayRequest::Cancel { task: unit.clone(), grace_ms: 1_000 }).await;
-            (state == TaskState::Tombstoned).then_some(())
-        })
-        .await;
+        twin.cancelled(unit).await;
     };
     let first = name("first", 1);
     ensure(&first).await;
-    cancel(&first, Duration::ZERO).await;
+    cancel_after(&first, Duration::ZERO).await;
     // One after the other, so that they take as long as the one before; the cancellation comes a little later each time.
     let mut took = Duration::ZERO;
     for number in 0..TORN {
         let unit = name(&format!("unit-{number}"), 1);
-        (took, ()) = join(ensure(&unit), cancel(&unit, took * number / TORN)).await;
+        (took, ()) = join(ensure(&unit), cancel_after(&unit, took * number / TORN)).await;
         assert_eq!(world.get(&unit).await, TaskState::Tombstoned);
         assert!(world.plane.taken(&token(&unit)).is_empty());
     }
@@ -93,7 +80,7 @@ async fn asked_for_two_tries() {
     join_all(units.iter().map(async |unit| {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
         let ensure = async |of: &RelayFixture, name: &TaskId, text: &str| {
-            let request = of.ensure_of(name, ScriptJob::new(name, text).objects(name));
+            let request = of.ensure_of(name, script(name, text));
             until("an answer", async || match of.ensure(request.clone()).await {
                 RelayResponse::State(state) => Some(state),
                 RelayResponse::Unavailable(_) => None,

@@ -1,15 +1,11 @@
 //! A kind that is served in several versions, of which one goes away.
 
-use ebb_protocol::callback::CallbackStatus;
-use ebb_protocol::relay::{ObjectTask, ReadyRules, TaskCompletion, TaskState};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, pinned_kind};
-use serde_json::json;
 
-use crate::fixture::{RelayFixture, until};
-use crate::requests::name;
+use crate::fixture::*;
 use crate::rights::{further, give};
 
 /// What was applied in that version is found by another one: it is judged, and removed, by a relay that has known the
@@ -57,18 +53,12 @@ async fn of_a_kind() {
             "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": unit.unit}, "spec": {"done": "no"},
         });
         let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
-        let work = ObjectTask {
-            instance: "life-1".to_owned(),
-            apply: vec![thing],
-            keep: *unit != waits,
-            until: TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }]),
-            ..ObjectTask::default()
-        };
-        let answer = world.ensure(world.ensure_of(unit, work)).await;
-        assert!(matches!(answer, ebb_protocol::relay::RelayResponse::State(_)), "{answer:?}");
+        let work = ObjectTask { keep: *unit != waits, until: ready_if(rule), ..objects(vec![thing]) };
+        let answer = world.apply(unit, work).await;
+        assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
     }
     for unit in [&known, &unknown] {
-        assert_eq!(world.result(unit).await.status, CallbackStatus::Succeeded);
+        world.succeeds(unit).await;
     }
     serve(&["v2"]).await;
     until("the version to go", async || {
@@ -79,18 +69,16 @@ async fn of_a_kind() {
     let remove = async |world: &RelayFixture, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
         let work = ObjectTask { instance: "life-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
-        world.ensure(world.ensure_of(&undo, work)).await;
-        assert_eq!(world.result(&undo).await.status, CallbackStatus::Succeeded);
+        world.apply(&undo, work).await;
+        world.succeeds(&undo).await;
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
     };
     remove(&world, "known").await;
     assert!(matches!(world.get(&waits).await, TaskState::Running { .. }));
-    let done = Patch::Merge(json!({"spec": {"done": "yes"}}));
-    second.patch("waits", &PatchParams::default(), &done).await.unwrap();
+    merge(&second, "waits", json!({"spec": {"done": "yes"}})).await;
     world.kill().await;
     world.start().await;
-    let result = world.result(&waits).await;
-    assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
+    world.succeeds(&waits).await;
     until("it to go", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
     remove(&world, "unknown").await;
     definitions.delete(&definition, &DeleteParams::default()).await.unwrap();

@@ -11,8 +11,7 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_store::{StoreError, TargetHead};
 
-use crate::env::CompiledPlan;
-use crate::env::Env;
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::inputs;

@@ -289,10 +289,10 @@ async fn remove(
 ) -> Result<RetentionOutcome, FlowError> {
     let instance = instance_key(expiry);
     // The target first: from then on no late success gives it back to a run, whose items may be gone.
-    if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
-        if !env.store.move_target(&seen.update(|target| target.plan.clear())).await? {
-            return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
-        }
+    if let Some(seen) = own.filter(|target| !target.plan.is_empty())
+        && !env.store.move_target(&seen.update(|target| target.plan.clear())).await?
+    {
+        return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
     // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
     for hook in Hook::ALL {

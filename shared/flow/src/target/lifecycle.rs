@@ -18,8 +18,7 @@ use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError, TargetHead
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tracing::Instrument as _;
 
-use crate::env::CompiledPlan;
-use crate::env::Env;
+use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
 use crate::operator::retry;

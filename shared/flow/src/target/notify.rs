@@ -17,8 +17,7 @@ use ebb_protocol::sign::MessageId;
 use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::{NotificationState, TargetHead};
 
-use crate::env::CompiledPlan;
-use crate::env::Env;
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;

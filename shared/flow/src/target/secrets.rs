@@ -10,8 +10,7 @@ use ebb_store::{SecretRelease, TargetHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::ports::RelayClient;
-use crate::ports::RelayError;
+use crate::ports::{RelayClient, RelayError};
 use crate::run::head::Run;
 use crate::target::due;
 use crate::target::update::update_target;

@@ -8,8 +8,7 @@ use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunOutcome, TargetPh
 use ebb_protocol::id::{self, RunId};
 use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransition};
 
-use crate::env::CompiledPlan;
-use crate::env::Env;
+use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;

@@ -2,8 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::sinks::FunctionKind;
-use super::sinks::InvocationMetrics;
+use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
 /// All names that a figure may have.

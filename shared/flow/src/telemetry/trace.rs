@@ -3,9 +3,8 @@
 use ebb_engine::{RunOutcome, Timestamp};
 use ebb_protocol::id::{RunId, hook_name};
 
-use super::sinks::FunctionKind;
 use super::sinks::SpanAttribute::{self, Number, Text};
-use super::sinks::{Span, SpanId, SpanKind};
+use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;

@@ -3,10 +3,9 @@
 use serde_json::Value;
 
 use super::{check_template, metadata, text};
-use crate::ClusterPolicy;
 use crate::reserved::{RESERVED_DOMAIN, is_our_key, is_reserved};
 use crate::violation::{PodspecViolation, ViolationList, below};
-use crate::{fields, patch_schema};
+use crate::{ClusterPolicy, fields, patch_schema};
 
 /// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
 const NOT_GIVEN: [&str; 11] = [

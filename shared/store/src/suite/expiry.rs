@@ -1,5 +1,4 @@
-use ebb_protocol::engine::Timestamp;
-use ebb_protocol::engine::Unit;
+use ebb_protocol::engine::{Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{StoreFixture, result};

@@ -19,8 +19,10 @@ use tokio::runtime::Runtime;
 
 use super::proxy::FaultProxy;
 use super::{TableDifferences, TableUnderTest};
-use crate::{DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket};
-use crate::{Store, TargetHead, TargetTransition, Tombstone, table};
+use crate::{
+    DynamoTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, Store,
+    TargetHead, TargetTransition, Tombstone, table,
+};
 
 /// Distinguishes the tables of one test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);

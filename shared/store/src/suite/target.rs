@@ -4,8 +4,10 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
-use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError};
-use crate::{NotificationState, PendingCreation, SecretRelease, TargetHead, TargetTransition};
+use crate::{
+    MoveTarget as _, NotificationState, PendingCreation, ReadRun as _, ReadTarget as _, SecretRelease, StoreError,
+    TargetHead, TargetTransition,
+};
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context as _;
+use ebb_tests::platform::http;
+use ebb_tests::wait::{LOOK, PATIENCE, until};
 use tokio::process::{Child, Command};
 
 use crate::keys;
-use crate::steps::{http, program, run, step};
+use crate::steps::{program, run, step};
 use crate::{DeployedArgs, StackArgs};
 
 const PORT: u16 = 4566;
@@ -20,6 +22,18 @@ pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const STACK: &str = "ebb-tried";
 /// The settings of `sam deploy`.
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfig.toml");
+
+/// Begins the settings of a client of an SDK for an endpoint of this machine.
+macro_rules! emulated {
+    ($sdk:ident, $region:expr, $endpoint:expr) => {
+        $sdk::Config::builder()
+            .behavior_version($sdk::config::BehaviorVersion::latest())
+            .region($sdk::config::Region::new($region))
+            .credentials_provider($sdk::config::Credentials::new("test", "test", None, None, "emulator"))
+            .endpoint_url($endpoint)
+    };
+}
+pub(crate) use emulated;
 
 /// The emulator, running, with the secret in it.
 pub(crate) struct CloudEmulator {
@@ -59,18 +73,12 @@ impl CloudEmulator {
             .stderr(log)
             .kill_on_drop(true);
         let emulator = emulator.spawn().context("cannot start ministack")?;
-        step("the emulator answers", async {
-            let health = format!("http://127.0.0.1:{PORT}/_ministack/health");
-            let http = http()?;
-            for _ in 0..600 {
-                if http.get(&health).send().await.is_ok_and(|answer| answer.status().is_success()) {
-                    return Ok(());
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            anyhow::bail!("it does not answer: {}", place.log.display())
-        })
-        .await?;
+        let (http, health) = (http(), format!("http://127.0.0.1:{PORT}/_ministack/health"));
+        let answers = async || {
+            let answer = http.get(&health).send().await.ok()?;
+            answer.status().is_success().then_some(answer)
+        };
+        step("the emulator answers", async { Ok(until(&place.log.display().to_string(), answers).await) }).await?;
         let tools = place.tools.clone();
         let secret = secret().await?;
         Ok(Self { _emulator: emulator, tools, address: place.address.to_string(), secret })
@@ -117,14 +125,12 @@ impl CloudEmulator {
         let ask = |action: &str| format!("/?Action={action}&Version=2010-05-15&StackName={STACK}");
         let deleted = async {
             self.get("cloudformation", &ask("DeleteStack")).await?;
-            for _ in 0..600 {
-                let stacks = self.get("cloudformation", "/?Action=ListStacks&Version=2010-05-15").await?;
-                if !stacks.contains("<StackStatus>DELETE_IN_PROGRESS") {
-                    return Ok(());
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+            let (list, began) = ("/?Action=ListStacks&Version=2010-05-15", Instant::now());
+            while self.get("cloudformation", list).await?.contains("<StackStatus>DELETE_IN_PROGRESS") {
+                anyhow::ensure!(began.elapsed() < PATIENCE, "it takes longer than {PATIENCE:?}");
+                tokio::time::sleep(LOOK).await;
             }
-            anyhow::bail!("it takes longer than a minute")
+            Ok(())
         };
         step("the stack is deleted", deleted).await
     }
@@ -132,14 +138,8 @@ impl CloudEmulator {
 
 /// Makes the secret. Gives its ARN.
 async fn secret() -> anyhow::Result<String> {
-    use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, Region};
-    let config = aws_sdk_secretsmanager::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(REGION))
-        .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
-        .endpoint_url(ENDPOINT)
-        .build();
-    let client = aws_sdk_secretsmanager::Client::from_conf(config);
+    let client = emulated!(aws_sdk_secretsmanager, REGION, ENDPOINT).build();
+    let client = aws_sdk_secretsmanager::Client::from_conf(client);
     let made = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
     made.await?.arn.context("a secret has an ARN")
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
+use ebb_tests::platform::http;
 use reqwest::RequestBuilder;
 use serde_json::{Map, Value, json};
 
 use crate::cloud::{CloudEmulator, ENDPOINT, REGION, STACK};
-use crate::steps::http;
 
 /// What the stack has, by the service that lists it: its name, a path, and what is asked for.
 const LISTS: [(&str, &str, &str); 9] = [
@@ -43,11 +43,11 @@ async fn text(request: RequestBuilder, service: &str) -> anyhow::Result<String> 
 impl CloudEmulator {
     /// What a service answers to `GET`.
     pub(crate) async fn get(&self, service: &str, path: &str) -> anyhow::Result<String> {
-        text(http()?.get(format!("{ENDPOINT}{path}")), service).await
+        text(http().get(format!("{ENDPOINT}{path}")), service).await
     }
 
     async fn ask(&self, service: &str, target: &str, body: Value) -> anyhow::Result<String> {
-        let request = http()?.post(ENDPOINT).header("x-amz-target", target).body(body.to_string());
+        let request = http().post(ENDPOINT).header("x-amz-target", target).body(body.to_string());
         text(request.header("content-type", "application/x-amz-json-1.0"), service).await
     }
 
@@ -110,7 +110,7 @@ impl CloudEmulator {
         ensure!(!mappings.is_empty(), "no queue starts a function: {listed}");
         for mapping in mappings {
             let id = mapping["UUID"].as_str().context("a mapping has an id")?;
-            let put = http()?.put(format!("{ENDPOINT}{PATH}{id}")).body(json!({"Enabled": false}).to_string());
+            let put = http().put(format!("{ENDPOINT}{PATH}{id}")).body(json!({"Enabled": false}).to_string());
             let changed: Value = serde_json::from_str(&text(put, "lambda").await?)?;
             ensure!(changed["State"] == "Disabled", "{changed}");
         }

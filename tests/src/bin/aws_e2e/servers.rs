@@ -1,28 +1,26 @@
 //! The servers outside: that of the example with webhooks, one that runs scripts, and the platform.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
+use std::time::Instant;
 
-use anyhow::{bail, ensure};
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use axum::response::{IntoResponse as _, Response};
-use axum::{Json, Router};
-use ebb_flow::ports::Clock as _;
-use ebb_flow::system::SystemClock;
+use anyhow::ensure;
 use ebb_protocol::sign::{self, WebhookKeys, WebhookSecret};
+use ebb_protocol::unit::CALLBACK_URL;
+use ebb_tests::platform::now;
+use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
+use ebb_tests::wait::until;
 use serde_json::{Map, Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::keys::SignedMessage;
 use crate::scripts::ScriptRunner;
-use crate::steps::{http, say};
+use crate::steps::say;
 
 const PLATFORM: &str = "/platform";
+/// The sandbox of the example with webhooks.
+pub(crate) const SERVICES: &str = "search-pr-9";
+/// The result of its unit that calls back.
+pub(crate) const INDEX: &str = "index:9200";
 
 /// Plugins whose webhook units have their servers here, each with a secret of its own.
 const PLUGINS: [&str; 2] = ["tenant-services", "bucket"];
@@ -32,65 +30,56 @@ fn units(secret: WebhookSecret) -> anyhow::Result<WebhookKeys> {
     Ok(WebhookKeys::new(first, others.into())?)
 }
 
-/// What has come.
-#[derive(Default)]
-struct ReceivedRequests {
-    /// When, by `POST /a`.
-    requests: BTreeMap<String, Vec<Instant>>,
-    notifications: Vec<String>,
-    /// Where the last one that was accepted is to call back, and the token for that.
-    accepted: Option<(String, String)>,
-    /// Requests whose signature is not that of who should have sent them, and why.
-    violations: Vec<String>,
-}
-
-impl ReceivedRequests {
-    fn has_outcome(&self, sandbox: &str, outcome: &str) -> bool {
-        let (word, subject) = (format!(".{outcome}."), format!(" sandbox/{sandbox}"));
-        self.notifications.iter().any(|told| told.contains(&word) && told.ends_with(&subject))
-    }
-}
-
 /// All of them, at one address. Notifications and the requests of units, those with scripts among them, are signed, each kind with a
-/// secret of its own: one that is signed otherwise is refused, and whoever waits for something fails.
-#[derive(Clone)]
+/// secret of its own: one that is signed otherwise is refused, and every wait fails.
 pub(crate) struct OutsideServers {
-    url: String,
-    seen: Arc<Mutex<ReceivedRequests>>,
-    units: WebhookKeys,
-    outcomes: WebhookKeys,
+    receiver: TestReceiver,
     may_call_back: watch::Sender<bool>,
-    scripts: ScriptRunner,
 }
 
 impl OutsideServers {
     pub(crate) async fn start(address: IpAddr, scripts: ScriptRunner) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(SocketAddr::from((address, 0))).await?;
-        let outside = Self {
-            url: format!("http://{}", listener.local_addr()?),
-            seen: Arc::default(),
-            units: units(SignedMessage::Unit.secret()?)?,
-            outcomes: SignedMessage::Outcome.secret()?.into(),
-            may_call_back: watch::channel(false).0,
-            scripts,
+        let units = units(SignedMessage::Unit.secret()?)?;
+        let outcomes = WebhookKeys::from(SignedMessage::Outcome.secret()?);
+        let verify = move |call: &ReceivedCall, body: &[u8]| {
+            let keys = if call.path() == PLATFORM { &outcomes } else { &units };
+            sign::verify(keys, &call.headers, body, now()).map(drop).map_err(|error| error.to_string())
         };
-        let router = Router::new().fallback(take).with_state(outside.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(outside)
+        let receiver = TestReceiver::start_at(address, verify).await;
+        let may_call_back = watch::channel(false).0;
+        receiver.always("*", 404);
+        receiver.always("DELETE *", 204);
+        receiver.always(&format!("POST {PLATFORM}"), 204);
+        receiver.always("POST /tenants", json!({"id": "tenant"}));
+        let (again, made) = (CannedReply::status(202).after(1), CannedReply::ok(json!({"id": "certificate"})));
+        receiver.replies("POST /certificates", &[again.clone(), again, made]);
+        let may = may_call_back.subscribe();
+        receiver.on("POST /indexes", move |_, _| {
+            let mut may = may.clone();
+            CannedReply::status(202).then(async move {
+                may.wait_for(|may| *may).await.ok();
+                vec![json!({"status": "succeeded", "outputs": {"endpoint": INDEX}})]
+            })
+        });
+        receiver.on("POST /scripts/*", move |call, _| {
+            let (scripts, name) = (scripts.clone(), call.path().trim_start_matches("/scripts/").to_owned());
+            let variables: Map<String, Value> = call.body.as_object().cloned().unwrap_or_default();
+            CannedReply::status(202).then(async move {
+                let result = scripts.run(&name, &variables).await;
+                result.inspect_err(|error| say(&format!("{name}: {error:#}"))).into_iter().collect()
+            })
+        });
+        Ok(Self { receiver, may_call_back })
     }
 
-    /// Where webhook units find their servers.
+    /// Returns the URL of the servers of webhook units.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.receiver.url()
     }
 
-    /// Where the platform takes notifications.
+    /// Returns the URL of the platform.
     pub(crate) fn platform(&self) -> String {
-        format!("{}{PLATFORM}", self.url)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, ReceivedRequests> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        format!("{}{PLATFORM}", self.receiver.url())
     }
 
     /// Lets what was accepted call back.
@@ -98,138 +87,58 @@ impl OutsideServers {
         self.may_call_back.send_replace(true);
     }
 
-    /// When requests such as `POST /a` came.
-    pub(crate) fn times(&self, what: &str) -> Vec<Instant> {
-        self.seen().requests.get(what).cloned().unwrap_or_default()
+    /// Returns the times of requests such as `POST /a`.
+    pub(crate) fn times(&self, line: &str) -> Vec<Instant> {
+        self.receiver.calls(line).iter().map(|call| call.at).collect()
     }
 
-    /// How many requests have come that begin like this.
-    pub(crate) fn came(&self, what: &str) -> usize {
-        self.seen().requests.iter().filter(|(it, _)| it.starts_with(what)).map(|(_, times)| times.len()).sum()
+    /// Returns the number of requests whose line begins like this.
+    pub(crate) fn came(&self, start: &str) -> usize {
+        self.receiver.order().iter().filter(|line| line.starts_with(start)).count()
     }
 
-    /// Where the last one that was accepted is to call back, and the token for that.
-    pub(crate) fn accepted(&self) -> Option<(String, String)> {
-        self.seen().accepted.clone()
+    /// Returns the token of the last request that was accepted.
+    pub(crate) fn accepted(&self) -> Option<String> {
+        let calls = self.receiver.calls("POST /indexes");
+        calls.last().filter(|call| !call.header(CALLBACK_URL).is_empty()).map(|call| call.token().to_owned())
     }
 
     /// Waits until a request such as `POST /a` has come.
-    pub(crate) async fn wait(&self, what: &str) -> anyhow::Result<()> {
-        self.until(&format!("no {what}"), |seen| seen.requests.contains_key(what)).await
+    pub(crate) async fn wait(&self, line: &str) -> anyhow::Result<()> {
+        let came = async || (!self.receiver.refused().is_empty() || self.receiver.count(line) > 0).then_some(());
+        until(line, came).await;
+        self.signed()
     }
 
-    /// Waits until the platform has been told of a sandbox's notification: `ready`, `gone`.
+    /// Waits until the platform was told the outcome of a sandbox: `ready`, `gone`.
     pub(crate) async fn wait_for_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<()> {
-        let missing = format!("the platform was not told {outcome} of {sandbox}");
-        self.until(&missing, |seen| seen.has_outcome(sandbox, outcome)).await
+        let told = async || self.has_outcome(sandbox, outcome).unwrap_or(true).then_some(());
+        until(&format!("the platform to be told {outcome} of {sandbox}"), told).await;
+        self.signed()
     }
 
-    /// Whether the platform has been told of a notification.
+    /// Returns true if the platform was told an outcome of a sandbox.
     pub(crate) fn has_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<bool> {
         self.signed()?;
-        Ok(self.seen().has_outcome(sandbox, outcome))
+        let (word, subject) = (format!(".{outcome}."), format!("sandbox/{sandbox}"));
+        let told = |call: &ReceivedCall| {
+            call.body["subject"] == subject && call.body["type"].as_str().is_some_and(|it| it.contains(&word))
+        };
+        Ok(self.receiver.calls(&format!("POST {PLATFORM}")).iter().any(told))
     }
 
     /// Fails if a request was not signed as it should be.
     pub(crate) fn signed(&self) -> anyhow::Result<()> {
-        let seen = self.seen();
-        ensure!(seen.violations.is_empty(), "wrongly signed: {}", seen.violations.join("; "));
+        let refused = self.receiver.refused();
+        ensure!(refused.is_empty(), "wrongly signed: {}", refused.join("; "));
         Ok(())
     }
-
-    async fn until(&self, missing: &str, has_come: impl Fn(&ReceivedRequests) -> bool) -> anyhow::Result<()> {
-        let began = Instant::now();
-        loop {
-            self.signed()?;
-            if has_come(&self.seen()) {
-                return Ok(());
-            }
-            if began.elapsed() > Duration::from_secs(120) {
-                bail!("{missing}");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// Writes down that a request has come. Gives how many like it there were; `None` for one that is to be refused.
-    fn note(&self, what: &str, path: &str, headers: &HeaderMap, body: &[u8]) -> Option<usize> {
-        let keys = if path == PLATFORM { &self.outcomes } else { &self.units };
-        let verified = sign::verify(keys, headers, body, SystemClock.now());
-        let mut seen = self.seen();
-        if let Err(error) = verified {
-            seen.violations.push(format!("{what}: {error}"));
-            return None;
-        }
-        let times = seen.requests.entry(what.to_owned()).or_default();
-        times.push(Instant::now());
-        Some(times.len())
-    }
 }
 
-async fn take(
-    State(outside): State<OutsideServers>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    let what = format!("{method} {}", uri.path());
-    let Some(number) = outside.note(&what, uri.path(), &headers, &body) else {
-        return StatusCode::UNAUTHORIZED.into_response();
-    };
-    match what.as_str() {
-        "POST /tenants" => Json(json!({"id": "tenant"})).into_response(),
-        "POST /indexes" => {
-            outside.seen().accepted = Some(destination(&headers));
-            let mut may = outside.may_call_back.subscribe();
-            tokio::spawn(async move {
-                may.wait_for(|may| *may).await?;
-                let body = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}});
-                call_back(&headers, &body).await
-            });
-            StatusCode::ACCEPTED.into_response()
-        }
-        "POST /certificates" if number < 3 => (StatusCode::ACCEPTED, [("retry-after", "1")]).into_response(),
-        "POST /certificates" => Json(json!({"id": "certificate"})).into_response(),
-        _ if uri.path() == PLATFORM => {
-            let event: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let text = |name: &str| event[name].as_str().unwrap_or_default();
-            outside.seen().notifications.push(format!("{} {}", text("type"), text("subject")));
-            StatusCode::NO_CONTENT.into_response()
-        }
-        _ if uri.path().starts_with("/scripts/") => {
-            let name = uri.path().trim_start_matches("/scripts/").to_owned();
-            let variables: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
-            tokio::spawn(async move {
-                match outside.scripts.run(&name, &variables).await {
-                    Ok(body) => call_back(&headers, &body).await,
-                    Err(error) => {
-                        say(&format!("{name}: {error:#}"));
-                        Ok(())
-                    }
-                }
-            });
-            StatusCode::ACCEPTED.into_response()
-        }
-        _ if method == Method::DELETE => StatusCode::NO_CONTENT.into_response(),
-        _ => StatusCode::NOT_FOUND.into_response(),
+/// Checks the outputs of the sandbox of the example with webhooks.
+pub(crate) fn are_of_services(outputs: &Value) -> anyhow::Result<()> {
+    for (name, expected) in [("tenant", "tenant"), ("search", INDEX), ("certificate", "certificate")] {
+        ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
     }
-}
-
-fn destination(headers: &HeaderMap) -> (String, String) {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    (text("ebb-callback-url").to_owned(), text("ebb-callback-token").to_owned())
-}
-
-/// Reports the end of what was accepted, until that is taken.
-async fn call_back(headers: &HeaderMap, body: &Value) -> anyhow::Result<()> {
-    let ((url, token), http, body) = (destination(headers), http()?, body.to_string());
-    loop {
-        let request = http.post(&url).bearer_auth(&token);
-        let request = request.header("content-type", "application/json").body(body.clone());
-        if request.send().await.is_ok_and(|answer| !answer.status().is_server_error()) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    Ok(())
 }

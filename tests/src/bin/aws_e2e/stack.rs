@@ -11,13 +11,12 @@ use tokio::time::{Instant, sleep};
 use crate::StackArgs;
 use crate::cloud::{CloudEmulator, STACK};
 use crate::keys::{SignedMessage, TOKEN};
-use crate::servers::OutsideServers;
+use crate::servers::{OutsideServers, SERVICES, are_of_services};
 use crate::steps::{program, run, say, step};
 
-/// The sandbox of the example with webhooks, and of the one with a bucket.
-const SERVICES: &str = "search-pr-9";
+/// The sandbox of the example with a bucket.
 const REPORTS: &str = "reports-pr-42";
-/// The documents of the second one.
+/// Its documents.
 const BUCKET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin/aws_e2e/bucket");
 /// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
 const SOON: Duration = Duration::from_secs(30);
@@ -155,10 +154,7 @@ impl DeployedStack<'_> {
         step("the platform is told that the sandbox is ready", self.servers.wait_for_outcome(SERVICES, "ready"))
             .await?;
         let given = self.given(SERVICES, "services").await?;
-        for (name, expected) in [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")] {
-            ensure!(given[name]["value"] == expected, "{name} of {given}");
-        }
-        Ok(())
+        are_of_services(&given)
     }
 
     /// A bucket that scripts make and fill.

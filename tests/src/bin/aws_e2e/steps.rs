@@ -12,14 +12,6 @@ pub(crate) fn say(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-/// Asks servers of this machine, past all proxies.
-///
-/// # Errors
-/// When there is no TLS.
-pub(crate) fn http() -> anyhow::Result<reqwest::Client> {
-    Ok(reqwest::Client::builder().no_proxy().build()?)
-}
-
 /// Does a step.
 pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let began = Instant::now();

@@ -9,9 +9,8 @@ use anyhow::Context as _;
 use ebb_documents::compile;
 use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, FolderFiles, NoFiles};
 
-/// Values of variables: a time where a time is wanted.
-const TIMES: [&str; 1] = ["ttlDur"];
-const TEXTS: [&str; 8] = ["dev", "team", "commit", "name", "cluster", "namespace", "port", "tfstate-bucket"];
+/// Variables of documents; their value is `x` unless a time is wanted.
+const VARIABLES: [&str; 8] = ["dev", "team", "commit", "name", "cluster", "namespace", "port", "tfstate-bucket"];
 
 /// The files beside a document, or what could stand there.
 struct CorpusFiles(FolderFiles);
@@ -38,8 +37,8 @@ pub(crate) fn tried(arguments: &CorpusArgs) -> anyhow::Result<Vec<String>> {
     collect(&arguments.folder, &mut paths)?;
     anyhow::ensure!(!paths.is_empty(), "there is no document in {}", arguments.folder.display());
     paths.sort();
-    let texts = TEXTS.iter().map(|name| format!("{name}=x"));
-    let vars = DocumentVars::parse(texts.chain(TIMES.iter().map(|name| format!("{name}=2d"))))?;
+    let texts = VARIABLES.iter().map(|name| format!("{name}=x"));
+    let vars = DocumentVars::parse(texts.chain(["ttlDur=2d".to_owned()]))?;
     let mut wrong = Vec::new();
     for path in &paths {
         match try_one(path, &vars) {

@@ -1,11 +1,13 @@
 //! Measures the requests of Ebb, and checks its promises about them.
 //!
 //! Progress goes to standard error, figures to standard output. It ends with 0 where all holds, with 1 where something does
-//! not, each on a line of standard error, and with 2 where it could not be measured.
+//! not, each on a line of standard error, and with another code where it could not be measured.
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 use tokio::runtime::Runtime;
 
 mod chains;
@@ -13,8 +15,8 @@ mod corpus;
 mod counts;
 mod large;
 mod many_targets;
+mod measured_store;
 mod prices;
-mod server;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "Measures Ebb")]
@@ -61,11 +63,24 @@ fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
     match measure {
         BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
         BenchCommand::Corpus(arguments) => corpus::tried(&arguments),
-        BenchCommand::Counts(arguments) => counts::measured(&arguments),
+        BenchCommand::Counts(arguments) => Runtime::new()?.block_on(counts::measured(&arguments)),
         BenchCommand::ManyTargets(arguments) => {
             Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
         }
         BenchCommand::Large(arguments) => large::measured(&arguments),
         BenchCommand::Prices(arguments) => Runtime::new()?.block_on(Box::pin(prices::priced(&arguments))),
     }
+}
+
+/// Returns the name of a variant, as in JSON.
+fn word(variant: impl Serialize) -> String {
+    serde_json::json!(variant).as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns MiB of a field of a process's status, as `VmHWM`. The process is a number, or `self`.
+fn memory_mib(process: &str, field: &str) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    Ok(kib.with_context(|| format!("no {field}: {status}"))? / 1024.0)
 }

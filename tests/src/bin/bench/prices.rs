@@ -7,29 +7,28 @@ use anyhow::{Context as _, ensure};
 use async_trait::async_trait;
 use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
+use ebb_flow::Env;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
-use ebb_flow::{Env, InstanceCache};
 use ebb_lambda::EmfSink;
 use ebb_local::embedded::EmbeddedTable;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::unit::CALLBACK_TOKEN;
-use ebb_store::suite::s3_bucket;
-use ebb_store::{DynamoTable, Meter, ReadTarget as _, S3Bucket, Store, TableSpec};
-use ebb_tests::fakes::{self, NoCluster};
+use ebb_store::{ReadTarget as _, TableSpec};
+use ebb_tests::fakes;
 use ebb_tests::log_buffer::LogBuffer;
 use ebb_tests::virtual_clock::{CountingRandom, ManualClock, ManualQueue};
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
-use crate::large::filling::{KIND, sandbox};
-use crate::large::harness::RequestCounts;
+use crate::large::filling::{KIND, event};
+use crate::measured_store::{MeasuredStore, TABLE};
 
 /// Dollars that a million units cost at most.
 const MOST: f64 = 4.5;
-/// The name of the sandbox, the table and the bucket.
+/// The name of the sandbox.
 const NAME: &str = "priced";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 /// The milliseconds of 22 November 2026.
@@ -103,30 +102,22 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let gb = default("CompleteMemory").as_f64().context("CompleteMemory")? / 1024.0;
     let retention = DAY * default("RetentionDays").as_u64().context("RetentionDays")?;
 
-    let (lines, meter, objects) = (LogBuffer::default(), Arc::new(Meter::new()), RequestCounts::default());
+    let lines = LogBuffer::default();
     let printed = lines.clone();
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
     let folder = tempfile::tempdir()?;
-    let dynamo = EmbeddedTable::memory()?;
-    ebb_store::table::create(&dynamo, NAME).await?;
-    let bucket = s3_bucket(folder.path()).await;
-    let s3 = bucket.client().config().to_builder().interceptor(objects.clone()).build();
-    let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(s3), bucket.name());
-    let unmetered = Store::new(DynamoTable::new(dynamo.clone(), NAME), Arc::new(bucket));
-    let store = Arc::new(unmetered.clone().metered(meter.clone()));
+    let measured = MeasuredStore::open(EmbeddedTable::memory()?, folder.path()).await?;
+    let (store, unmetered, dynamo) = (&measured.store, &*measured.unmetered, &measured.dynamo);
     let (clock, servers) = (Arc::new(ManualClock::at(THEN)), PricesServer::default());
     let messages = Arc::new(ManualQueue::new(clock.clone()));
     // Each function has a memory of its own.
     let env = || -> anyhow::Result<Env> {
-        let outcomes = Some("https://platform.test".to_owned());
-        let mut settings = fakes::settings("https://ebb.test", outcomes, Millis(60_000))?;
+        let mut settings =
+            fakes::settings("https://ebb.test", Some("https://platform.test".to_owned()), Millis(60_000))?;
         settings.retention = Some(Millis(retention));
-        let (outside, platform) = (Arc::new(servers.clone()), Arc::new(servers.clone()));
-        let (store, clock, queue) = (store.clone(), clock.clone(), messages.clone());
-        let (random, relay, warm) =
-            (Arc::new(CountingRandom::default()), Arc::new(NoCluster), InstanceCache::default());
-        Ok(Env { store, clock, random, relay, egress: outside, platform, queue, settings, cache: warm })
+        let env = fakes::env(store.clone(), Arc::new(servers.clone()), messages.clone(), settings);
+        Ok(Env { clock: clock.clone(), random: Arc::new(CountingRandom::default()), ..env })
     };
     let (receive, complete, sweep) = (env()?, env()?, env()?);
     let came = || InvocationOrigin { request_id: UID.to_owned(), received: None };
@@ -139,12 +130,12 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await;
+    let published = ebb_api::queries::plugins::publish(unmetered, &plugin, clock.now()).await;
     published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
-    stored(&meter, &objects);
+    stored(&measured);
 
     let (mut entries, mut taken) = (0.0, 0.0);
-    let created = LifecycleData { uid: UID.to_owned(), ..sandbox(NAME, "measured", 1) };
+    let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
     let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
     let undone = json!({"status": "succeeded"}).to_string();
@@ -169,7 +160,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
                 let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
                 telemetry.invoke(FunctionKind::Sweep, came(), work).await?;
             }
-            let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, &unmetered)).await?;
+            let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, unmetered)).await?;
             ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.processed);
             if over {
                 break;
@@ -191,27 +182,27 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         ("sqs", 3.0 * taken),
         ("logs", bytes),
     ];
-    amounts.extend(stored(&meter, &objects));
+    amounts.extend(stored(&measured));
     clock.advance(retention);
     // The table removes by itself what has a time to live.
-    for item in dynamo.scan().table_name(NAME).send().await?.items() {
+    for item in dynamo.scan().table_name(TABLE).send().await?.items() {
         if item.contains_key(TableSpec::TTL) {
             let key = [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
-            dynamo.delete_item().table_name(NAME).set_key(Some(key.into())).send().await?;
+            dynamo.delete_item().table_name(TABLE).set_key(Some(key.into())).send().await?;
         }
     }
     let removed = ebb_flow::sweep::retention::remove_expired(&sweep, store.as_ref(), clock.now()).await?;
     ensure!(removed == 1, "{removed} instances are removed after their retention");
-    amounts.extend(stored(&meter, &objects));
+    amounts.extend(stored(&measured));
     Ok(amounts)
 }
 
 /// Returns the requests to the table and the bucket since the last call.
-fn stored(meter: &Meter, objects: &RequestCounts) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (meter.take(), objects.take());
+fn stored(measured: &MeasuredStore) -> [(&'static str, f64); 4] {
+    let (figures, mut requests) = (measured.meter.take(), measured.requests.take());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deleting costs nothing.
-    requests.retain(|name, _| !name.starts_with("Delete"));
+    requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));
     [
         // A refused condition is paid for, and no table reports it.
         ("dynamodb-write", figures.write_units + figures.refused_write_units as f64),

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use ebb_tests::platform::http;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-
-use crate::steps::http;
 
 /// A bootstrap that waits for events; ends with this.
 pub(crate) struct EmulatedFunction {
@@ -64,7 +63,7 @@ impl EmulatedFunction {
         for _ in 0..500 {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.is_ok() {
                 let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
-                return Ok(Self { name, emulator, url, log, http: http()? });
+                return Ok(Self { name, emulator, url, log, http: http() });
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

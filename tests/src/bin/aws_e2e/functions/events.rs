@@ -2,11 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::ports::Clock as _;
-use ebb_flow::system::SystemClock;
-use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::sign::WebhookSecret;
+use ebb_tests::platform::SignedRequest;
 use serde_json::{Value, json};
 
 /// How the HTTP API writes a body into an event: as text if its type is `text/*` or JSON, JavaScript or XML by their
@@ -17,11 +16,10 @@ pub(crate) enum BodyEncoding {
     Base64,
 }
 
-type HeaderList = Vec<(String, String)>;
-
 /// A request.
-pub(crate) fn request(method: &str, path: &str, headers: &[(String, String)], body: &[u8], how: BodyEncoding) -> Value {
-    let headers: serde_json::Map<_, _> = headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, String)], body: &[u8], how: BodyEncoding) -> Value {
+    let headers: serde_json::Map<_, _> =
+        headers.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     let text = match how {
         BodyEncoding::Text => String::from_utf8_lossy(body).into_owned(),
         BodyEncoding::Base64 => STANDARD.encode(body),
@@ -58,32 +56,19 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(String, String)], bo
 /// A request with a token.
 pub(crate) fn with_token(method: &str, path: &str, token: &str, body: &Value, how: BodyEncoding) -> Value {
     let headers = [("authorization", format!("Bearer {token}")), ("content-type", "application/json".to_owned())];
-    let headers = headers.map(|(name, value)| (name.to_owned(), value));
     let body = if body.is_null() { String::new() } else { body.to_string() };
     request(method, path, &headers, body.as_bytes(), how)
 }
 
-/// A lifecycle webhook, signed.
+/// Returns a signed lifecycle webhook.
 pub(crate) fn lifecycle(
     secret: &WebhookSecret,
     asked: LifecycleType,
     data: &LifecycleData,
     how: BodyEncoding,
-) -> anyhow::Result<Value> {
-    let (content_type, body) = cloudevents::lifecycle(&id(asked, data), "urn:platform", asked, SystemClock.now(), data);
-    let mut headers = signed(secret, &body)?;
-    headers.push(("content-type".to_owned(), content_type.to_owned()));
-    Ok(request("POST", "/v1/events", &headers, &body, how))
-}
-
-fn id(asked: LifecycleType, data: &LifecycleData) -> String {
-    format!("{}-{asked:?}", data.uid)
-}
-
-fn signed(secret: &WebhookSecret, body: &[u8]) -> anyhow::Result<HeaderList> {
-    let id = MessageId::parse("msg-1")?;
-    let headers = sign::sign(secret, &id, SystemClock.now(), body);
-    Ok(headers.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+) -> Value {
+    let SignedRequest { headers, body } = SignedRequest::lifecycle(secret, asked, data);
+    request("POST", "/v1/events", &headers, &body, how)
 }
 
 /// A minute of the schedule, as EventBridge Scheduler writes it to who is given no input of his own.

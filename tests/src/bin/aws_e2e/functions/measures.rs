@@ -94,21 +94,8 @@ pub(crate) async fn all(
     let empty = rows.get(EMPTY).copied().context("there is no empty function")?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).force_no_tty();
-    table.set_header([
-        "function",
-        "init ms",
-        "x",
-        "median ms",
-        "x",
-        "first ms",
-        "x",
-        "warm ms",
-        "x",
-        "memory MiB",
-        "x",
-        "MB",
-        "x",
-    ]);
+    let columns = ["init ms", "median", "first ms", "warm ms", "MiB", "MB"];
+    table.set_header(std::iter::once("function").chain(columns.into_iter().flat_map(|column| [column, "x"])));
     for (name, row) in &rows {
         let cells = row.iter().zip(empty).flat_map(|(is, base)| [format!("{is:.2}"), format!("{:.2}", is / base)]);
         table.add_row(std::iter::once((*name).to_owned()).chain(cells));

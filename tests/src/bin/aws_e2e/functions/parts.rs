@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use ebb_store::suite::DynamoDbLocal;
 
-use crate::cloud::{ENDPOINT, REGION};
+use crate::cloud::{ENDPOINT, REGION, emulated};
 
 const NAME: &str = "ebb";
 
@@ -22,30 +21,12 @@ impl FunctionBackends {
     /// Makes them. `platform` is told of notifications; `secrets` is the ARN of the secret, which is the emulator's too.
     pub(crate) async fn new(platform: String, secrets: &str) -> anyhow::Result<Self> {
         let dynamo = DynamoDbLocal::start()?;
-        let proof = || Credentials::new("test", "test", None, None, "tests");
-        let table = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new(REGION))
-            .credentials_provider(proof())
-            .endpoint_url(dynamo.endpoint())
-            .build();
+        let table = emulated!(aws_sdk_dynamodb, REGION, dynamo.endpoint()).build();
         let table = aws_sdk_dynamodb::Client::from_conf(table);
         ebb_store::table::create(&table, NAME).await.map_err(|error| anyhow::anyhow!("{error}"))?;
-        let bucket = aws_sdk_s3::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(proof())
-            .endpoint_url(ENDPOINT)
-            .force_path_style(true)
-            .build();
+        let bucket = emulated!(aws_sdk_s3, "us-east-1", ENDPOINT).force_path_style(true).build();
         aws_sdk_s3::Client::from_conf(bucket).create_bucket().bucket(NAME).send().await?;
-        let queue = aws_sdk_sqs::Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .region(Region::new(REGION))
-            .credentials_provider(proof())
-            .endpoint_url(ENDPOINT)
-            .build();
-        let queue = aws_sdk_sqs::Client::from_conf(queue);
+        let queue = aws_sdk_sqs::Client::from_conf(emulated!(aws_sdk_sqs, REGION, ENDPOINT).build());
         let made = queue.create_queue().queue_name(NAME).send().await?;
         let queue_url = made.queue_url.context("a queue has a URL")?;
         let variables = BTreeMap::from([

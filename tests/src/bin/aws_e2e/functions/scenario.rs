@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use ebb_engine::Hook;
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookSecret;
+use ebb_tests::platform::sandbox;
+use ebb_tests::wait::PATIENCE;
 use serde_json::{Value, json};
 
 use super::emulator::EmulatedFunction;
@@ -19,13 +21,11 @@ use super::events::{self, BodyEncoding};
 use super::measures;
 use super::parts::FunctionBackends;
 use crate::keys::{SignedMessage, TOKEN};
-use crate::servers::OutsideServers;
+use crate::servers::{INDEX, OutsideServers, SERVICES as NAME, are_of_services};
 use crate::steps::{say, step};
 
 const KIND: &str = "sandbox";
-const NAME: &str = "search-pr-9";
 const UID: &str = "uid-1";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a lifecycle webhook may reach `receive`.
 const WAYS: [(&str, BodyEncoding); 2] = [("in base64", BodyEncoding::Base64), ("as text", BodyEncoding::Text)];
@@ -49,21 +49,14 @@ impl FunctionScenario<'_> {
         let plugin = json!({ "document": place(&document("plugin.yaml")?) });
         let publish = events::with_token("POST", "/v1/plugins", TOKEN, &plugin, BodyEncoding::Base64);
         step("api: a plugin is published, its body in base64", self.http("api", &publish, 201)).await?;
-        let data = LifecycleData {
-            kind: KIND.to_owned(),
-            name: NAME.to_owned(),
-            uid: UID.to_owned(),
-            generation: 1,
-            document: Some(document("sandbox.yaml")?),
-            routing_key: None,
-        };
-        let mut foreign = events::lifecycle(&secret, LifecycleType::Created, &data, BodyEncoding::Text)?;
+        let data = LifecycleData { document: Some(document("sandbox.yaml")?), ..sandbox(NAME, UID, "") };
+        let mut foreign = events::lifecycle(&secret, LifecycleType::Created, &data, BodyEncoding::Text);
         foreign["headers"]["webhook-signature"] = json!("v1,AAAA");
         step("receive: a signature of nobody is refused", self.http("receive", &foreign, 401)).await?;
         self.receive("a sandbox is created", &secret, LifecycleType::Created, &data).await?;
         step("a unit was asked and will call back", self.servers.wait("POST /indexes")).await?;
-        let (_, token) = self.servers.accepted().context("it was told where to call back")?;
-        let result = json!({"status": "succeeded", "outputs": {"endpoint": "index:9200"}});
+        let token = self.servers.accepted().context("it was told where to call back")?;
+        let result = json!({"status": "succeeded", "outputs": {"endpoint": INDEX}});
         let called = |how| events::with_token("POST", "/v1/callbacks", &token, &result, how);
         step("complete: it calls back", self.http("complete", &called(BodyEncoding::Text), 204)).await?;
         step("sweep: the queue wakes the run until it is ready", self.until("ready")).await?;
@@ -73,10 +66,7 @@ impl FunctionScenario<'_> {
         let path = format!("/v1/targets/{KIND}/{NAME}");
         let get = events::with_token("GET", &path, TOKEN, &Value::Null, BodyEncoding::Text);
         let target = step("api: the sandbox is read", self.http("api", &get, 200)).await?;
-        let outputs = &target["resources"]["services"]["outputs"];
-        for (name, expected) in [("tenant", "tenant"), ("search", "index:9200"), ("certificate", "certificate")] {
-            ensure!(outputs[name]["value"] == expected, "{name} of {outputs}");
-        }
+        are_of_services(&target["resources"]["services"]["outputs"])?;
         step("sweep: a batch of which one message is none of ours", self.partial_failure()).await?;
         step("sweep: a minute of the schedule", async {
             let swept = self.functions["sweep"].invoke(&events::minute()).await?;
@@ -108,7 +98,7 @@ impl FunctionScenario<'_> {
     ) -> anyhow::Result<()> {
         let mut first = None;
         for (how, body) in WAYS {
-            let event = events::lifecycle(secret, asked, data, body)?;
+            let event = events::lifecycle(secret, asked, data, body);
             let name = format!("receive: {what}, {how}");
             let answer = step(&name, self.http("receive", &event, 202)).await?;
             let first = first.get_or_insert_with(|| answer.clone());
@@ -125,13 +115,11 @@ impl FunctionScenario<'_> {
         Ok(serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// Gives `sweep` what comes through the queue until the platform has been told of a notification.
+    /// Gives `sweep` what comes through the queue until the platform was told an outcome.
     async fn until(&self, outcome: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         while !self.servers.has_outcome(NAME, outcome)? {
-            if began.elapsed() > PATIENCE {
-                bail!("the platform was not told of {outcome}");
-            }
+            ensure!(began.elapsed() < PATIENCE, "the platform was not told of {outcome}");
             let messages = self.parts.messages().await?;
             if messages.is_empty() {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -3,21 +3,19 @@
 //!
 //! Progress goes to standard error, the figures to standard output.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use comfy_table::Table;
-use serde_json::Value;
+use ebb_protocol::lifecycle::OutputValue;
+use ebb_tests::workdir::Workdir;
 
-mod bare;
-mod documents;
 mod watch;
 
 use watch::JobWatch;
-
-use crate::server::DevServer;
 
 /// The chain and the cluster.
 #[derive(clap::Args)]
@@ -71,58 +69,103 @@ struct ChainRound {
 /// Runs the chain in all rounds.
 pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
     ensure!(arguments.units > 1, "a chain has two units at least");
-    let server = DevServer::start(None, |dev| {
-        dev.arg("--kubeconfig").arg(&arguments.kubeconfig).args(["--advertise-address", &arguments.advertise_address]);
-        dev.args([
-            "--advertise-port",
-            "7881",
-            "--entrypoint-image",
-            &arguments.entrypoint_image,
-            "--unit-namespace",
-            UNITS,
-        ])
-    });
-    let server = server.await?;
-    server.apply("plugin", &documents::plugin(arguments.units, &arguments.image)).await?;
+    let kubeconfig = arguments.kubeconfig.to_string_lossy();
+    let place = Workdir::with(&["--kubeconfig", &kubeconfig, "--advertise-address", &arguments.advertise_address]);
+    let image = &arguments.entrypoint_image;
+    let place = place.and(&["--advertise-port", "7881", "--entrypoint-image", image, "--unit-namespace", UNITS]);
+    let dev = place.dev().await;
+    place.apply("plugin", &plugin(arguments.units, &arguments.image)).await;
     let mut rounds = Vec::new();
     for round in 0..=arguments.rounds {
         eprintln!("round {round} of {}", arguments.rounds);
-        let measured = measured(&server, round, arguments).await?;
+        let measured = measured(&place, round, arguments).await?;
         if round > 0 {
             rounds.push(measured);
         }
     }
-    server.stop().await?;
+    dev.stop().await;
     report(arguments, &rounds);
     Ok(())
 }
 
-async fn measured(server: &DevServer, round: usize, arguments: &ChainsArgs) -> anyhow::Result<ChainRound> {
+async fn measured(place: &Workdir, round: usize, arguments: &ChainsArgs) -> anyhow::Result<ChainRound> {
     let name = format!("chain-{round}");
     let watch = JobWatch::start(arguments)?;
     let began = Instant::now();
-    server.apply("sandbox", &documents::sandbox(&name)).await?;
+    let document =
+        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources: {{it: {{plugin: chain@1.0.0}}}}\n");
+    place.apply("sandbox", &document).await;
     let chain = began.elapsed();
     let jobs = watch.stop(arguments.units)?;
-    let ends = ends(server, &name, arguments.units).await?;
+    let ends = ends(place, &name, arguments.units).await?;
     let gaps = ends.iter().zip(&jobs[1..]).map(|(end, job)| {
         // A clock of its own would be another machine's.
         job.duration_since(*end).context("a Job was there before the script that it follows had ended")
     });
     let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
-    server.ask(&["sandbox", "delete", &name]).await?;
-    Ok(ChainRound { gaps, chain, bare: bare::chain(arguments)? })
+    place.ebb(&["sandbox", "delete", &name]).await.done();
+    Ok(ChainRound { gaps, chain, bare: bare(arguments)? })
 }
 
 /// Returns when the scripts of a sandbox have ended, in their order.
-async fn ends(server: &DevServer, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
-    let seen: Value = serde_json::from_str(&server.ask(&["sandbox", "get", name, "-o", "json"]).await?)?;
+async fn ends(place: &Workdir, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
+    let outputs = place.get(name).await.resources.remove("it").context("the resource")?.outputs;
     let end = |unit| {
-        let text = seen["resources"]["it"]["outputs"][format!("end{unit}")]["value"].as_str();
-        let millis = text.and_then(|text| text.trim().parse().ok()).context("a script says when it ends")?;
+        let Some(OutputValue::Value(value)) = outputs.get(&format!("end{unit}")) else { bail!("{outputs:?}") };
+        let millis = value.as_str().and_then(|text| text.trim().parse().ok()).context("a script says when it ends")?;
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
     };
     (0..units).map(end).collect()
+}
+
+/// The script of each unit: it writes its end, in milliseconds since 1970.
+const SCRIPT: &str = "date +%s%3N >/tmp/end";
+
+/// Returns a plugin of units that each wait for the one before.
+fn plugin(units: usize, image: &str) -> String {
+    let mut text = format!(
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: chain@1.0.0\nrunners:\n  it: {{image: \"{image}\"}}\npreStart:\n"
+    );
+    let mut outputs = String::from("outputs:\n");
+    for unit in 0..units {
+        let inputs = match unit.checked_sub(1) {
+            Some(before) => format!("    inputs: {{before: \"${{units.u{before}.outputs.end}}\"}}\n"),
+            None => String::new(),
+        };
+        let _ = write!(
+            text,
+            "  u{unit}:\n    pod:\n      runner: it\n      script: |\n        #!/bin/sh -eu\n        {SCRIPT}\n{inputs}    \
+             outputs: {{end: {{file: /tmp/end}}}}\n"
+        );
+        let _ = writeln!(outputs, "  end{unit}: ${{units.u{unit}.outputs.end}}");
+    }
+    text + &outputs
+}
+
+/// Makes one Job after the other, and waits for each.
+const LOOP: &str = r#"
+set -eu
+n=0
+while [ "$n" -lt "$COUNT" ]; do
+    "$KUBECTL" --namespace "$NAMESPACE" create job "bare-$n" --image="$IMAGE" -- sh -c "$SCRIPT" >/dev/null
+    "$KUBECTL" --namespace "$NAMESPACE" wait --for=condition=complete --timeout=60s "job/bare-$n" >/dev/null
+    n=$((n + 1))
+done
+"#;
+
+/// Runs the same scripts without Ebb, and returns how long they took. The removal of the Jobs does not count.
+fn bare(arguments: &ChainsArgs) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", LOOP]).env("COUNT", arguments.units.to_string()).env("IMAGE", &arguments.image);
+    shell.env("SCRIPT", SCRIPT).env("KUBECONFIG", &arguments.kubeconfig).stdin(Stdio::null());
+    shell.env("KUBECTL", &arguments.kubectl).env("NAMESPACE", UNITS);
+    let status = shell.status().context("cannot start a shell")?;
+    ensure!(status.success(), "the shell's loop failed: {status}");
+    let took = began.elapsed();
+    let removed = arguments.kubectl().args(["delete", "jobs", "--all", "--wait"]).output()?;
+    ensure!(removed.status.success(), "the bare Jobs stay");
+    Ok(took)
 }
 
 fn report(arguments: &ChainsArgs, rounds: &[ChainRound]) {

@@ -3,8 +3,9 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::harness::RunCost;
+use super::RunCost;
 use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
+use crate::word;
 
 /// *Honest figures*: a warm completion is one write, two with outputs.
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
@@ -62,7 +63,7 @@ pub(crate) struct CountRow {
 const READS: [&str; 3] = ["GetItem", "Query", "BatchGetItem"];
 
 impl CountRow {
-    pub(crate) fn new(case: CountCase, cost: RunCost) -> Self {
+    pub(super) fn new(case: CountCase, cost: RunCost) -> Self {
         let figures = cost.figures;
         let requests: u64 = figures.requests.values().sum();
         let reads = READS.iter().filter_map(|operation| figures.requests.get(operation)).sum();
@@ -116,58 +117,40 @@ impl CountRow {
 
     pub(crate) fn name(&self) -> String {
         let CountCase { shape, units, outputs, answers } = self.case;
-        format!("{} of {units}, outputs {}, answered {}", shape.name(), outputs.name(), answers.name())
+        format!("{} of {units}, outputs {}, answered {}", word(shape), word(outputs), word(answers))
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn columns(&self) -> [(&'static str, String); 16] {
         let CountCase { shape, units, outputs, answers } = self.case;
-        let each = |all: f64| format!("{:.3}", all / units as f64);
-        vec![
-            shape.name().to_owned(),
-            units.to_string(),
-            outputs.name().to_owned(),
-            answers.name().to_owned(),
-            self.requests.to_string(),
+        let each = |all: f64| ("per unit", format!("{:.3}", all / units as f64));
+        [
+            ("shape", word(shape)),
+            ("units", units.to_string()),
+            ("outputs", word(outputs)),
+            ("answered", word(answers)),
+            ("requests", self.requests.to_string()),
             each(self.requests as f64),
-            self.writes.to_string(),
-            self.reads.to_string(),
-            self.write_units.to_string(),
+            ("writes", self.writes.to_string()),
+            ("reads", self.reads.to_string()),
+            ("write units", self.write_units.to_string()),
             each(self.write_units),
-            self.sized_write_units.to_string(),
+            ("sized", self.sized_write_units.to_string()),
             each(self.sized_write_units as f64),
-            self.largest_head.to_string(),
-            self.messages.to_string(),
-            format!("{:.2}", self.begun_ms as f64 / 1000.0),
-            format!("{:.2}", self.duration_ms as f64 / 1000.0),
+            ("head bytes", self.largest_head.to_string()),
+            ("messages", self.messages.to_string()),
+            ("begun s", format!("{:.2}", self.begun_ms as f64 / 1000.0)),
+            ("took s", format!("{:.2}", self.duration_ms as f64 / 1000.0)),
         ]
     }
 }
 
-const HEADER: [&str; 16] = [
-    "shape",
-    "units",
-    "outputs",
-    "answered",
-    "requests",
-    "per unit",
-    "writes",
-    "reads",
-    "write units",
-    "per unit",
-    "sized",
-    "per unit",
-    "head bytes",
-    "messages",
-    "begun s",
-    "took s",
-];
-
-/// The rows for people.
+/// Returns the rows as a table.
 pub(crate) fn drawn(rows: &[CountRow]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).force_no_tty().set_header(HEADER);
+    table.load_style(presets::NOTHING).force_no_tty();
+    table.set_header(rows.iter().take(1).flat_map(|row| row.columns().map(|(name, _)| name)));
     for row in rows {
-        table.add_row(row.cells());
+        table.add_row(row.columns().map(|(_, cell)| cell));
     }
     for (number, column) in table.column_iter_mut().enumerate() {
         if number == 1 || number > 3 {

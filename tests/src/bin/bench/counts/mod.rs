@@ -1,16 +1,42 @@
-//! Counts what runs of some shapes and sizes ask of the table, through the real functions and a real HTTP server.
+//! Counts what runs of some shapes and sizes ask of the table, from the lifecycle webhook to the notification that the
+//! platform has accepted.
 //!
-//! Progress goes to standard error, the table or JSON to standard output.
+//! The functions are the real ones, behind a real HTTP server, over an in-process table and bucket of their own for each run.
+//! `sweep` looks every second at what is due. Its questions to the index are not counted: they are those of the schedule,
+//! whether or not a run exists. What it does to a run is.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
+use ebb_api::{ApiTokens, ServerState};
+use ebb_egress::{HttpClient, Policy};
+use ebb_engine::{Hook, Millis, TargetPhase};
+use ebb_flow::system::SystemClock;
+use ebb_local::embedded::EmbeddedTable;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::engine::RunPhase;
+use ebb_protocol::id::{self, RunId};
+use ebb_relay_client::PollEndpoint;
+use ebb_store::{ReadRun as _, ReadTarget as _, TableUsage};
+use ebb_tests::fakes;
+use ebb_tests::platform::sandbox;
+use ebb_tests::receiver::{CallbackReply, CannedReply, TestReceiver};
+use serde_json::json;
+use tokio::task::JoinSet;
 
 mod figures;
-mod harness;
-mod receiver;
 pub(crate) mod shapes;
 
+use crate::measured_store::MeasuredStore;
 use figures::CountRow;
 use shapes::{CountCase, LEAST, ResultDelivery, RunShape, UnitOutputs};
+
+const NAME: &str = "measured";
+const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+/// A run that takes longer than this has come to a halt.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// The choice of runs.
 #[derive(clap::Args)]
@@ -28,46 +54,142 @@ pub(crate) struct CountsArgs {
     #[arg(long)]
     check: bool,
     /// Write JSON instead of a table
-    #[arg(short = 'o', long = "output", value_name = "json")]
-    output: Option<CountsFormat>,
+    #[arg(short = 'o', long = "output", value_parser = ["json"])]
+    output: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum CountsFormat {
-    Json,
-}
-
-/// Runs every case, prints the rows, and gives what does not hold if that is asked for.
-pub(crate) fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<String>> {
-    let rows = tokio::runtime::Runtime::new()?.block_on(all(arguments))?;
-    match arguments.output {
-        Some(CountsFormat::Json) => println!("{}", serde_json::to_string_pretty(&rows)?),
-        None => println!("{}", figures::drawn(&rows)),
-    }
-    Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
-}
-
-async fn all(arguments: &CountsArgs) -> anyhow::Result<Vec<CountRow>> {
+/// Runs every case, prints the rows, and returns what does not hold if that is asked for.
+pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<String>> {
     if let Some(small) = arguments.sizes.iter().find(|&&size| size < LEAST) {
-        anyhow::bail!("a run of {small} units has no shape: the least is {LEAST}");
+        bail!("a run of {small} units has no shape: the least is {LEAST}");
     }
+    let shapes = if arguments.shapes.is_empty() { RunShape::value_variants() } else { &arguments.shapes };
     let mut rows = Vec::new();
     for outputs in [UnitOutputs::Kept, UnitOutputs::Nothing] {
-        for &answers in chosen(&arguments.answers) {
-            for &shape in chosen(&arguments.shapes) {
+        for &answers in &arguments.answers {
+            for &shape in shapes {
                 for &units in &arguments.sizes {
                     let case = CountCase { shape, units, outputs, answers };
-                    let row = CountRow::new(case, Box::pin(harness::run(case)).await?);
+                    let row = CountRow::new(case, Box::pin(run(case)).await?);
                     eprintln!("{}: done", row.name());
                     rows.push(row);
                 }
             }
         }
     }
-    Ok(rows)
+    match arguments.output {
+        Some(_) => println!("{}", serde_json::to_string_pretty(&rows)?),
+        None => println!("{}", figures::drawn(&rows)),
+    }
+    Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
 }
 
-/// What was asked for, or everything.
-fn chosen<T: ValueEnum>(asked: &[T]) -> &[T] {
-    if asked.is_empty() { T::value_variants() } else { asked }
+/// What one run cost.
+struct RunCost {
+    figures: TableUsage,
+    messages: usize,
+    webhooks: usize,
+    /// From the lifecycle webhook to the closed run.
+    took: Duration,
+    /// Of it, until the document was compiled and the run had begun.
+    begun: Duration,
+}
+
+/// Runs a case.
+///
+/// # Errors
+/// Whatever keeps the target from becoming ready.
+async fn run(case: CountCase) -> anyhow::Result<RunCost> {
+    let receiver = TestReceiver::start().await;
+    receiver.on("POST /work", move |call, _| {
+        let outputs = match case.outputs {
+            UnitOutputs::Kept => json!({"id": format!("made-by-{}", call.body["unit"].as_str().unwrap_or("?"))}),
+            UnitOutputs::Nothing => json!({}),
+        };
+        match case.answers {
+            ResultDelivery::AtOnce => CallbackReply::from(CannedReply::ok(outputs)),
+            ResultDelivery::Later => {
+                let result = json!({"status": "succeeded", "outputs": outputs});
+                CannedReply::status(202).then(async { vec![result] })
+            }
+        }
+    });
+    let folder = tempfile::tempdir()?;
+    let MeasuredStore { unmetered, store, meter, .. } =
+        MeasuredStore::open(EmbeddedTable::memory()?, folder.path()).await?;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.context("the functions' port")?;
+    let settings = fakes::settings(
+        &format!("http://{}", listener.local_addr()?),
+        Some(format!("{}/outcomes", receiver.url())),
+        Millis(900_000),
+    )?;
+    let (queue, traffic, messages) = fakes::channel();
+    let client = Arc::new(HttpClient::new(Policy::with_loopback())?);
+    let env = Arc::new(fakes::env(store.clone(), client, Arc::new(queue), settings));
+    let server = ServerState {
+        env: Arc::clone(&env),
+        store: store.clone(),
+        tokens: Arc::new(ApiTokens::default()),
+        poll_endpoint: Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock))),
+    };
+    // They end with the case.
+    let mut tasks = JoinSet::new();
+    let router = ebb_api::complete(server);
+    tasks.spawn(async move { drop(axum::serve(listener, router).await) });
+    tasks.spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
+    let (sweeper, index) = (Arc::clone(&env), Arc::clone(&unmetered));
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if let Err(error) = Box::pin(ebb_flow::sweep::sweep(&sweeper, index.as_ref())).await {
+                eprintln!("the index could not be asked: {error}");
+            }
+        }
+    });
+
+    let plugin = shapes::plugin(case, &format!("{}/work", receiver.url()));
+    let published = ebb_api::queries::plugins::publish(unmetered.as_ref(), &plugin, env.now()).await;
+    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
+    meter.take();
+    let began = Instant::now();
+    let event = sandbox(NAME, UID, shapes::RESOURCES);
+    let asked = async {
+        let answer = ebb_flow::target::lifecycle::receive(&env, store.as_ref(), LifecycleType::Created, &event);
+        let answer = Box::pin(answer).await;
+        answer.map(drop).map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))
+    };
+    let run = RunId::new(&id::instance_key(&event.kind, NAME, UID), 1, Hook::PreStart);
+    let begun = async {
+        while unmetered.read_root(&run).await?.is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            ensure!(began.elapsed() < PATIENCE, "the run has not begun after {PATIENCE:?}");
+        }
+        anyhow::Ok(began.elapsed())
+    };
+    let ((), begun) = tokio::try_join!(asked, begun)?;
+    // Until the target is ready, the platform has accepted that, and no request is under way any more.
+    loop {
+        let target = unmetered.read_target(&event.kind, NAME).await?.context("the target is gone")?;
+        if target.phase == TargetPhase::Failed {
+            bail!("the target has failed: {:?}", ebb_flow::target::notify::first_cause(&env, &target).await?);
+        }
+        let root = unmetered.read_root(&run).await?.context("the run is gone")?;
+        // The run is closed once the platform has accepted the notification.
+        let over = target.phase == TargetPhase::Ready && target.due.is_none();
+        let closed = root.head.phase == RunPhase::Closed;
+        if over && closed && receiver.calling_back() == 0 && traffic.pending() == 0 {
+            break;
+        }
+        let phases = (target.phase, root.head.phase);
+        ensure!(began.elapsed() < PATIENCE, "after {PATIENCE:?} the target and its run are {phases:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let took = began.elapsed();
+    if let Some(error) = traffic.failed().first() {
+        bail!("a message was not dealt with: {error}");
+    }
+    let refused = receiver.called_back().iter().filter(|status| !(200..300).contains(*status)).count();
+    ensure!(refused == 0, "{refused} callbacks were not accepted");
+    let webhooks = receiver.count("POST /work");
+    Ok(RunCost { figures: meter.take(), messages: traffic.sent(), webhooks, took, begun })
 }

@@ -53,15 +53,6 @@ pub(crate) struct CountCase {
 pub(crate) const LEAST: usize = 3;
 
 impl RunShape {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Chain => "chain",
-            Self::FanOut => "fan-out",
-            Self::FanIn => "fan-in",
-            Self::Diamond => "diamond",
-        }
-    }
-
     /// Returns true if some unit waits for several others.
     pub(crate) fn joins(self) -> bool {
         matches!(self, Self::FanIn | Self::Diamond)
@@ -77,24 +68,6 @@ impl RunShape {
             Self::FanIn => 0..0,
             Self::Diamond if unit == last => 1..last,
             Self::Diamond => 0..unit.min(1),
-        }
-    }
-}
-
-impl UnitOutputs {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Nothing => "none",
-        }
-    }
-}
-
-impl ResultDelivery {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::AtOnce => "at once",
-            Self::Later => "later",
         }
     }
 }
@@ -127,9 +100,5 @@ pub(crate) fn plugin(case: CountCase, url: &str) -> String {
 
 const PLUGIN: &str = "measured@1.0.0";
 
-/// The target that binds the plugin.
-pub(crate) fn sandbox(name: &str) -> String {
-    format!(
-        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\ncluster: local\nresources:\n  measured: {{plugin: {PLUGIN}}}\n"
-    )
-}
+/// The rest of the document of a target that binds the plugin.
+pub(crate) const RESOURCES: &str = "cluster: local\nresources:\n  measured: {plugin: measured@1.0.0}\n";

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use ebb_engine::TargetPhase;
+use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{MoveTarget as _, ReadTarget as _, TargetHead, TargetTransition};
-use ebb_tests::fakes;
+use ebb_tests::{fakes, platform};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::harness::{LargeHarness, TABLE};
+use crate::measured_store::{MeasuredStore, TABLE};
 
 pub(crate) const KIND: &str = "sandbox";
 /// The target of the large run.
@@ -38,21 +38,32 @@ pub(crate) struct TableSizes {
 
 /// Fills a folder.
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
-    let mut harness = LargeHarness::open(folder).await?;
+    let (queue, traffic, messages) = fakes::channel();
+    let (stored, env) = super::open(folder, Arc::new(queue)).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
-        let published = ebb_api::queries::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await;
+        let published = ebb_api::queries::plugins::publish(stored.unmetered.as_ref(), &document, env.now()).await;
         published.map_err(|error| anyhow::anyhow!("{name} is not published: {error:?}"))?;
     }
-    targets(&harness, TargetPhase::Gone, sizes.gone).await?;
-    eprintln!("{} targets that are gone", sizes.gone);
-    targets(&harness, TargetPhase::Ready, sizes.living).await?;
-    eprintln!("{} targets that live", sizes.living);
-    let messages = std::mem::replace(&mut harness.messages, tokio::sync::mpsc::unbounded_channel().1);
-    let work = tokio::spawn(fakes::process_messages(Arc::clone(&harness.env), Arc::clone(&harness.traffic), messages));
-    let run = run(&harness, sizes.units).await;
+    for (phase, count) in [(TargetPhase::Gone, sizes.gone), (TargetPhase::Ready, sizes.living)] {
+        targets(&stored, env.now(), phase, count).await?;
+        eprintln!("{count} targets that are {phase:?}");
+    }
+    let work = tokio::spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
+    let event = event(LARGE, WIDE, sizes.units.div_ceil(UNITS));
+    let answer = ebb_flow::target::lifecycle::receive(&env, stored.unmetered.as_ref(), LifecycleType::Created, &event);
+    Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
+    loop {
+        let target = stored.unmetered.read_target(KIND, LARGE).await?.context("the target is gone")?;
+        match target.phase {
+            TargetPhase::Ready if target.notification.is_none() || traffic.pending() == 0 => break,
+            TargetPhase::Starting | TargetPhase::Ready => {}
+            phase => bail!("the target is {phase:?}: {:?}", traffic.failed()),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
     work.abort();
     eprintln!("a run of {} units", sizes.units);
-    run
+    Ok(())
 }
 
 /// A plugin of [`UNITS`] units, one of which is shown.
@@ -75,41 +86,13 @@ fn small() -> String {
     )
 }
 
-/// Returns the webhook that creates a sandbox of `resources` resources of a plugin.
-pub(crate) fn sandbox(name: &str, plugin: &str, resources: usize) -> LifecycleData {
-    let mut document = format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\nresources:\n");
+/// Returns the event that creates a sandbox of `resources` resources of a plugin.
+pub(crate) fn event(name: &str, plugin: &str, resources: usize) -> LifecycleData {
+    let mut rest = String::from("resources:\n");
     for resource in 0..resources {
-        let _ = writeln!(document, "  r{resource}: {{plugin: {plugin}}}");
+        let _ = writeln!(rest, "  r{resource}: {{plugin: {plugin}}}");
     }
-    LifecycleData {
-        kind: KIND.to_owned(),
-        name: name.to_owned(),
-        uid: format!("{name}-uid"),
-        generation: 1,
-        document: Some(document),
-        routing_key: None,
-    }
-}
-
-/// Runs the large run through the functions.
-async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
-    let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
-    let answer =
-        ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
-    if let Err(error) = Box::pin(answer).await {
-        bail!("the target is not taken: {error:?}");
-    }
-    loop {
-        let target = harness.store.read_target(KIND, LARGE).await?.context("the target is gone")?;
-        match target.phase {
-            TargetPhase::Ready if target.notification.is_none() || harness.traffic.pending() == 0 => {
-                return Ok(());
-            }
-            TargetPhase::Starting | TargetPhase::Ready => {}
-            phase => bail!("the target is {phase:?}: {:?}", harness.traffic.failed()),
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    platform::sandbox(name, &format!("{name}-uid"), &rest)
 }
 
 fn name(phase: TargetPhase, number: usize) -> String {
@@ -117,8 +100,7 @@ fn name(phase: TargetPhase, number: usize) -> String {
 }
 
 /// Writes targets as the store writes them: one by the store, the others as copies of its item.
-async fn targets(harness: &LargeHarness, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
-    let now = harness.env.now();
+async fn targets(stored: &MeasuredStore, now: Timestamp, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
     let first = TargetHead {
         phase,
         generation: 1,
@@ -127,9 +109,9 @@ async fn targets(harness: &LargeHarness, phase: TargetPhase, count: usize) -> an
         ..TargetHead::new(KIND, &name(phase, 0), "uid-0", now)
     };
     let transition = TargetTransition { target: first, expected_version: None, run: None, tombstone: None };
-    anyhow::ensure!(harness.store.move_target(&transition).await?, "the first target is there");
+    ensure!(stored.unmetered.move_target(&transition).await?, "the first target is there");
     let (text, key) = (|text: &str| AttributeValue::S(text.to_owned()), |n| format!("t#{KIND}#{n}"));
-    let item = harness
+    let item = stored
         .dynamo
         .get_item()
         .table_name(TABLE)
@@ -151,10 +133,10 @@ async fn targets(harness: &LargeHarness, phase: TargetPhase, count: usize) -> an
     let batches = starts.map(|from| (from..count.min(from + BATCH)).map(copy).collect::<anyhow::Result<_>>());
     futures::stream::iter(batches)
         .map(|batch| async {
-            let request = harness.dynamo.batch_write_item().request_items(TABLE, batch?);
+            let request = stored.dynamo.batch_write_item().request_items(TABLE, batch?);
             let answer = request.send().await?;
             let left = answer.unprocessed_items.is_some_and(|items| !items.is_empty());
-            anyhow::ensure!(!left, "items stay unprocessed");
+            ensure!(!left, "items stay unprocessed");
             anyhow::Ok(())
         })
         .buffer_unordered(AT_ONCE)

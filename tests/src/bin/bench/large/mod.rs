@@ -3,16 +3,39 @@
 //! One process fills a table and a bucket. Each case is measured in a process of its own, whose peak of resident memory
 //! is that of one invocation together with the embedded table and bucket.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use async_trait::async_trait;
+use clap::ValueEnum;
+use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_engine::Millis;
+use ebb_engine::target::Notification;
+use ebb_flow::Env;
+use ebb_flow::ports::MessageQueue;
+use ebb_local::embedded::EmbeddedTable;
+use ebb_protocol::cloudevents::LifecycleType;
+use ebb_store::{MoveTarget as _, NotificationState, ReadTarget as _, TargetList, TargetTransition};
+use ebb_tests::fakes;
+use serde::{Deserialize, Serialize};
 
-mod cases;
 pub(crate) mod filling;
-pub(crate) mod harness;
 
-use cases::{LargeCase, LargeMeasurement};
+use crate::measured_store::MeasuredStore;
+use crate::{memory_mib, word};
+use filling::{HELD, KIND, LARGE, TableSizes, event};
+
+/// The limits of one invocation on AWS.
+const TIME: Duration = Duration::from_secs(29);
+const MEMORY_MIB: u64 = 256;
+/// Bytes of outputs of each unit; they are in the bucket.
+const OUTPUT: usize = 4 << 10;
+/// No sweep looks while something is measured.
+const NEVER: Millis = Millis(86_400_000);
 
 /// The sizes.
 #[derive(clap::Args)]
@@ -36,34 +59,139 @@ pub(crate) struct LargeArgs {
     folder: Option<PathBuf>,
 }
 
+/// A measured case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum LargeCase {
+    /// The platform is told that the target of the large run is ready.
+    Ready,
+    /// A person looks at that target.
+    Get,
+    /// A page of living targets.
+    List,
+    /// A sandbox of many resources of one plugin is created.
+    Create,
+}
+
+/// The measures of a case.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LargeMeasurement {
+    duration_ms: u64,
+    peak_mib: u64,
+    requests: BTreeMap<String, u64>,
+}
+
 /// Measures all cases, and returns what does not hold.
 pub(crate) fn measured(arguments: &LargeArgs) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     if let (Some(case), Some(folder)) = (arguments.measure, &arguments.folder) {
-        let measured = runtime.block_on(cases::measure(case, folder, arguments.resources))?;
+        let measured = runtime.block_on(measure(case, folder, arguments.resources))?;
         println!("{}", serde_json::to_string(&measured)?);
         return Ok(Vec::new());
     }
     let folder = tempfile::tempdir()?;
-    let sizes = filling::TableSizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
+    let sizes = TableSizes { units: arguments.units, gone: arguments.gone, living: arguments.living };
     runtime.block_on(filling::fill(folder.path(), &sizes))?;
     drop(runtime);
     let mut broken = Vec::new();
-    for case in LargeCase::ALL {
-        let measured = child(case, folder.path(), arguments.resources)?;
-        println!("{}", measured.line());
-        broken.extend(measured.broken());
+    for &case in LargeCase::value_variants() {
+        let name = word(case);
+        let LargeMeasurement { duration_ms, peak_mib, requests } = child(&name, folder.path(), arguments.resources)?;
+        let requests: Vec<String> = requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        println!("{name:10} {duration_ms:>7} ms {peak_mib:>5} MiB  {}", requests.join(", "));
+        if u128::from(duration_ms) > TIME.as_millis() {
+            broken.push(format!("{name} takes {duration_ms} ms; an invocation has {TIME:?}"));
+        }
+        if peak_mib > MEMORY_MIB {
+            broken.push(format!("{name} takes {peak_mib} MiB; a function has {MEMORY_MIB}"));
+        }
     }
     Ok(broken)
 }
 
 /// Measures a case in a process of its own.
-fn child(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
+fn child(case: &str, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["large", "--measure", case.name(), "--resources", &resources.to_string(), "--folder"])
+        .args(["large", "--measure", case, "--resources", &resources.to_string(), "--folder"])
         .arg(folder)
         .stderr(Stdio::inherit())
         .output()?;
-    anyhow::ensure!(output.status.success(), "{}: {}", case.name(), output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what {} prints", case.name()))
+    ensure!(output.status.success(), "{case}: {}", output.status);
+    serde_json::from_slice(&output.stdout).with_context(|| format!("what {case} prints"))
+}
+
+/// Answers each request with outputs at once.
+struct InstantServer;
+
+#[async_trait]
+impl HttpCall for InstantServer {
+    async fn call(&self, _: HttpRequest) -> Result<HttpResponse, CallError> {
+        let body = serde_json::json!({ "text": "x".repeat(OUTPUT) }).to_string().into_bytes();
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        Ok(HttpResponse { status: 200, headers, body })
+    }
+}
+
+/// Opens the table and the bucket in a folder, and the environment of a function over them.
+async fn open(folder: &Path, queue: Arc<dyn MessageQueue>) -> anyhow::Result<(MeasuredStore, Arc<Env>)> {
+    let stored = MeasuredStore::open(EmbeddedTable::open(&folder.join("table"))?, folder).await?;
+    let settings = fakes::settings("http://functions.test", Some("http://platform.test".to_owned()), NEVER)?;
+    let env = fakes::env(stored.unmetered.clone(), Arc::new(InstantServer), queue, settings);
+    Ok((stored, Arc::new(env)))
+}
+
+/// Measures a case in a filled folder.
+async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
+    let (queue, _, _messages) = fakes::channel();
+    let (stored, env) = open(folder, Arc::new(queue)).await?;
+    if case == LargeCase::Ready {
+        not_notified(&stored).await?;
+    }
+    stored.requests.take();
+    let begun = Instant::now();
+    Box::pin(invoke(case, &stored, &env, resources)).await?;
+    let duration_ms = u64::try_from(begun.elapsed().as_millis())?;
+    let peak_mib = memory_mib("self", "VmHWM")?.ceil() as u64;
+    Ok(LargeMeasurement { duration_ms, peak_mib, requests: stored.requests.take() })
+}
+
+/// Makes the notification that the target of the large run is ready pending.
+async fn not_notified(stored: &MeasuredStore) -> anyhow::Result<()> {
+    let seen = stored.unmetered.read_target(KIND, LARGE).await?.context("the target")?;
+    let notification =
+        Some(NotificationState { notification: Notification::Ready, attempts: 0, delivered_by: None, reason: None });
+    let target = ebb_store::TargetHead { notification, version: seen.version + 1, ..seen.clone() };
+    let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+    ensure!(stored.unmetered.move_target(&transition).await?, "the target is changed by others");
+    Ok(())
+}
+
+async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: usize) -> anyhow::Result<()> {
+    let store = stored.unmetered.as_ref();
+    match case {
+        LargeCase::Ready => {
+            let target = store.read_target(KIND, LARGE).await?.context("the target")?;
+            ebb_flow::target::notify::notify(env, &target).await?;
+            let told = store.read_target(KIND, LARGE).await?.context("the target")?;
+            ensure!(told.notification.is_none(), "the platform was not told: {:?}", told.notification);
+        }
+        LargeCase::Get => {
+            let target = ebb_api::queries::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
+            let answer = serde_json::to_vec(&target)?;
+            let bytes = ebb_protocol::limits::lambda_event_size(&answer);
+            ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the answer has {bytes} bytes in an event");
+        }
+        LargeCase::List => {
+            let page = ebb_api::queries::targets::list(store, TargetList::Active, None, None).await;
+            let page = page.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+            ensure!(!page.targets.is_empty(), "no target is listed");
+        }
+        LargeCase::Create => {
+            let event = event("created", HELD, resources);
+            let answer = ebb_flow::target::lifecycle::receive(env, store, LifecycleType::Created, &event);
+            Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
+        }
+    }
+    Ok(())
 }

@@ -4,35 +4,20 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use ebb_protocol::api::TargetDetail;
+use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::lifecycle::{GONE, READY};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::program;
-
-/// No wait here takes this long unless something is broken; a machine under load takes a good part of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-pub(crate) const LOOK: Duration = Duration::from_millis(25);
-
-/// Looks until there is something to see.
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(seen) = look().await {
-            return seen;
-        }
-        assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
-        tokio::time::sleep(LOOK).await;
-    }
-}
+pub use crate::wait::{LOOK, PATIENCE, until};
 
 /// A document or script of the examples.
-pub(crate) fn example(path: &str) -> String {
+pub fn example(path: &str) -> String {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = above.into_iter().find(|folder| folder.join("template.yaml").is_file());
     let example = root.expect("tests are in the repository").join("tests/examples").join(path);
@@ -40,12 +25,12 @@ pub(crate) fn example(path: &str) -> String {
 }
 
 /// A folder outside of /tmp, which scripts see: their /tmp is their own.
-pub(crate) fn shared_folder() -> TempDir {
+pub fn shared_folder() -> TempDir {
     tempfile::Builder::new().prefix("ebb-e2e-").tempdir_in("/var/tmp").unwrap()
 }
 
 /// Somebody's working directory; the state is in `.ebb`.
-pub(crate) struct Workdir {
+pub struct Workdir {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
     elsewhere: Vec<String>,
@@ -59,15 +44,15 @@ static TABLES: AtomicU32 = AtomicU32::new(0);
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
-pub(crate) struct CommandResult {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub struct CommandResult {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
 }
 
 impl CommandResult {
     /// That it ended well.
-    pub(crate) fn done(self) -> Self {
+    pub fn done(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self
     }
@@ -75,56 +60,49 @@ impl CommandResult {
 
 impl Workdir {
     /// One whose servers get these arguments.
-    pub(crate) fn with(arguments: &[&str]) -> Self {
+    pub fn with(arguments: &[&str]) -> Self {
         let elsewhere = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self { folder: shared_folder(), elsewhere, variables: vec![], _locks: None }
     }
 
     /// Adds arguments of its servers.
-    pub(crate) fn and(mut self, arguments: &[&str]) -> Self {
+    pub fn and(mut self, arguments: &[&str]) -> Self {
         self.elsewhere.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
     /// Sets variables of its commands.
-    pub(crate) fn told(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
+    pub fn told(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
         self.variables.extend_from_slice(variables);
         self
     }
 
     /// Holds locks for as long as it lives.
-    pub(crate) fn holding(mut self, locks: impl Send + Sync + 'static) -> Self {
+    pub fn holding(mut self, locks: impl Send + Sync + 'static) -> Self {
         self._locks = Some(Box::new(locks));
         self
     }
 
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(&[])
     }
 
     /// One whose table is in the DynamoDB at `endpoint`.
-    pub(crate) fn on(endpoint: &str) -> Self {
+    pub fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         Self::with(&["--dynamodb", endpoint, "--table", &table])
     }
 
-    /// One whose units run in clusters that others connect.
-    pub(crate) fn with_clusters(clusters: &serde_json::Value) -> Self {
-        let place = Self::with(&["--clusters", "clusters.json"]);
-        place.write("clusters.json", &clusters.to_string());
-        place
-    }
-
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn state(&self) -> PathBuf {
+    pub fn state(&self) -> PathBuf {
         self.path().join(".ebb")
     }
 
     /// Writes a file and gives its path.
-    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+    pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
@@ -141,18 +119,18 @@ impl Workdir {
     }
 
     /// Runs `ebb` to its end.
-    pub(crate) async fn ebb(&self, arguments: &[&str]) -> CommandResult {
+    pub async fn ebb(&self, arguments: &[&str]) -> CommandResult {
         self.start(arguments).end().await
     }
 
     /// Runs a command to its end that has a server of its own, with this place's table or cluster.
-    pub(crate) async fn ebb_there(&self, arguments: &[&str]) -> CommandResult {
+    pub async fn ebb_there(&self, arguments: &[&str]) -> CommandResult {
         let elsewhere = self.elsewhere.iter().map(String::as_str);
         self.ebb(&arguments.iter().copied().chain(elsewhere).collect::<Vec<_>>()).await
     }
 
     /// Starts `ebb` with its output piped.
-    pub(crate) fn start(&self, arguments: &[&str]) -> RunningCommand {
+    pub fn start(&self, arguments: &[&str]) -> RunningCommand {
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -162,19 +140,34 @@ impl Workdir {
     }
 
     /// What the server says of a sandbox, by `ebb sandbox get`.
-    pub(crate) async fn get(&self, name: &str) -> TargetDetail {
+    pub async fn get(&self, name: &str) -> TargetDetail {
         let ran = self.ebb(&["sandbox", "get", name, "-o", "json"]).await.done();
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
+    /// Applies a document of a kind, as `plugin`, and waits for its end.
+    pub async fn apply(&self, kind: &str, document: &str) -> CommandResult {
+        let file = self.write(&format!("{kind}-to-apply.yaml"), document);
+        self.ebb(&[kind, "apply", "-f", &file]).await.done()
+    }
+
+    /// Waits until a sandbox is in a phase.
+    pub async fn reaches(&self, name: &str, phase: TargetState) -> TargetDetail {
+        until(&format!("{name} to be {phase:?}\n{}", self.log()), async || {
+            let seen = self.get(name).await;
+            (seen.info.phase == phase).then_some(seen)
+        })
+        .await
+    }
+
     /// Starts `ebb dev` on any free ports.
-    pub(crate) async fn dev(&self) -> DevProcess {
+    pub async fn dev(&self) -> DevProcess {
         self.try_dev(0, 0).await.unwrap_or_else(|log| panic!("ebb dev does not start:\n{log}"))
     }
 
     /// Starts `ebb dev` again on the ports that the last one had. One may be taken for a moment by a connection of
     /// somebody else, to whom the system gave its number.
-    pub(crate) async fn dev_again(&self) -> DevProcess {
+    pub async fn dev_again(&self) -> DevProcess {
         let last = self.connection();
         let (port, s3_port) = (port(&last["url"]), port(&last["s3"]));
         until("`ebb dev` on its old ports", async || match self.try_dev(port, s3_port).await {
@@ -194,18 +187,30 @@ impl Workdir {
     }
 
     /// What all servers of this place have logged.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
     /// The types of the notifications that were told of a life, in order.
-    pub(crate) fn outcomes(&self, uid: &str) -> Vec<String> {
+    pub fn outcomes(&self, uid: &str) -> Vec<String> {
         let text = fs::read_to_string(self.state().join("notifications.jsonl")).unwrap_or_default();
         // One may be being written.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let of_life = events.filter(|event| event["data"]["uid"] == uid);
         of_life.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until the platform was told that an instance is gone. A notification whose acknowledgement was lost is
+    /// repeated, but a later one is never overtaken.
+    pub async fn told_in_order(&self, uid: &str) {
+        let mut told = until("the last notification", async || {
+            let told = self.outcomes(uid);
+            told.iter().any(|told| told == GONE).then_some(told)
+        })
+        .await;
+        told.dedup();
+        assert_eq!(told, [READY, GONE]);
     }
 
     async fn try_dev(&self, port: u16, s3_port: u16) -> Result<DevProcess, String> {
@@ -235,7 +240,7 @@ impl Workdir {
 
     /// Waits until no program of this place runs any more, except servers. Supervisors and scripts know the folder by
     /// an argument or a variable.
-    pub(crate) async fn no_script_runs(&self) {
+    pub async fn no_script_runs(&self) {
         let folder = self.path().to_str().unwrap().to_owned();
         until("the end of all scripts", async || {
             let left = scripts(&folder);
@@ -261,7 +266,7 @@ fn scripts(folder: &str) -> Vec<u32> {
 }
 
 /// Returns true if the process is a running relay.
-pub(crate) fn is_relay(process: Pid) -> bool {
+pub fn is_relay(process: Pid) -> bool {
     fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program.ends_with("ebb-relay"))
 }
 
@@ -270,7 +275,7 @@ fn port(url: &serde_json::Value) -> u16 {
 }
 
 /// A command that runs.
-pub(crate) struct RunningCommand {
+pub struct RunningCommand {
     child: Child,
     stdout: BufReader<ChildStdout>,
     said: String,
@@ -281,42 +286,24 @@ pub(crate) struct RunningCommand {
 
 impl RunningCommand {
     /// Reads its standard error up to a line that contains all of `parts`.
-    pub(crate) async fn line(&mut self, parts: &[&str]) {
-        let reading = async {
-            loop {
-                let begun = self.seen.len();
-                let read = self.stderr.read_line(&mut self.seen).await.unwrap();
-                assert!(read > 0, "no line with {parts:?} from `ebb {}`:\n{}", self.arguments, self.seen);
-                if parts.iter().all(|part| self.seen[begun..].contains(part)) {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
+    pub async fn line(&mut self, parts: &[&str]) {
+        let fits = |line: &str| parts.iter().all(|part| line.contains(part));
+        read_to(&mut self.stderr, &mut self.seen, fits, &format!("{parts:?} from `ebb {}`", self.arguments)).await;
     }
 
     /// Reads its standard output up to this line.
-    pub(crate) async fn says(&mut self, line: &str) {
-        let reading = async {
-            loop {
-                let begun = self.said.len();
-                let read = self.stdout.read_line(&mut self.said).await.unwrap();
-                assert!(read > 0, "no line {line:?} from `ebb {}`:\n{}", self.arguments, self.said);
-                if self.said[begun..].trim_end() == line {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
+    pub async fn says(&mut self, line: &str) {
+        let what = format!("{line:?} from `ebb {}`", self.arguments);
+        read_to(&mut self.stdout, &mut self.said, |said| said.trim_end() == line, &what).await;
     }
 
     /// Sends it a signal.
-    pub(crate) fn signal(&self, sent: Signal) {
+    pub fn signal(&self, sent: Signal) {
         signal(&self.child, sent);
     }
 
     /// Waits for its end.
-    pub(crate) async fn end(mut self) -> CommandResult {
+    pub async fn end(mut self) -> CommandResult {
         let ending = async {
             let (out, err) =
                 tokio::join!(self.stdout.read_to_string(&mut self.said), self.stderr.read_to_string(&mut self.seen));
@@ -329,31 +316,51 @@ impl RunningCommand {
     }
 }
 
+/// Reads up to a line that fits.
+async fn read_to(from: &mut (impl AsyncBufRead + Unpin), text: &mut String, fits: impl Fn(&str) -> bool, what: &str) {
+    let reading = async {
+        loop {
+            let begun = text.len();
+            let read = from.read_line(text).await.unwrap();
+            assert!(read > 0, "no line {what}:\n{text}");
+            if fits(&text[begun..]) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = child.id().expect("it was not waited for yet");
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
 /// A running `ebb dev`; killed when this is dropped.
-pub(crate) struct DevProcess {
+pub struct DevProcess {
     child: Child,
-    pub(crate) url: String,
-    pub(crate) s3: String,
-    pub(crate) token: String,
-    pub(crate) secret: String,
+    pub url: String,
+    pub s3: String,
+    pub token: String,
+    pub secret: String,
     /// Open as long as it runs.
     _stdout: tokio::io::Lines<BufReader<ChildStdout>>,
 }
 
 impl DevProcess {
+    /// Returns the number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it was not waited for yet")
+    }
+
     /// `kill -9`.
-    pub(crate) async fn kill(mut self) {
+    pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
     /// Its relay, if it has one that runs.
-    pub(crate) fn relay(&self) -> Option<Pid> {
-        let parent = format!("PPid:\t{}\n", self.child.id().expect("it was not waited for yet"));
+    pub fn relay(&self) -> Option<Pid> {
+        let parent = format!("PPid:\t{}\n", self.pid());
         let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let is_child =
             |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains(&parent));
@@ -361,7 +368,7 @@ impl DevProcess {
     }
 
     /// Ends it as a person does.
-    pub(crate) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         signal(&self.child, Signal::SIGINT);
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         let status = ended.expect("`ebb dev` ends in time").unwrap();

@@ -1,14 +1,14 @@
 //! A sandbox platform that asks for one life of one sandbox, as persistently as platforms do.
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use ebb_protocol::api::{TargetDetail, TargetState};
-use ebb_protocol::cloudevents::{self, LifecycleType};
-use ebb_protocol::engine::Timestamp;
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::sign::WebhookSecret;
 use reqwest::StatusCode;
 
+use crate::platform::{SignedRequest, http, sandbox};
 use crate::workdir::{DevProcess, LOOK, PATIENCE};
 
 /// What the platform does next.
@@ -22,7 +22,7 @@ pub(crate) enum PlatformStep {
 }
 
 /// The platform's side of one life.
-pub(crate) struct E2ePlatform {
+pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
     pub(crate) uid: String,
     name: String,
@@ -30,10 +30,9 @@ pub(crate) struct E2ePlatform {
     http: reqwest::Client,
 }
 
-impl E2ePlatform {
+impl PersistentPlatform {
     pub(crate) fn new(name: &str, uid: &str, document: String) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { step: PlatformStep::Create, uid: uid.to_owned(), name: name.to_owned(), document, http }
+        Self { step: PlatformStep::Create, uid: uid.to_owned(), name: name.to_owned(), document, http: http() }
     }
 
     /// Does the next step. May be dropped at any moment and then does the step once more, as a platform that got no
@@ -42,47 +41,22 @@ impl E2ePlatform {
     /// # Errors
     /// No answer.
     pub(crate) async fn advance(&mut self, dev: &DevProcess) -> Result<(), reqwest::Error> {
-        self.step = match self.step {
-            PlatformStep::Create => {
-                self.post(dev, LifecycleType::Created).await?;
-                PlatformStep::AwaitReady
-            }
-            PlatformStep::AwaitReady => {
-                self.reach(dev, TargetState::Ready).await?;
-                PlatformStep::Delete
-            }
-            PlatformStep::Delete => {
-                self.post(dev, LifecycleType::Deleted).await?;
-                PlatformStep::AwaitGone
-            }
-            PlatformStep::AwaitGone => {
-                self.reach(dev, TargetState::Gone).await?;
-                PlatformStep::Over
-            }
-            PlatformStep::Over => PlatformStep::Over,
+        let next = match self.step {
+            PlatformStep::Create => (self.post(dev, LifecycleType::Created).await?, PlatformStep::AwaitReady),
+            PlatformStep::AwaitReady => (self.reach(dev, TargetState::Ready).await?, PlatformStep::Delete),
+            PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await?, PlatformStep::AwaitGone),
+            PlatformStep::AwaitGone => (self.reach(dev, TargetState::Gone).await?, PlatformStep::Over),
+            PlatformStep::Over => ((), PlatformStep::Over),
         };
+        self.step = next.1;
         Ok(())
     }
 
     async fn post(&self, dev: &DevProcess, asked: LifecycleType) -> Result<(), reqwest::Error> {
-        let data = LifecycleData {
-            kind: "sandbox".to_owned(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            generation: 1,
-            document: (asked == LifecycleType::Created).then(|| self.document.clone()),
-            routing_key: None,
-        };
-        let id = format!("msg_{}_{asked:?}", self.uid);
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let now = Timestamp(u64::try_from(since.as_millis()).unwrap());
-        let (content_type, body) = cloudevents::lifecycle(&id, "e2e", asked, now, &data);
-        let secret = WebhookSecret::parse(&dev.secret).unwrap();
-        let mut request = self.http.post(format!("{}/v1/events", dev.url)).header("content-type", content_type);
-        for (name, value) in sign::sign(&secret, &MessageId::parse(&id).unwrap(), now, &body) {
-            request = request.header(name, value);
-        }
-        let answer = request.body(body).send().await?;
+        let document = (asked == LifecycleType::Created).then(|| self.document.clone());
+        let data = LifecycleData { document, ..sandbox(&self.name, &self.uid, "") };
+        let event = SignedRequest::lifecycle(&WebhookSecret::parse(&dev.secret).unwrap(), asked, &data);
+        let answer = event.post(&self.http, &format!("{}/v1/events", dev.url)).send().await?;
         let (status, text) = (answer.status(), answer.text().await?);
         assert_eq!(status, StatusCode::ACCEPTED, "{asked:?}: {text}");
         Ok(())

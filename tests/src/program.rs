@@ -5,28 +5,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Returns the path of `ebb`, beside this program. `cargo xtask verify` builds it first.
-pub(crate) fn ebb() -> &'static Path {
+pub fn ebb() -> &'static Path {
     static EBB: OnceLock<PathBuf> = OnceLock::new();
     EBB.get_or_init(|| built("ebb"))
 }
 
 /// Returns the path of the relay, likewise.
-pub(crate) fn relay() -> &'static Path {
+pub fn relay() -> &'static Path {
     static RELAY: OnceLock<PathBuf> = OnceLock::new();
     RELAY.get_or_init(|| built("ebb-relay"))
 }
 
 /// Returns the program of a package, which has the same name.
 fn built(name: &str) -> PathBuf {
-    // TARGET/PROFILE/deps/e2e-HASH
+    // Of a program in TARGET/PROFILE, or a test in TARGET/PROFILE/deps.
     let own = std::env::current_exe().unwrap();
-    let program = own.parent().and_then(Path::parent).unwrap().join(name);
-    assert!(program.is_file(), "{} does not exist: run `cargo build -p {name}`", program.display());
-    program
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|program| program.is_file());
+    found.unwrap_or_else(|| panic!("{name} does not exist: run `cargo build -p {name}`"))
 }
 
 /// Returns the entrypoint as it is shipped. It is built here, so that it is never stale.
-pub(crate) fn entrypoint() -> &'static Path {
+pub fn entrypoint() -> &'static Path {
     static ENTRYPOINT: OnceLock<PathBuf> = OnceLock::new();
     ENTRYPOINT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));

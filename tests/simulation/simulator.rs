@@ -234,8 +234,8 @@ impl Simulation {
     }
 
     /// Returns the instances in the cluster [`UNREACHABLE`].
-    pub(super) fn unreachable(&self) -> impl Iterator<Item = &SimInstance> {
-        self.instances.iter().filter(|instance| is_unreachable(&instance.name))
+    pub(super) fn unreachable(&self) -> impl Iterator<Item = SimInstance> {
+        self.instances.iter().filter(|instance| is_unreachable(&instance.name)).cloned()
     }
 
     /// Asks for the first instance. Returns the rejection.
@@ -260,7 +260,7 @@ impl Simulation {
     /// the setup.
     pub fn run_target(&self) -> Option<TargetPhase> {
         self.start_sweeps();
-        for instance in self.unreachable().cloned() {
+        for instance in self.unreachable() {
             let platform = self.platform.clone();
             self.runtime.run(async move { platform.create(&instance).await });
         }
@@ -285,7 +285,7 @@ impl Simulation {
     pub(super) fn finish(&self, random: &SimRandom) {
         self.run_until(random, |simulation| simulation.is_over(TargetScope::Reachable));
         self.relay.connect();
-        for instance in self.unreachable().cloned() {
+        for instance in self.unreachable() {
             let platform = self.platform.clone();
             self.runtime.run(async move { platform.delete(&instance).await });
         }

@@ -1,0 +1,66 @@
+//! The requests of a platform: signed lifecycle webhooks.
+
+use std::time::SystemTime;
+
+use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::sign::{self, MessageId, WebhookSecret};
+use reqwest::{Client, RequestBuilder};
+
+/// Returns the time of this machine.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(u64::try_from(since.as_millis()).unwrap())
+}
+
+/// Returns a client that uses no proxy.
+pub fn http() -> Client {
+    Client::builder().no_proxy().build().unwrap()
+}
+
+/// Returns an event of a sandbox whose document goes on with `rest`.
+pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
+    LifecycleData {
+        kind: "sandbox".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        generation: 1,
+        document: Some(format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: {name}\n{rest}")),
+        routing_key: None,
+    }
+}
+
+/// A body and its headers, those of its signature among them.
+#[derive(Clone, Debug)]
+pub struct SignedRequest {
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+}
+
+impl SignedRequest {
+    /// Signs a body as sent at a time.
+    pub fn new(secret: &WebhookSecret, id: &str, time: Timestamp, body: Vec<u8>) -> Self {
+        let headers = sign::sign(secret, &MessageId::parse(id).unwrap(), time, &body).to_vec();
+        Self { headers, body }
+    }
+
+    /// Signs a lifecycle webhook. The same event of an instance has the same id.
+    pub fn lifecycle(secret: &WebhookSecret, asked: LifecycleType, data: &LifecycleData) -> Self {
+        let (id, time) = (format!("msg-{}-{}-{asked:?}", data.name, data.uid), now());
+        let (content_type, body) = cloudevents::lifecycle(&id, "urn:tests", asked, time, data);
+        Self::new(secret, &id, time, body).header("content-type", content_type)
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// Returns the request to a URL.
+    pub fn post(&self, http: &Client, url: &str) -> RequestBuilder {
+        let request = http.post(url).body(self.body.clone());
+        self.headers.iter().fold(request, |request, (name, value)| request.header(*name, value))
+    }
+}

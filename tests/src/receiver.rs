@@ -1,0 +1,347 @@
+//! The server of webhook units and of the platform: it records requests, and answers by rules.
+
+use std::collections::BTreeMap;
+use std::future::{Future, IntoFuture as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::wait::until;
+
+/// The number of callbacks that are sent at a time.
+const CALLBACKS_AT_ONCE: usize = 32;
+
+/// A request that the receiver got.
+#[derive(Clone, Debug)]
+pub struct ReceivedCall {
+    /// Method and path, as in `POST /path`.
+    pub line: String,
+    pub headers: HeaderMap,
+    /// The JSON of the body. A body that is not JSON is a text; an empty one is null.
+    pub body: Value,
+    pub at: Instant,
+}
+
+impl ReceivedCall {
+    /// Returns a header, or an empty text.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Returns the token of its callback.
+    pub fn token(&self) -> &str {
+        self.header(CALLBACK_TOKEN)
+    }
+
+    /// Returns the path.
+    pub fn path(&self) -> &str {
+        self.line.split_once(' ').map_or("", |(_, path)| path)
+    }
+}
+
+type Callbacks = Pin<Box<dyn Future<Output = Vec<Value>> + Send>>;
+
+/// A reply.
+#[derive(Clone, Debug)]
+pub struct CannedReply {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: String,
+}
+
+/// A reply, and the callbacks that follow it.
+pub struct CallbackReply(CannedReply, Option<Callbacks>);
+
+impl CannedReply {
+    pub fn status(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: String::new() }.with(json!({}))
+    }
+
+    pub fn ok(body: Value) -> Self {
+        Self::status(200).with(body)
+    }
+
+    /// Returns a page in HTML.
+    pub fn page(page: &str) -> Self {
+        let headers = vec![("content-type", "text/html".to_owned())];
+        Self { headers, body: page.to_owned(), ..Self::status(200) }
+    }
+
+    pub fn with(mut self, body: Value) -> Self {
+        self.headers.retain(|(name, _)| *name != "content-type");
+        Self { body: body.to_string(), ..self }.header("content-type", "application/json")
+    }
+
+    pub fn after(self, seconds: u32) -> Self {
+        self.header("retry-after", &seconds.to_string())
+    }
+
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// Sends these bodies to the callback URL of the request, one after the other, each until it is accepted or refused.
+    pub fn then(self, callbacks: impl Future<Output = Vec<Value>> + Send + 'static) -> CallbackReply {
+        CallbackReply(self, Some(Box::pin(callbacks)))
+    }
+}
+
+impl From<CannedReply> for CallbackReply {
+    fn from(reply: CannedReply) -> Self {
+        Self(reply, None)
+    }
+}
+
+impl From<u16> for CannedReply {
+    fn from(status: u16) -> Self {
+        Self::status(status)
+    }
+}
+
+impl From<Value> for CannedReply {
+    fn from(body: Value) -> Self {
+        Self::ok(body)
+    }
+}
+
+type ReplyFn = Arc<dyn Fn(&ReceivedCall, usize) -> CallbackReply + Send + Sync>;
+type VerifyFn = dyn Fn(&ReceivedCall, &[u8]) -> Result<(), String> + Send + Sync;
+
+#[derive(Default)]
+struct ReceivedCalls {
+    all: Vec<ReceivedCall>,
+    counts: BTreeMap<String, usize>,
+    refused: Vec<String>,
+    /// The statuses of callbacks.
+    called_back: Vec<u16>,
+}
+
+struct ReceiverState {
+    calls: Mutex<ReceivedCalls>,
+    rules: Mutex<Vec<(String, ReplyFn)>>,
+    held: Mutex<BTreeMap<String, watch::Receiver<bool>>>,
+    verify: Box<VerifyFn>,
+    http: reqwest::Client,
+    slots: Semaphore,
+    calling_back: AtomicUsize,
+}
+
+/// Ends a server when it is dropped.
+struct ServerTask(JoinHandle<()>);
+
+impl Drop for ServerTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A running receiver. It ends with its last clone.
+#[derive(Clone)]
+pub struct TestReceiver {
+    url: String,
+    state: Arc<ReceiverState>,
+    _server: Arc<ServerTask>,
+}
+
+/// Keeps requests of one kind unanswered until it is dropped.
+pub struct ReplyHold(watch::Sender<bool>);
+
+impl Drop for ReplyHold {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl TestReceiver {
+    /// Starts a receiver on the loopback interface that answers 200 to every request without a rule.
+    pub async fn start() -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), |_, _| Ok(())).await
+    }
+
+    /// Starts a receiver that answers 401 to a request that is not verified.
+    pub async fn start_at(
+        address: IpAddr,
+        verify: impl Fn(&ReceivedCall, &[u8]) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
+        let mut local = listener.local_addr().unwrap();
+        if address.is_unspecified() {
+            local.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        let state = Arc::new(ReceiverState {
+            calls: Mutex::default(),
+            rules: Mutex::default(),
+            held: Mutex::default(),
+            verify: Box::new(verify),
+            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+            slots: Semaphore::new(CALLBACKS_AT_ONCE),
+            calling_back: AtomicUsize::new(0),
+        });
+        let router = Router::new().fallback(take).layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&state));
+        let server = axum::serve(listener, router).into_future();
+        let server = ServerTask(tokio::spawn(async move { server.await.unwrap() }));
+        Self { url: format!("http://{local}"), state, _server: Arc::new(server) }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sets the rule for requests such as `POST /a`, or for all that begin like `POST /a/*`. The last rule that was set
+    /// counts. The number counts the requests with the same line, from 1.
+    pub fn on<R>(&self, line: &str, reply: impl Fn(&ReceivedCall, usize) -> R + Send + Sync + 'static)
+    where
+        R: Into<CallbackReply>,
+    {
+        let reply: ReplyFn = Arc::new(move |call, number| reply(call, number).into());
+        self.state.rules.lock().unwrap().insert(0, (line.to_owned(), reply));
+    }
+
+    /// Answers with a status, or with 200 and JSON.
+    pub fn always(&self, line: &str, reply: impl Into<CannedReply> + Clone + Send + Sync + 'static) {
+        self.on::<CannedReply>(line, move |_, _| reply.clone().into());
+    }
+
+    /// Answers with one reply after the other, and the last one again and again.
+    pub fn replies<R: Into<CannedReply> + Clone + Send + Sync + 'static>(&self, line: &str, replies: &[R]) {
+        let replies = replies.to_vec();
+        self.on::<CannedReply>(line, move |_, number| replies[number.min(replies.len()) - 1].clone().into());
+    }
+
+    /// Lets requests with this line wait for their replies until the hold is dropped.
+    pub fn hold(&self, line: &str) -> ReplyHold {
+        let (released, waits) = watch::channel(false);
+        self.state.held.lock().unwrap().insert(line.to_owned(), waits);
+        ReplyHold(released)
+    }
+
+    /// Returns the requests so far.
+    pub fn all(&self) -> Vec<ReceivedCall> {
+        self.state.calls.lock().unwrap().all.clone()
+    }
+
+    /// Returns the requests with this line so far.
+    pub fn calls(&self, line: &str) -> Vec<ReceivedCall> {
+        self.state.calls.lock().unwrap().all.iter().filter(|call| call.line == line).cloned().collect()
+    }
+
+    /// Returns the number of requests with each line.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        self.state.calls.lock().unwrap().counts.clone()
+    }
+
+    /// Returns the number of requests with this line.
+    pub fn count(&self, line: &str) -> usize {
+        self.state.calls.lock().unwrap().counts.get(line).copied().unwrap_or_default()
+    }
+
+    /// Returns the lines of all requests so far.
+    pub fn order(&self) -> Vec<String> {
+        self.state.calls.lock().unwrap().all.iter().map(|call| call.line.clone()).collect()
+    }
+
+    /// Waits for the request with this line and this number, from 1.
+    pub async fn call(&self, line: &str, number: usize) -> ReceivedCall {
+        let what = format!("{line}, number {number}");
+        until(&what, async || {
+            let came = self.count(line) >= number;
+            came.then(|| self.calls(line).remove(number - 1))
+        })
+        .await
+    }
+
+    /// Forgets all requests.
+    pub fn forget(&self) {
+        *self.state.calls.lock().unwrap() = ReceivedCalls::default();
+    }
+
+    /// Returns the requests that were not verified.
+    pub fn refused(&self) -> Vec<String> {
+        self.state.calls.lock().unwrap().refused.clone()
+    }
+
+    /// Returns the statuses with which callbacks were answered.
+    pub fn called_back(&self) -> Vec<u16> {
+        self.state.calls.lock().unwrap().called_back.clone()
+    }
+
+    /// Returns the number of requests whose callbacks have not all been answered.
+    pub fn calling_back(&self) -> usize {
+        self.state.calling_back.load(Ordering::SeqCst)
+    }
+}
+
+async fn take(
+    State(state): State<Arc<ReceiverState>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Response {
+    let body = match &*bytes {
+        [] => Value::Null,
+        bytes => serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into()),
+    };
+    let call = ReceivedCall { line: format!("{method} {}", uri.path()), headers, body, at: Instant::now() };
+    if let Err(error) = (state.verify)(&call, &bytes) {
+        state.calls.lock().unwrap().refused.push(format!("{}: {error}", call.line));
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let number = {
+        let mut calls = state.calls.lock().unwrap();
+        calls.all.push(call.clone());
+        let number = calls.counts.entry(call.line.clone()).or_default();
+        *number += 1;
+        *number
+    };
+    let held = state.held.lock().unwrap().get(&call.line).cloned();
+    if let Some(mut held) = held {
+        held.wait_for(|&released| released).await.ok();
+    }
+    let fits = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
+    let rules = state.rules.lock().unwrap().clone();
+    let rule = rules.iter().find(|(line, _)| fits(line));
+    let CallbackReply(reply, callbacks) =
+        rule.map_or_else(|| CannedReply::status(200).into(), |(_, reply)| reply(&call, number));
+    let mut response = Response::new(reply.body.into());
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap();
+    for (name, value) in reply.headers {
+        response.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
+    }
+    if let Some(callbacks) = callbacks {
+        state.calling_back.fetch_add(1, Ordering::SeqCst);
+        tokio::spawn(call_back(state, call, callbacks));
+    }
+    response
+}
+
+async fn call_back(state: Arc<ReceiverState>, call: ReceivedCall, callbacks: Callbacks) {
+    for body in callbacks.await {
+        loop {
+            let _slot = state.slots.acquire().await;
+            let request = state.http.post(call.header(CALLBACK_URL)).bearer_auth(call.token());
+            if let Ok(answer) = request.json(&body).send().await {
+                state.calls.lock().unwrap().called_back.push(answer.status().as_u16());
+                if !answer.status().is_server_error() {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    state.calling_back.fetch_sub(1, Ordering::SeqCst);
+}
