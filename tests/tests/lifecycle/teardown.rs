@@ -242,7 +242,7 @@ pub(crate) async fn gives_up_and_is_force_deleted() {
     assert_eq!((harness.receiver.calls("POST /drop").len(), harness.receiver.calls("POST /unmark").len()), (1, 0));
     assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
-    let end = "some of it may be left; r/drop, r/unmark: overridden by an operator: the cluster is no more";
+    let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     let told = harness.told("a", &["ready", "stuck", "gone"]).await;
     let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
@@ -363,7 +363,7 @@ pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
     done.is_problem(409, "late-result");
     let why = harness.why("a").await;
     assert_eq!((why.remaining, why.notes), (vec![], vec![]));
-    assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);
+    assert!(why.summary.ends_with("nothing remains"), "{}", why.summary);
     drop(hold);
 }
 
@@ -378,7 +378,7 @@ pub(crate) async fn why_a_target_is_gone() {
     harness.delete("a").await;
     harness.phase("a", TargetState::Gone).await;
     let summary = harness.why("a").await.summary;
-    assert!(summary.ends_with("nothing of it is left"), "{summary}");
+    assert!(summary.ends_with("nothing remains"), "{summary}");
 }
 
 /// A receiver that died before it answered has only the key of the creation to find what it made.
