@@ -1,4 +1,4 @@
-//! Logs of units.
+//! Reads logs of units from the bucket or from a relay.
 
 use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Unit};

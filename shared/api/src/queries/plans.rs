@@ -1,4 +1,4 @@
-//! Previews of plans.
+//! Compiles documents into previews of plans.
 
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;

@@ -13,7 +13,7 @@ use ebb_flow::env::ApiStore;
 use ebb_flow::error::FlowError;
 use ebb_flow::offload::offload;
 
-/// A published version.
+/// A published version, new or unchanged.
 #[derive(Debug)]
 pub enum PublishOutcome {
     Created(PluginInfo),

@@ -1,4 +1,4 @@
-//! `POST /v1/callbacks`.
+//! Handles callbacks of attempts: `POST /v1/callbacks`.
 
 use axum::Extension;
 use axum::body::Body;

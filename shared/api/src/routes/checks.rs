@@ -1,4 +1,4 @@
-//! `/v1/checks`.
+//! Handles checks of the deployment: `/v1/checks`.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! `/v1/clusters`.
+//! Handles clusters and polls of relays: `/v1/clusters`.
 
 use std::sync::Arc;
 

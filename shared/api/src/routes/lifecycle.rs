@@ -1,4 +1,4 @@
-//! `POST /v1/events`.
+//! Handles lifecycle webhooks: `POST /v1/events`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `/v1/orphans`.
+//! Handles orphans in clusters: `/v1/orphans`.
 
 use axum::Json;
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! `/v1/plans`.
+//! Handles previews of plans: `/v1/plans`.
 
 use axum::Json;
 use axum::body::Body;

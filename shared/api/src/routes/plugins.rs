@@ -1,4 +1,4 @@
-//! `/v1/plugins`.
+//! Handles plugins and their versions: `/v1/plugins`.
 
 use axum::Json;
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! `/v1/runs`.
+//! Handles runs and their logs: `/v1/runs`.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;

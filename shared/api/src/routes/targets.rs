@@ -1,4 +1,4 @@
-//! `/v1/targets`.
+//! Handles targets and decisions of operators: `/v1/targets`.
 
 use axum::Json;
 use axum::body::Body;
