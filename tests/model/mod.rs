@@ -7,7 +7,7 @@
 //! invocation what it has learnt: invocations are deterministic, so that says where they stand.
 //!
 //! Every path ends with the whole instance over: what was promised is checked there, and what can be told earlier, at every
-//! step. A rule of the protocol can be switched off ([`ebb_flow::switch`]); then a path has to break a promise.
+//! step. Without one of the [`rules`] of the state protocol, a path has to break a promise.
 
 mod cases;
 mod check;
@@ -23,5 +23,5 @@ mod simulation;
 pub use cases::{ModelCase, cases, large_cases};
 pub use choice::FaultBudget;
 pub use explore::{ExploreReport, Violation, explore};
-pub use rules::{RuleFinding, check_rule};
+pub use rules::{RuleFinding, check_rule, rules};
 pub use simulation::{ModelAction, ModelGraph};

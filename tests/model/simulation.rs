@@ -10,13 +10,12 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_engine::{Millis, RunPhase, Shard, Timestamp, target};
 use ebb_flow::env::CompiledPlan;
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::callback::CallbackOutcome;
+use ebb_flow::run::callback::{self, CallbackOutcome};
 use ebb_flow::run::dispatch_all::drive;
 use ebb_flow::sweep::{self, SweepCondition};
-use ebb_flow::{
-    DeploymentSettings, Env, FlowError, InstanceCache, callback, lifecycle,
-    transition::{self, NotificationSender},
-};
+use ebb_flow::target::lifecycle;
+use ebb_flow::target::transition::{self, NotificationSender};
+use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{DueItem, MoveTarget as _, RunHead, TargetHead};
@@ -243,18 +242,16 @@ impl ModelSimulation {
             plan: loaded.digest.clone(),
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
-        let (mut transition, begun) = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
+        let mut transition = transition::transition(&env, &fresh, target::begin(loaded.hooks()), loaded, None);
         transition.expected_version = None;
         let table = Arc::clone(&place.table);
-        let target = transition.target.clone();
+        let begun = transition.clone();
         let made = place.runtime.run(async move { table.move_target(&transition).await });
         assert!(matches!(made, Some(Ok(true))), "an empty table takes a target");
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(ModelInvocation::Begin, async move {
-            if let Some(work) =
-                transition::after_transition(&env, &target, begun, &loaded, NotificationSender::Queue).await?
-            {
+            if let Some(work) = transition::after_transition(&env, begun, &loaded, NotificationSender::Queue).await? {
                 drive(&env, work).await?;
             }
             Ok(InvocationEnd::Answered)

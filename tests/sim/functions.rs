@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use ebb_flow::operator::overrides;
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
-use ebb_flow::target::lifecycle;
-use ebb_flow::{Env, FlowError};
+use ebb_flow::target::lifecycle::{self, LifecycleRejection};
+use ebb_flow::{Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 
@@ -122,11 +122,14 @@ impl SimFunctions {
         &self,
         asked: LifecycleType,
         event: LifecycleData,
-    ) -> Result<lifecycle::LifecycleOutcome, InvocationFailure> {
-        self.invoke(
-            "receive",
-            |env, table| async move { lifecycle::receive(&env, table.as_ref(), asked, &event).await },
-        )
+    ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
+        self.invoke("receive", |env, table| async move {
+            match lifecycle::receive(&env, table.as_ref(), asked, &event).await {
+                Ok(response) => Ok(Ok(response)),
+                Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
+                Err(RequestError::Failed(error)) => Err(error),
+            }
+        })
         .await
     }
 

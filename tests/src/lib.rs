@@ -7,6 +7,6 @@ pub mod fakes;
 pub mod log_buffer;
 pub mod virtual_clock;
 
-#[cfg(feature = "switches")]
+#[cfg(feature = "verify")]
 #[path = "../model/mod.rs"]
 pub mod model;

@@ -13,6 +13,7 @@ mod layout;
 mod outside;
 #[path = "deployment/policies.rs"]
 mod policies;
+mod protocol_rules;
 #[path = "deployment/record.rs"]
 mod record;
 #[path = "deployment/run.rs"]

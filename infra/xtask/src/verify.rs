@@ -11,6 +11,7 @@ use crate::summary::TestSummary;
 use parts::PARTS;
 
 mod parts;
+mod rules;
 
 #[derive(clap::Args)]
 pub(crate) struct VerifyArgs {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_protocol::api::{DocumentChange, DocumentError, ProblemDetails};
 
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, RequestError};
 
 /// `Retry-After` of responses 503, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -103,6 +103,21 @@ impl From<FlowError> for HttpProblem {
             let detail = "the request failed; the log of the server has the cause";
             Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
         }
+    }
+}
+
+impl<R: Into<HttpProblem>> From<RequestError<R>> for HttpProblem {
+    fn from(error: RequestError<R>) -> Self {
+        match error {
+            RequestError::Rejected(rejection) => rejection.into(),
+            RequestError::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<Diagnostics> for HttpProblem {
+    fn from(errors: Diagnostics) -> Self {
+        Self::document(&errors)
     }
 }
 

@@ -11,23 +11,23 @@ use crate::time::Timestamp;
 
 pub const SHARD: u32 = 256;
 
-#[cfg(feature = "switches")]
+#[cfg(feature = "units-per-item")]
 thread_local! {
     static UNITS_PER_ITEM: std::cell::Cell<u32> = const { std::cell::Cell::new(SHARD) };
 }
 
 /// Sets the units per head item on this thread, so that small runs of the model have several items.
-#[cfg(feature = "switches")]
+#[cfg(feature = "units-per-item")]
 pub fn set_units_per_item(units: u32) {
     UNITS_PER_ITEM.set(units.max(1));
 }
 
-#[cfg(feature = "switches")]
+#[cfg(feature = "units-per-item")]
 fn units_per_item() -> u32 {
     UNITS_PER_ITEM.get()
 }
 
-#[cfg(not(feature = "switches"))]
+#[cfg(not(feature = "units-per-item"))]
 const fn units_per_item() -> u32 {
     SHARD
 }

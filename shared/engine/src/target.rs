@@ -76,8 +76,6 @@ pub enum Notification {
 }
 
 impl Notification {
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Failed, Self::Stuck, Self::Gone];
-
     /// Returns `ready`, `failed`, `stuck` or `gone`.
     pub fn name(self) -> &'static str {
         match self {
@@ -316,7 +314,8 @@ mod tests {
                 None
             );
         }
-        assert_eq!(Notification::ALL.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
+        let all = [Notification::Ready, Notification::Failed, Notification::Stuck, Notification::Gone];
+        assert_eq!(all.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
         let stages =
             [TeardownStage::NeverReady, TeardownStage::WasReady, TeardownStage::Drained, TeardownStage::Drained];
         assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), stages);

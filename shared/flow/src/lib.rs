@@ -23,13 +23,12 @@ pub mod operator;
 pub mod ports;
 pub mod run;
 pub mod sweep;
-pub mod switch;
 pub mod system;
 pub mod target;
 pub mod telemetry;
 
 pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};
-pub use error::FlowError;
+pub use error::{FlowError, RequestError};
 
 /// How often a write is tried again whose item others keep changing, each time on what is there by then.
 pub(crate) const ATTEMPTS: usize = 8;

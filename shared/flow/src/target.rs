@@ -6,3 +6,4 @@ pub mod lifecycle;
 pub mod notify;
 pub mod secrets;
 pub mod transition;
+pub(crate) mod update;

@@ -19,6 +19,20 @@ use crate::rules;
 use crate::store::{VersionedRecord, now_ms};
 use crate::wait_container;
 
+/// The state of the objects of a task.
+enum ObjectsState {
+    /// The objects, and the first reason why they are not ready.
+    Read(Vec<Value>, Option<String>),
+    /// The task fails.
+    Failed(Callback),
+}
+
+/// The state of an output.
+enum OutputState {
+    Found(CollectedOutput),
+    Failed(ReasonCode, String),
+}
+
 impl Reconciler {
     /// Observes the objects of a task once. A refusal by the API server ends the task at its deadline.
     pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
@@ -49,8 +63,8 @@ impl Reconciler {
             return self.wait_for_container(held, removing).await;
         }
         let (objects, mut pending) = match self.judge(&spec).await? {
-            Ok(seen) => seen,
-            Err(result) => return self.terminate_with_result(held, result).await,
+            ObjectsState::Read(objects, pending) => (objects, pending),
+            ObjectsState::Failed(result) => return self.terminate_with_result(held, result).await,
         };
         pending = pending.or(removing);
         self.registry.record_pending(&name, pending.as_deref());
@@ -71,11 +85,8 @@ impl Reconciler {
         self.terminate_with_result(held, result).await
     }
 
-    /// Returns the objects and the first pending reason, or the failure of the task.
-    async fn judge(
-        self: &Arc<Self>,
-        spec: &TaskSpec,
-    ) -> Result<Result<(Vec<Value>, Option<String>), Callback>, ReconcileError> {
+    /// Reads the objects of a task.
+    async fn judge(self: &Arc<Self>, spec: &TaskSpec) -> Result<ObjectsState, ReconcileError> {
         let own = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
@@ -94,7 +105,8 @@ impl Reconciler {
             let rules = match rules {
                 Ok(rules) => rules,
                 Err(why) => {
-                    return Ok(Err(Callback::failed(ReasonCode::Failed, &format!("{object_ref}: {why}"))));
+                    let failure = Callback::failed(ReasonCode::Failed, &format!("{object_ref}: {why}"));
+                    return Ok(ObjectsState::Failed(failure));
                 }
             };
             match ebb_readiness::judge(object.as_ref(), Some(&applied.uid), rules) {
@@ -104,16 +116,16 @@ impl Reconciler {
                 }
                 ObjectReadiness::Failed { reason, message } => {
                     let why = format!("{object_ref}: {reason}: {message}");
-                    return Ok(Err(Callback::failed(ReasonCode::Failed, &why)));
+                    return Ok(ObjectsState::Failed(Callback::failed(ReasonCode::Failed, &why)));
                 }
                 ObjectReadiness::Gone => {
                     let why = format!("{object_ref} was deleted or replaced");
-                    return Ok(Err(Callback::failed(ReasonCode::Lost, &why)));
+                    return Ok(ObjectsState::Failed(Callback::failed(ReasonCode::Lost, &why)));
                 }
             }
             objects.extend(object);
         }
-        Ok(Ok((objects, pending)))
+        Ok(ObjectsState::Read(objects, pending))
     }
 
     /// Collects the outputs. Returns a failed result if one is missing or invalid.
@@ -122,8 +134,8 @@ impl Reconciler {
         let mut total = 0;
         for (number, output) in spec.objects.outputs.iter().enumerate() {
             let bytes = match self.read_output(spec, output, objects).await? {
-                Ok(found) => found,
-                Err((code, why)) => {
+                OutputState::Found(found) => found,
+                OutputState::Failed(code, why) => {
                     return Ok(Callback::failed(code, &format!("output {:?}: {why}", output.name)));
                 }
             };
@@ -150,29 +162,32 @@ impl Reconciler {
         spec: &TaskSpec,
         output: &ObjectOutput,
         objects: &[Value],
-    ) -> Result<Result<CollectedOutput, (ReasonCode, String)>, ReconcileError> {
+    ) -> Result<OutputState, ReconcileError> {
         let (text, key) = match &output.from {
             ObjectOutputFrom::Value(text) => (text, None),
             ObjectOutputFrom::Secret { name, key } => (name, Some(key)),
         };
         let value = match rules::evaluate(text, objects) {
             Ok(value) => value,
-            Err(why) => return Ok(Err((ReasonCode::OutputInvalid, why))),
+            Err(why) => return Ok(OutputState::Failed(ReasonCode::OutputInvalid, why)),
         };
-        let Some(key) = key else { return Ok(Ok(CollectedOutput::Json(value))) };
+        let Some(key) = key else { return Ok(OutputState::Found(CollectedOutput::Json(value))) };
         let Some(name) = value.as_str() else {
-            return Ok(Err((ReasonCode::OutputInvalid, "the name of the Secret is not a string".to_owned())));
+            let why = "the name of the Secret is not a string".to_owned();
+            return Ok(OutputState::Failed(ReasonCode::OutputInvalid, why));
         };
         let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
         let object_ref = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
         let secret = self.read(&object_ref).await?.unwrap_or_default();
         if !documents::is_readable(&secret, &spec.objects.instance) {
-            return Ok(Err((ReasonCode::Denied, format!("{object_ref}: it belongs to another instance"))));
+            let why = format!("{object_ref}: it belongs to another instance");
+            return Ok(OutputState::Failed(ReasonCode::Denied, why));
         }
         let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
-        Ok(found
-            .map(CollectedOutput::Bytes)
-            .ok_or((ReasonCode::OutputMissing, format!("{object_ref} has no key {key:?}"))))
+        Ok(match found {
+            Some(bytes) => OutputState::Found(CollectedOutput::Bytes(bytes)),
+            None => OutputState::Failed(ReasonCode::OutputMissing, format!("{object_ref} has no key {key:?}")),
+        })
     }
 }
 

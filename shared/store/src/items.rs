@@ -6,7 +6,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::TargetList;
+use crate::ops::{TargetList, TargetTransition};
 
 /// A target. Every write increments its version and names the version that it has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,13 @@ impl TargetHead {
         }
     }
 
+    /// Returns the transition that only makes `change`.
+    pub fn update(&self, change: impl FnOnce(&mut Self)) -> TargetTransition {
+        let mut target = Self { version: self.version + 1, ..self.clone() };
+        change(&mut target);
+        TargetTransition { target, expected_version: Some(self.version), run: None, tombstone: None }
+    }
+
     /// Returns the list that contains the target. A gone target stays in the active list while its notification is
     /// undelivered or another instance waits for its name. A notification with `delivered_by` does not count, because
     /// its run delivers it.
@@ -87,7 +94,7 @@ impl TargetHead {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationState {
-    #[serde(with = "notification_text")]
+    #[serde(with = "NotificationText")]
     pub notification: Notification,
     pub attempts: u32,
     /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
@@ -158,19 +165,20 @@ pub enum PatchResult {
     ConditionFailed(Option<RunHead>),
 }
 
-mod notification_text {
-    use super::Notification;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(notification: &Notification, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(notification.name())
+impl PatchResult {
+    pub fn is_written(&self) -> bool {
+        matches!(self, Self::Written(_))
     }
+}
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Notification, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        let found = Notification::ALL.into_iter().find(|notification| notification.name() == word);
-        found.ok_or_else(|| Error::custom(format!("unknown notification {word:?}")))
-    }
+/// The stored form of [`Notification`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Notification", rename_all = "lowercase")]
+enum NotificationText {
+    Ready,
+    Failed,
+    Stuck,
+    Gone,
 }
 
 mod hook_text {

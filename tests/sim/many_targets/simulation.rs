@@ -300,7 +300,7 @@ impl Simulation {
             )
             .await
         });
-        let Some(Ok(Ok((plan, _)))) = compiled else { return Err(format!("{compiled:?}")) };
+        let Some(Ok((plan, _))) = compiled else { return Err(format!("{compiled:?}")) };
         let plan = Arc::new(plan);
         self.plans.lock().expect("no panic while it is held").insert(key, Arc::clone(&plan));
         Ok(plan)

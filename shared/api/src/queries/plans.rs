@@ -11,29 +11,25 @@ use serde_json::{Value, json};
 
 use crate::HttpProblem;
 use ebb_flow::env::{ApiStore, CompiledPlan};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 use ebb_flow::target::changes::PinnedVersions;
 use ebb_flow::target::lifecycle::compile_document;
 
-/// Compiles a document with the published plugins and returns a preview of the plan.
-pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<Result<PlanPreview, Diagnostics>, FlowError> {
+/// Compiles a document with the published plugins and returns a preview of the plan. Rejected with the errors of the
+/// document.
+pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let name = match loaded {
-        Ok(Document::Sandbox(sandbox)) => sandbox.name.value,
-        Ok(Document::RouteGroup(group)) => group.name.value,
-        Ok(Document::Plugin(plugin)) => plugin.name.value,
-        Err(errors) => return Ok(Err(errors)),
+    let name = match loaded? {
+        Document::Sandbox(sandbox) => sandbox.name.value,
+        Document::RouteGroup(group) => group.name.value,
+        Document::Plugin(plugin) => plugin.name.value,
     };
-    match compile_document(store, &name, document, PinnedVersions::Latest).await? {
-        Ok((plan, warnings)) => {
-            let warnings = warnings.iter().map(HttpProblem::document_error).collect();
-            let preview = offload(move || show(&name, plan)).await??;
-            Ok(Ok(PlanPreview { warnings, ..preview }))
-        }
-        Err(errors) => Ok(Err(errors)),
-    }
+    let (plan, warnings) = compile_document(store, &name, document, PinnedVersions::Latest).await?;
+    let warnings = warnings.iter().map(HttpProblem::document_error).collect();
+    let preview = offload(move || show(&name, plan)).await??;
+    Ok(PlanPreview { warnings, ..preview })
 }
 
 /// Returns a preview of a compiled plan for the target `name`: order and edges of the units, and each unit with its known

@@ -10,7 +10,7 @@ use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, ReadPlugins};
 
 use ebb_flow::env::ApiStore;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 
 /// A published version, new or unchanged.
@@ -63,12 +63,10 @@ pub async fn publish(
     store: &dyn ApiStore,
     document: &str,
     now: Timestamp,
-) -> Result<Result<PublishOutcome, PublishRejection>, FlowError> {
+) -> Result<PublishOutcome, RequestError<PublishRejection>> {
     let text = document.to_owned();
-    let plugin = match offload(move || one_plugin(&text)).await? {
-        Ok(plugin) => plugin,
-        Err(errors) => return Ok(Err(PublishRejection::Document(errors))),
-    };
+    let plugin = offload(move || one_plugin(&text)).await?;
+    let plugin = plugin.map_err(|errors| RequestError::Rejected(PublishRejection::Document(errors)))?;
     let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
     let dialect = match plugin.dialect {
         Dialect::Signadot => "signadot",
@@ -84,16 +82,16 @@ pub async fn publish(
         withdrawn: None,
     };
     if store.put_plugin(&item).await? {
-        return Ok(Ok(PublishOutcome::Created(about(&item))));
+        return Ok(PublishOutcome::Created(about(&item)));
     }
     let existing = store.get_plugin(&item.name, &item.version).await?;
     let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
     if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
-        return Ok(Ok(PublishOutcome::Unchanged(about(&existing))));
+        return Ok(PublishOutcome::Unchanged(about(&existing)));
     }
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
-    Ok(Err(PublishRejection::Exists(text)))
+    Err(RequestError::Rejected(PublishRejection::Exists(text)))
 }
 
 /// Loads and checks the only plugin of a document.

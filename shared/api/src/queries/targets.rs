@@ -12,7 +12,7 @@ use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
 
 use crate::queries::{runs, waits};
 use ebb_flow::env::{ApiStore, Env};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::sweep::outages;
 use ebb_flow::target::changes;
 use ebb_flow::target::notify;
@@ -20,24 +20,19 @@ use ebb_flow::target::notify;
 /// Targets per page.
 const PAGE: usize = 100;
 
-/// Returns a page of targets, or the malformed field of the request. `token` is the `nextToken` of the previous page.
+/// Returns a page of targets. `token` is the `nextToken` of the previous page. Rejected with the malformed field.
 pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
     kind: Option<&str>,
     token: Option<&str>,
-) -> Result<Result<TargetPage, FieldError>, FlowError> {
-    let after = match token.map(cursor).transpose() {
-        Ok(after) => after,
-        Err(invalid) => return Ok(Err(invalid)),
-    };
-    if let Some(Err(invalid)) = kind.map(lifecycle::kind) {
-        return Ok(Err(invalid));
-    }
+) -> Result<TargetPage, RequestError<FieldError>> {
+    let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
+    kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
     // Pages are ordered by kind, then by name. With a kind, all targets may be before or after the token.
     let after = match (kind, after) {
         (Some(kind), Some((of, _))) if of > kind => {
-            return Ok(Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None }));
+            return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None });
         }
         (Some(kind), Some((of, _))) if of < kind => None,
         (_, after) => after,
@@ -47,7 +42,7 @@ pub async fn list(
         tracing::error!(reason, "cannot read a target");
     }
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
-    Ok(Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token }))
+    Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token })
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.

@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::ProblemDetails;
 use ebb_protocol::callback::Callback;
 use ebb_protocol::limits;
+use ebb_protocol::token::TokenKind;
 
 use super::auth::bearer;
 use crate::background::{self, RemainingWork};
 use crate::bodies::check_length;
 use crate::{HttpProblem, ServerState};
 use ebb_flow::run::callback::{self, CallbackOutcome};
-use ebb_flow::run::callback_result::CallbackSource;
 
 const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";
 
@@ -49,14 +49,14 @@ pub(crate) async fn complete(
     let response = match outcome {
         // A relay repeats a result until it is accepted. Repeating a late or excess one changes nothing.
         CallbackOutcome::Accepted
-        | CallbackOutcome::Late(CallbackSource::Relay)
-        | CallbackOutcome::Excess(CallbackSource::Relay) => Ok(StatusCode::NO_CONTENT),
-        CallbackOutcome::Late(CallbackSource::Webhook) => problem(
+        | CallbackOutcome::Late(TokenKind::Relay)
+        | CallbackOutcome::Excess(TokenKind::Relay) => Ok(StatusCode::NO_CONTENT),
+        CallbackOutcome::Late(TokenKind::Webhook) => problem(
             StatusCode::CONFLICT,
             "late-result",
             "the attempt was given up before this result; a success is recorded and undone",
         ),
-        CallbackOutcome::Excess(CallbackSource::Webhook) => problem(
+        CallbackOutcome::Excess(TokenKind::Webhook) => problem(
             StatusCode::CONFLICT,
             "too-many-results",
             &format!(
@@ -66,10 +66,10 @@ pub(crate) async fn complete(
             ),
         ),
         CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "invalid-token", INVALID_TOKEN),
-        CallbackOutcome::Expired(CallbackSource::Relay) => {
+        CallbackOutcome::Expired(TokenKind::Relay) => {
             problem(StatusCode::GONE, "gone", "the token has expired, and the attempt has ended")
         }
-        CallbackOutcome::Expired(CallbackSource::Webhook) => {
+        CallbackOutcome::Expired(TokenKind::Webhook) => {
             problem(StatusCode::FORBIDDEN, "token-expired", "the token has expired")
         }
         CallbackOutcome::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),

@@ -61,13 +61,16 @@ pub(crate) async fn receive(
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     let (response, follow_up) = Box::pin(lifecycle::begin(env, plugins, event.event_type, &event.data)).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
-    match response {
-        Ok(response) => Ok((StatusCode::ACCEPTED, rest, Json(response))),
-        Err(LifecycleRejection::Conflict(code, detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, code, detail)),
-        Err(LifecycleRejection::Changed(changes)) => Err(HttpProblem::changed(changes)),
-        Err(LifecycleRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
-        Err(LifecycleRejection::Missing(detail)) => {
-            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
+    Ok((StatusCode::ACCEPTED, rest, Json(response)))
+}
+
+impl From<LifecycleRejection> for HttpProblem {
+    fn from(rejection: LifecycleRejection) -> Self {
+        match rejection {
+            LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
+            LifecycleRejection::Changed(changes) => Self::changed(changes),
+            LifecycleRejection::Document(errors) => errors.into(),
+            LifecycleRejection::Missing(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail),
         }
     }
 }

@@ -23,8 +23,5 @@ pub(crate) async fn preview(
 ) -> Result<Json<PlanPreview>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::ReadPlugins)?;
     let request: PreviewPlan = super::read_json(body).await?;
-    match plans::preview(server.store.as_ref(), &request.document).await? {
-        Ok(preview) => Ok(Json(preview)),
-        Err(errors) => Err(HttpProblem::document(&errors)),
-    }
+    Ok(Json(plans::preview(server.store.as_ref(), &request.document).await?))
 }

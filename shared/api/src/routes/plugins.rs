@@ -49,11 +49,18 @@ pub(crate) async fn publish(
     server.tokens.check(&headers, ApiPermission::WritePlugins)?;
     let request: PublishPlugin = super::read_json(body).await?;
     let now = server.env.now();
-    match plugins::publish(server.store.as_ref(), &request.document, now).await? {
-        Ok(PublishOutcome::Created(info)) => Ok((StatusCode::CREATED, Json(info))),
-        Ok(PublishOutcome::Unchanged(info)) => Ok((StatusCode::OK, Json(info))),
-        Err(PublishRejection::Exists(detail)) => Err(HttpProblem::new(StatusCode::CONFLICT, "already-exists", detail)),
-        Err(PublishRejection::Document(errors)) => Err(HttpProblem::document(&errors)),
+    Ok(match plugins::publish(server.store.as_ref(), &request.document, now).await? {
+        PublishOutcome::Created(info) => (StatusCode::CREATED, Json(info)),
+        PublishOutcome::Unchanged(info) => (StatusCode::OK, Json(info)),
+    })
+}
+
+impl From<PublishRejection> for HttpProblem {
+    fn from(rejection: PublishRejection) -> Self {
+        match rejection {
+            PublishRejection::Exists(detail) => Self::new(StatusCode::CONFLICT, "already-exists", detail),
+            PublishRejection::Document(errors) => errors.into(),
+        }
     }
 }
 

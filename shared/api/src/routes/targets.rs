@@ -9,6 +9,7 @@ use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, ProblemDetails, RetryResponse, TargetDetail,
     TargetDiagnosis, TargetPage,
 };
+use ebb_protocol::lifecycle::FieldError;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -48,8 +49,9 @@ pub(crate) async fn list(
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
-    let page = targets::list(server.store.as_ref(), list, kind, token).await?;
-    page.map(Json).map_err(|error| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string()))
+    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
+    let page = targets::list(server.store.as_ref(), list, kind, token).await;
+    Ok(Json(page.map_err(|error| error.map(invalid))?))
 }
 
 fn unknown(kind: &str, name: &str) -> HttpProblem {

@@ -9,8 +9,6 @@ use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::wakeup;
-use crate::switch;
-use crate::switch::ProtocolRule;
 
 /// Acceptances that are noted together at most. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;
@@ -49,9 +47,6 @@ impl AcceptanceBatch {
             && let Some(unit) = run.unit(this.unit)
         {
             return wakeup::record_acceptance(env, run, *this, unit).await;
-        }
-        if !switch::holds(ProtocolRule::RecordAccepted) {
-            return Ok(());
         }
         let mut items: BTreeMap<Shard, Vec<(Unit, Attempt)>> = BTreeMap::new();
         for this in &tries {

@@ -8,8 +8,6 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::value::{Outputs, UnitValue};
 
-use crate::switch::{self, ProtocolRule};
-
 /// How a try ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
@@ -55,7 +53,6 @@ impl AttemptFailure {
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
-            (ReasonCode::HttpStatus, Some(_)) if !switch::holds(ProtocolRule::GatewayIsNoAnswer) => false,
             (ReasonCode::HttpStatus, Some(status)) => {
                 matches!(status, 408 | 425 | 499 | 502..=504 | 520..=529)
             }

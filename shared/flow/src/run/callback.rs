@@ -6,7 +6,7 @@ use ebb_engine::RunPhase;
 use ebb_engine::follow::in_flight;
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
-use ebb_protocol::token::{TokenClaims, TokenError};
+use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
 use ebb_store::AttemptUpdate;
 use tracing::Instrument as _;
 
@@ -15,7 +15,6 @@ use crate::error::FlowError;
 use crate::run::attempt;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback_result::CallbackSource;
 use crate::run::callback_result::parse_end;
 use crate::run::callback_result::unreadable;
 use crate::run::callback_result::with_checked_outputs;
@@ -27,8 +26,6 @@ use crate::run::progress::LateResult;
 use crate::run::results;
 use crate::run::wakeup;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::telemetry;
 
 /// What became of a callback.
@@ -37,13 +34,13 @@ pub enum CallbackOutcome {
     /// It moved the run on, or repeated what had.
     Accepted,
     /// It came too late to count; a success is in the ledger.
-    Late(CallbackSource),
+    Late(TokenKind),
     /// The attempt has reported more distinct results than are kept. It was counted.
-    Excess(CallbackSource),
+    Excess(TokenKind),
     /// The token is not one of this control plane, or names a unit that its run does not have.
     Forbidden,
     /// The token has expired, and the callback says nothing that has to be kept.
-    Expired(CallbackSource),
+    Expired(TokenKind),
     /// The run of the token does not exist.
     Gone,
     /// It is not a callback; what is wrong.
@@ -96,9 +93,6 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
     let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
     telemetry::callback_received(&run, this, attempt::sent_at(&claims, unit));
-    if expired == TokenExpiry::Expired && !switch::holds(ProtocolRule::KeepExpiredSuccess) {
-        return only(CallbackOutcome::Expired(CallbackSource::of(&claims)));
-    }
     let place = claims.clone();
     match apply_callback(env, &run, unit, claims, expired, callback).instrument(span).await? {
         (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &place, expired, reason).await?),
@@ -147,17 +141,17 @@ async fn apply_callback(
 ) -> Result<(CallbackOutcome, FollowUp), FlowError> {
     let only = |taken| Ok((taken, FollowUp::default()));
     let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
-    let from = CallbackSource::of(&claims);
-    if from == CallbackSource::Webhook && !callback.secrets.is_empty() {
+    let from = claims.kind;
+    if from == TokenKind::Webhook && !callback.secrets.is_empty() {
         return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
-    if from == CallbackSource::Webhook && callback.log.is_some() {
+    if from == TokenKind::Webhook && callback.log.is_some() {
         let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
                     `reason`";
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
     let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
-    if from == CallbackSource::Webhook && callback.progress.is_some() && !reports {
+    if from == TokenKind::Webhook && callback.progress.is_some() && !reports {
         let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
@@ -189,13 +183,13 @@ async fn apply_callback(
     }
     let ended = match (parse_end(callback, from), from) {
         (Ok(ended), _) => with_checked_outputs(run, unit, ended),
-        (Err(reason), CallbackSource::Webhook) => return only(CallbackOutcome::Malformed(reason)),
+        (Err(reason), TokenKind::Webhook) => return only(CallbackOutcome::Malformed(reason)),
         // It comes from a script by way of its relay, which could only send the same again and again.
-        (Err(reason), CallbackSource::Relay) => unreadable(&reason),
+        (Err(reason), TokenKind::Relay) => unreadable(&reason),
     };
     if expired == TokenExpiry::Expired && !matches!(ended, AttemptEnd::Succeeded(_)) {
         // A script may have waited for its turn for longer than its token is valid.
-        let counts = from == CallbackSource::Relay && is_open(env, run, this).await?;
+        let counts = from == TokenKind::Relay && is_open(env, run, this).await?;
         if !counts {
             return only(CallbackOutcome::Expired(from));
         }

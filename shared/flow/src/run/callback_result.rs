@@ -4,34 +4,17 @@ use base64::Engine as _;
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
-use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::head::Run;
 
-/// Who a callback is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallbackSource {
-    Relay,
-    /// The server of a webhook unit.
-    Webhook,
-}
-
-impl CallbackSource {
-    pub(super) fn of(claims: &TokenClaims) -> Self {
-        match claims.kind {
-            TokenKind::Relay => Self::Relay,
-            TokenKind::Webhook => Self::Webhook,
-        }
-    }
-}
-
 /// How a try ended by what its relay has of it; `None` for what says nothing of an end.
 pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     match callback.status {
         CallbackStatus::Succeeded | CallbackStatus::Failed => {
-            Some(parse_end(callback, CallbackSource::Relay).unwrap_or_else(|reason| unreadable(&reason)))
+            Some(parse_end(callback, TokenKind::Relay).unwrap_or_else(|reason| unreadable(&reason)))
         }
         CallbackStatus::Accepted | CallbackStatus::Heartbeat | CallbackStatus::Again => None,
     }
@@ -57,10 +40,10 @@ pub(super) fn unreadable(reason: &str) -> AttemptEnd {
     AttemptEnd::Failed(AttemptFailure::new(ReasonCode::OutputInvalid, &format!("its result cannot be read: {reason}")))
 }
 
-pub(super) fn parse_end(callback: Callback, from: CallbackSource) -> Result<AttemptEnd, String> {
+pub(super) fn parse_end(callback: Callback, from: TokenKind) -> Result<AttemptEnd, String> {
     let duration_ms = callback.duration_ms;
     let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
-    let log = callback.log.filter(|_| from == CallbackSource::Relay);
+    let log = callback.log.filter(|_| from == TokenKind::Relay);
     if callback.status == CallbackStatus::Failed {
         let reason = match callback.reason {
             Some(reason) => AttemptFailure::new(code(reason.code, from), &reason.message),
@@ -89,10 +72,10 @@ pub(super) fn parse_end(callback: Callback, from: CallbackSource) -> Result<Atte
 }
 
 /// The classes that a foreign server may claim; the rest are ours to find.
-fn code(code: ReasonCode, from: CallbackSource) -> ReasonCode {
+fn code(code: ReasonCode, from: TokenKind) -> ReasonCode {
     match (from, code) {
-        (CallbackSource::Relay, code) => code,
-        (CallbackSource::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
-        (CallbackSource::Webhook, _) => ReasonCode::Failed,
+        (TokenKind::Relay, code) => code,
+        (TokenKind::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
+        (TokenKind::Webhook, _) => ReasonCode::Failed,
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action as Kind;
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, PatchChange, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
@@ -34,8 +34,6 @@ use crate::run::progress::Continuation;
 use crate::run::records;
 use crate::run::wakeup;
 use crate::run::wakeup::START_WINDOW_MS;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::transition;
 
 /// Units of one cluster that are killed at a time, each with the tail of its log in memory.
@@ -53,23 +51,16 @@ const MAX_RECHECK_MS: u64 = 60_000;
 /// # Errors
 /// The store's; safe to repeat, and has to be repeated until it succeeds.
 pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
-    for _ in 0..crate::ATTEMPTS {
-        let Some(root) = env.store.read_root(id).await? else { return Ok(()) };
-        let epoch = root.head.epoch;
-        let event = match root.head.phase {
+    let is_written = head::patch_root(env, id, |root| {
+        let epoch = root.epoch;
+        let event = match root.phase {
             RunPhase::Running => RunEvent::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
-            RunPhase::Closed if root.head.stopped.is_none() => RunEvent::EpochFenced { epoch },
-            RunPhase::Cancelling | RunPhase::Closed => return Ok(()),
+            RunPhase::Closed if root.stopped.is_none() => RunEvent::EpochFenced { epoch },
+            RunPhase::Cancelling | RunPhase::Closed => return None,
         };
-        let mut patch = accept(event);
-        if !switch::holds(ProtocolRule::CancelByEpoch) {
-            patch.changes.retain(|change| !matches!(change, PatchChange::SetEpoch(_)));
-        }
-        if let PatchResult::Written(_) = env.store.patch_run(id, &patch).await? {
-            return Ok(());
-        }
-    }
-    Err(FlowError::Contended(format!("run {id}")))
+        Some(accept(event))
+    });
+    is_written.await.map(drop)
 }
 
 /// Looks at a run that is being cancelled. Gives what begins once it has settled; otherwise the run is due again soon.
@@ -110,8 +101,6 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Optio
         settled &= one?;
     }
     let landed = env.now() >= stopped.plus(env.settings.max_in_flight);
-    let settled = settled || !switch::holds(ProtocolRule::CancelBeforeUndo);
-    let landed = landed || !switch::holds(ProtocolRule::WaitForInFlight);
     if settled && landed {
         return transition::end_cancelled_run(env, run).await;
     }
@@ -155,8 +144,7 @@ async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Time
     if stopped.is_some() {
         return Ok(stopped);
     }
-    let items = if switch::holds(ProtocolRule::StopEveryItem) { Shard::count(run.graph().len()) } else { 1 };
-    for number in 1..items {
+    for number in 1..Shard::count(run.graph().len()) {
         let shard = Shard(number);
         let event = RunEvent::Cancelled { shard, epoch: ebb_engine::Epoch(before), now: env.now() };
         // Refused: it is stopped already.
@@ -176,21 +164,17 @@ async fn cancel_in_cluster(
     begun: Timestamp,
 ) -> Result<bool, FlowError> {
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
-    if switch::holds(ProtocolRule::DequeueBeforeKill) {
-        let each = units.into_iter().map(|one| async move {
-            let stands = if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
-            Ok::<_, FlowError>((one, stands))
-        });
-        let mut each = futures::stream::iter(each).buffer_unordered(DEQUEUED_AT_ONCE);
-        while let Some(one) = each.next().await {
-            match one? {
-                (_, AttemptStanding::Ended) => {}
-                (one, AttemptStanding::Running) => running.push(one),
-                (_, AttemptStanding::Unknown) => queue_is_empty = false,
-            }
+    let each = units.into_iter().map(|one| async move {
+        let stands = if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
+        Ok::<_, FlowError>((one, stands))
+    });
+    let mut each = futures::stream::iter(each).buffer_unordered(DEQUEUED_AT_ONCE);
+    while let Some(one) = each.next().await {
+        match one? {
+            (_, AttemptStanding::Ended) => {}
+            (one, AttemptStanding::Running) => running.push(one),
+            (_, AttemptStanding::Unknown) => queue_is_empty = false,
         }
-    } else {
-        running = units;
     }
     if !queue_is_empty {
         return Ok(false);

@@ -31,8 +31,6 @@ use crate::run::results;
 use crate::run::undo;
 use crate::run::wakeup;
 use crate::run::wakeup::AttemptWakeup;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::transition;
 use crate::target::transition::NotificationSender;
 use crate::telemetry;
@@ -198,11 +196,6 @@ async fn send_all(
             let passed = async move { DriveStep::Enqueued(enqueue_rest(env, work, &rest, behalf).await) };
             under_way.push(passed.boxed());
         }
-        if !switch::holds(ProtocolRule::JoinEverySend) && ready.is_empty() && !is_preparing {
-            // What is left behind is frozen: polled once, and never again.
-            futures::future::poll_immediate(under_way.next()).await;
-            break;
-        }
         match under_way.next().await {
             None => break,
             Some(DriveStep::Prepared(Ok(batch))) => {
@@ -330,9 +323,6 @@ async fn enqueue_rest(
     units: &[(Unit, Attempt)],
     behalf: Option<&SweepContext>,
 ) -> Result<Option<AttemptWakeup>, FlowError> {
-    if !switch::holds(ProtocolRule::EnqueueTheRest) {
-        return Ok(None);
-    }
     let again = behalf.map(|look| look.next_sweep);
     if again.is_none_or(|again| again <= env.now()) {
         // Refused where the run is due sooner anyway. A lost message costs only time, so one attempt is enough.

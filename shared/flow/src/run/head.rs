@@ -7,7 +7,7 @@ use ebb_documents::plan::{HookPlan, UnitPlan};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
 use ebb_protocol::id::{self, RunId};
-use ebb_store::{PatchResult, RunFacts, RunHead};
+use ebb_store::{RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
@@ -118,17 +118,26 @@ impl Run {
         let heads = env.store.read_run(&self.id).await?;
         Ok(RunView::whole(self.graph(), heads.into_iter().map(|head| (head.shard, head.head))))
     }
+}
 
-    /// Writes, and gives the item after the write or, if it was refused, as it is.
-    ///
-    /// # Errors
-    /// The store's.
-    pub async fn patch(&self, env: &Env, patch: &Patch) -> Result<Result<RunHead, Option<RunHead>>, FlowError> {
-        Ok(match env.store.patch_run(&self.id, patch).await? {
-            PatchResult::Written(head) => Ok(head),
-            PatchResult::ConditionFailed(image) => Err(image),
-        })
+/// Reads the root of a run and writes the patch that `decide` returns for it. Repeats both while others change the root.
+/// Returns false, and writes nothing, if there is no root or no patch.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn patch_root(
+    env: &Env,
+    id: &RunId,
+    decide: impl Fn(&HeadState) -> Option<Patch>,
+) -> Result<bool, FlowError> {
+    for _ in 0..crate::ATTEMPTS {
+        let root = env.store.read_root(id).await?;
+        let Some(patch) = root.and_then(|root| decide(&root.head)) else { return Ok(false) };
+        if env.store.patch_run(id, &patch).await?.is_written() {
+            return Ok(true);
+        }
     }
+    Err(FlowError::Contended(format!("run {id}")))
 }
 
 /// The epoch of a whole view.

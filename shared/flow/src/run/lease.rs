@@ -18,8 +18,6 @@ use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::records;
 use crate::run::wakeup;
-use crate::switch;
-use crate::switch::ProtocolRule;
 
 /// Claims that are written at a time.
 const AT_ONCE: usize = 32;
@@ -49,9 +47,6 @@ pub async fn claim_for_repeat(
     run: &Run,
     units: Vec<(Unit, Attempt)>,
 ) -> Result<Vec<(Unit, Attempt)>, FlowError> {
-    if !switch::holds(ProtocolRule::RepetitionsWait) {
-        return claim(env, run, units).await;
-    }
     let open = unsent(env, run, units).await?;
     // The first sender may have died, also one that had claimed them.
     let is_left = open.iter().any(|one| one.is_webhook && !one.is_postponed);
@@ -70,9 +65,6 @@ pub async fn claim_for_repeat(
 /// # Errors
 /// The store's.
 pub async fn lease(env: &Env, run: &Run, this: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
-    if !switch::holds(ProtocolRule::LeaseBeforeRepeat) {
-        return Ok(true);
-    }
     let until = env.now().plus(env.settings.response_window());
     let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
@@ -95,7 +87,7 @@ pub(crate) async fn lease_delivery(
     passed: Timestamp,
 ) -> Result<bool, FlowError> {
     let first = units.iter().find(|(unit, _)| is_webhook(run, *unit));
-    let Some(&(unit, attempt)) = first.filter(|_| switch::holds(ProtocolRule::ClaimDelivery)) else {
+    let Some(&(unit, attempt)) = first else {
         return Ok(true);
     };
     let now = env.now();

@@ -21,7 +21,6 @@ use crate::run::head::Run;
 use crate::run::objects;
 use crate::run::records;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
-use crate::switch::{self, ProtocolRule};
 use crate::telemetry;
 
 /// Work that waits for its turn at a relay is asked for again after a quarter of the age of its run, within these bounds:
@@ -96,16 +95,12 @@ fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, Str
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
     let life = run.instance_key();
-    let stable = match switch::holds(ProtocolRule::StableKey) {
-        true => idempotency_key(&life, resource, name),
-        false => idempotency_key(&life, resource, &format!("{name}-{}", this.attempt.0)),
-    };
     // A script may die before it can report the name of the thing that it made. Its undo gets the same key.
     let undone = undone_parts(run, unit);
     let (key_resource, key_unit) = undone.unwrap_or((resource, name));
     let mut pairs = vec![
         ("EBB_KEY", unit_key(&life, key_resource, key_unit)),
-        ("EBB_IDEMPOTENCY_KEY", stable),
+        ("EBB_IDEMPOTENCY_KEY", idempotency_key(&life, resource, name)),
         ("EBB_ATTEMPT", this.attempt.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
         ("EBB_HOOK", hook_name(run.hook()).to_owned()),
@@ -179,8 +174,7 @@ pub(super) async fn ensure_task(
         Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),
         Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
             tracing::warn!(run = %run.id, %error, "the unit is sent again");
-            let again = switch::holds(ProtocolRule::FailedSendIsDue);
-            Ok(DispatchOutcome::later(again.then(|| AttemptWakeup::Poll(retry_at(env, cluster)))))
+            Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(retry_at(env, cluster)))))
         }
     }
 }

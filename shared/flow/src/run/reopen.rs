@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Notification;
-use ebb_engine::{
-    Attempt, Epoch, Hook, PatchChange, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept,
-};
+use ebb_engine::{Attempt, Epoch, Hook, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
-use ebb_store::{NotificationState, TargetHead, TargetTransition};
+use ebb_store::{NotificationState, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -24,8 +22,6 @@ use crate::run::head;
 use crate::run::head::Run;
 use crate::run::records;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::due;
 
 /// Why units have to run once more.
@@ -83,14 +79,16 @@ async fn reopen_unit(
     let mut attempt = seen;
     for _ in 0..crate::ATTEMPTS {
         let to = next_attempt(run, unit, attempt);
-        let patched = run.patch(env, &accept(RunEvent::Reopened { unit, attempt, epoch, to })).await?;
-        // `None`: written, or the run was cancelled or removed.
-        let present = patched.err().flatten().filter(|head| head.head.epoch == epoch);
-        let present = present.map(|head| head.head.attempt(Shard::of(unit).1));
-        match present {
-            Some(present) if cause == ReopenCause::LateSuccess && present != attempt => attempt = present,
-            Some(_) | None => return Ok(()),
+        let event = RunEvent::Reopened { unit, attempt, epoch, to };
+        let PatchResult::ConditionFailed(Some(present)) = env.store.patch_run(&run.id, &accept(event)).await? else {
+            return Ok(());
+        };
+        let current = present.head.attempt(Shard::of(unit).1);
+        // In another epoch the run was cancelled.
+        if present.head.epoch != epoch || cause != ReopenCause::LateSuccess || current == attempt {
+            return Ok(());
         }
+        attempt = current;
     }
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
@@ -117,13 +115,14 @@ pub async fn override_units(
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
             // Not before this is it recorded: what died here and is retried is tried, and not over.
-            run.patch(env, &accept(RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt })).await?.ok();
+            let event = RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt };
+            env.store.patch_run(&run.id, &accept(event)).await?;
         }
         let ended = AttemptEnd::Skipped(String::new());
         let (result, _) = records::build_result(env, run, unit, attempt, &ended, None).await?;
         let result = AttemptResult { reason: Some(reason.clone()), ..result };
         env.store.put_result(&run.id, unit, attempt, &result).await?;
-        run.patch(env, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?.ok();
+        env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?;
     }
     wake_run(env, run, epoch).await?;
     Ok(true)
@@ -139,21 +138,14 @@ fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 /// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not
 /// seen this, and is refused.
 async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
-    for _ in 0..crate::ATTEMPTS {
-        let Some(root) = env.store.read_root(&run.id).await? else { return Ok(()) };
-        if root.head.epoch != epoch || root.head.phase == RunPhase::Cancelling {
-            return Ok(());
-        }
-        let mut patch = accept(RunEvent::RunReopened { due: env.now(), version: root.head.version, epoch });
-        if !switch::holds(ProtocolRule::RedriveKeepsEpoch) {
-            patch.changes.push(PatchChange::SetEpoch(epoch.next()));
-        }
-        if run.patch(env, &patch).await?.is_ok() {
-            env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
-            return Ok(());
-        }
+    let is_written = head::patch_root(env, &run.id, |root| {
+        let is_over = root.epoch != epoch || root.phase == RunPhase::Cancelling;
+        (!is_over).then(|| accept(RunEvent::RunReopened { due: env.now(), version: root.version, epoch }))
+    });
+    if is_written.await? {
+        env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
     }
-    Err(FlowError::Contended(format!("run {}", run.id)))
+    Ok(())
 }
 
 /// Whether a run may go on for its target.
@@ -214,11 +206,11 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             delivered_by: None,
             reason: None,
         });
-        let version = seen.version + 1;
-        let mut target = TargetHead { phase, since: env.now(), notification, version, ..seen.clone() };
-        target.is_overridden |= with_override == WithOverride::Yes;
-        target.due = due::next_due(env, &target);
-        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
+        let transition = seen.update(|target| {
+            (target.phase, target.since, target.notification) = (phase, env.now(), notification);
+            target.is_overridden |= with_override == WithOverride::Yes;
+            target.due = due::next_due(env, target);
+        });
         if env.store.move_target(&transition).await? {
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());

@@ -18,7 +18,7 @@ use ebb_engine::{
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
-use ebb_store::{PutOutcome, RunHead};
+use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -36,8 +36,6 @@ use crate::run::reopen::ReopenCause;
 use crate::run::reopen::reopen;
 use crate::run::undo;
 use crate::run::wakeup;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::secrets;
 use crate::telemetry;
 use crate::telemetry::AttemptDisposition;
@@ -57,9 +55,6 @@ pub async fn apply_result(
 ) -> Result<RunProgress, FlowError> {
     match ended {
         AttemptEnd::Succeeded(success) => {
-            if !switch::holds(ProtocolRule::RecordBeforeHead) {
-                mark_done(env, run, this, ended).await?;
-            }
             let printed = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let kept = !success.outputs.is_empty() || printed || more > 0;
             if kept {
@@ -113,8 +108,7 @@ async fn record_success(
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two different successes: both are in the ledger, the first is the try's result.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
-            let counts = switch::holds(ProtocolRule::EveryResultCounts);
-            if counts && record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
+            if record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
                 return Ok(Some(report_excess(run, this)));
             }
             Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
@@ -154,31 +148,35 @@ fn report_excess(run: &Run, this: AttemptRef) -> RunProgress {
 async fn mark_done(env: &Env, run: &Run, this: AttemptRef, ended: &AttemptEnd) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     let patch = accept(RunEvent::Succeeded { unit, attempt, epoch });
-    match run.patch(env, &patch).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &patch).await? {
+        PatchResult::Written(head) => {
             if !matches!(ended, AttemptEnd::Skipped(_)) {
                 telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
             after_success(env, run, this, &head).await
         }
-        Err(image) => match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
-            PatchRefusal::AlreadyDone => match image {
-                // A run that was cancelled meanwhile goes nowhere from here.
-                Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
-                Some(head) => next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await,
-                None => Ok(RunProgress::default()),
-            },
-            PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
-            PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
-                // In the ledger before anything is acknowledged, even if there was nothing to keep.
-                let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
-                if let PutOutcome::Excess(_) = put {
-                    return Ok(report_excess(run, this));
+        PatchResult::ConditionFailed(image) => {
+            match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
+                PatchRefusal::AlreadyDone => match image {
+                    // A run that was cancelled meanwhile goes nowhere from here.
+                    Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
+                    Some(head) => {
+                        next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+                    }
+                    None => Ok(RunProgress::default()),
+                },
+                PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
+                PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
+                    // In the ledger before anything is acknowledged, even if there was nothing to keep.
+                    let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
+                    if let PutOutcome::Excess(_) = put {
+                        return Ok(report_excess(run, this));
+                    }
+                    let covered = record_late_success(env, run, this, &result.digest).await?;
+                    Ok(late_progress(run, this, covered))
                 }
-                let covered = record_late_success(env, run, this, &result.digest).await?;
-                Ok(late_progress(run, this, covered))
             }
-        },
+        }
     }
 }
 
@@ -221,7 +219,7 @@ async fn record_late_success(env: &Env, run: &Run, this: AttemptRef, digest: &st
         // An undo that has not begun to read finds the record.
         return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
-    if sealed && switch::holds(ProtocolRule::ReopenOnLateResult) {
+    if sealed {
         reopen_undos(env, run, this.unit).await?;
     }
     if TEARDOWN.iter().all(|&hook| undos(run, hook, this.unit).is_empty()) {
@@ -268,19 +266,21 @@ async fn start_next_undo(
 ) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
     let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
-    match run.patch(env, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
-        Ok(_) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
+        PatchResult::Written(_) => {
             if verdict == AttemptOutcome::Succeeded {
                 telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             }
             Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
         // Written before, and its answer was lost, or its writer died before it sent the try.
-        Err(Some(head)) if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen => {
+        PatchResult::ConditionFailed(Some(head))
+            if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen =>
+        {
             let ready = lease::claim_for_repeat(env, run, vec![(unit, to)]).await?;
             Ok(RunProgress { ready, ..RunProgress::default() })
         }
-        Err(_) => Ok(RunProgress::default()),
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::default()),
     }
 }
 
@@ -302,7 +302,6 @@ async fn apply_failure(
     let (result, put) = records::put(env, run, this.unit, this.attempt, &ended, next).await?;
     let decides = match put {
         PutOutcome::Created => result,
-        _ if !switch::holds(ProtocolRule::RecordDecides) => result,
         PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,
     };
     resume(env, run, this, &decides, memory).await
@@ -339,18 +338,20 @@ pub async fn resume(
 
 async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
+        PatchResult::Written(head) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
             after_success(env, run, this, &head).await
         }
-        Err(Some(head)) if head.head.epoch == epoch => match refusal(unit, attempt, epoch, Some(&head.head)) {
-            PatchRefusal::AlreadyDone => {
-                next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+        PatchResult::ConditionFailed(Some(head)) if head.head.epoch == epoch => {
+            match refusal(unit, attempt, epoch, Some(&head.head)) {
+                PatchRefusal::AlreadyDone => {
+                    next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+                }
+                _ => Ok(RunProgress::late(LateResult::Recorded)),
             }
-            _ => Ok(RunProgress::late(LateResult::Recorded)),
-        },
-        Err(_) => Ok(RunProgress::late(LateResult::Recorded)),
+        }
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Recorded)),
     }
 }
 
@@ -360,13 +361,8 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     // A result that is taken up again may name a time that is over.
     let due = due.max(env.now());
     let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
-    if !switch::holds(ProtocolRule::RetryIsDue) {
-        run.patch(env, &accept(event)).await?.ok();
-        wakeup::send_wakeup(env, &run.id, due).await;
-        return Ok(RunProgress::default());
-    }
     if let Some(patch) = accept_with_wakeup(event, due)
-        && run.patch(env, &patch).await?.is_ok()
+        && env.store.patch_run(&run.id, &patch).await?.is_written()
     {
         telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
@@ -375,27 +371,27 @@ async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) 
     // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
     // crash in between costs an idle look; then the plain write tells.
     wakeup::wake_by(env, &run.id, due).await?;
-    match run.patch(env, &accept(event)).await? {
-        Ok(_) => {
+    match env.store.patch_run(&run.id, &accept(event)).await? {
+        PatchResult::Written(_) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
             Ok(RunProgress::default())
         }
-        Err(_) => Ok(RunProgress::late(LateResult::Ignored)),
+        PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Ignored)),
     }
 }
 
 /// Moves the unit to failed for good, and follows.
 async fn mark_failed(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
     let AttemptRef { unit, attempt, epoch } = this;
-    match run.patch(env, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
-        Ok(head) => {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
+        PatchResult::Written(head) => {
             telemetry::attempt_ended(run, this, AttemptDisposition::Failed, env.now());
             next_progress(env, run, &head, FollowCause::Fresh(unit), ResultTaker::First).await
         }
-        Err(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
+        PatchResult::ConditionFailed(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
             next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
         }
-        Err(_) => {
+        PatchResult::ConditionFailed(_) => {
             // A run that settles waits for this.
             env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
             Ok(RunProgress::late(LateResult::Ignored))
@@ -427,9 +423,6 @@ async fn next_progress(
     let mut alone = matches!(cause, FollowCause::Fresh(_));
     let known = match follow(run.graph(), &run.view_of(head), cause) {
         FollowResult::Known(known) => known,
-        FollowResult::ReadAll if !switch::holds(ProtocolRule::ReadAllItems) => {
-            NextSteps { dispatch: Vec::new(), run_outcome: None }
-        }
         FollowResult::ReadAll => {
             alone = false;
             let view = run.read_view(env).await?;

@@ -19,7 +19,6 @@ use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
-use crate::switch::{self, ProtocolRule};
 
 /// What is to be done by an undo.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,9 +43,6 @@ pub enum UndoDecision {
 /// # Errors
 /// The store's.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache) -> Result<(), FlowError> {
-    if !switch::holds(ProtocolRule::SealBeforeRead) {
-        return Ok(());
-    }
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
     let mut patches: BTreeMap<(Hook, Shard), Vec<PatchChange>> = BTreeMap::new();
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
@@ -122,13 +118,7 @@ pub async fn decide(
         found.extend(read_attempts(env, &earlier.id, &missing).await?);
         for (undone, tries) in &found {
             let (undone, at) = (*undone, place(*undone));
-            let mut tries: Vec<&AttemptRecord> = tries.iter().collect();
-            if !switch::holds(ProtocolRule::UndoEveryAttempt) {
-                tries = tries.split_off(tries.len().saturating_sub(1));
-            }
-            if tries.is_empty() && !switch::holds(ProtocolRule::UndoTheUnknown) {
-                continue;
-            }
+            let tries: Vec<&AttemptRecord> = tries.iter().collect();
             let skipped = !tries.is_empty() && tries.iter().all(|record| had_no_effect(record));
             if skipped || (tries.is_empty() && !earlier.may_have_started(undone)) {
                 continue;
@@ -154,7 +144,7 @@ pub async fn decide(
         let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
         return Ok(UndoDecision::Nothing(format!("nothing to take away: {} never started", names.join(", "))));
     }
-    if landed > env.now() && switch::holds(ProtocolRule::WaitForInFlight) {
+    if landed > env.now() {
         return Ok(UndoDecision::Later(landed));
     }
     let count = match unit.action {

@@ -12,7 +12,6 @@ use crate::error::FlowError;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
-use crate::switch::{self, ProtocolRule};
 
 /// No hint is sent further ahead: SQS delays no message for longer, and the schedule comes by anyway.
 pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
@@ -84,9 +83,6 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
 /// # Errors
 /// The store's.
 pub async fn record_acceptance(env: &Env, run: &Run, this: AttemptRef, unit: &UnitPlan) -> Result<(), FlowError> {
-    if !switch::holds(ProtocolRule::RecordAccepted) {
-        return Ok(());
-    }
     let note = AttemptUpdate::Accepted(env.now());
     env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
     send_deadline_wakeup(env, run, this, unit).await;

@@ -21,7 +21,6 @@ use crate::run::head::Run;
 use crate::run::request_headers::signed_headers;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
-use crate::switch::{self, ProtocolRule};
 use crate::telemetry;
 
 /// The request of a webhook unit.
@@ -55,7 +54,6 @@ pub(super) async fn post_webhook(
     list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
     if let Action::Webhook(webhook) = &unit.action
         && webhook.non_idempotent
-        && switch::holds(ProtocolRule::PostOnce)
     {
         // The intent is recorded before the request is sent. A sender that finds the intent does not post.
         let note = AttemptUpdate::Posted(env.now());

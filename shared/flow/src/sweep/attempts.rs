@@ -30,8 +30,6 @@ use crate::run::records;
 use crate::run::results;
 use crate::run::undo;
 use crate::run::wakeup::START_WINDOW_MS;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::telemetry;
 
 /// Relays that are asked at a time to end tries of one run.
@@ -114,11 +112,7 @@ impl RunSweep {
         }
         let is_relayed = unit.action.is_relayed();
         let put_off = record.next_dispatch.map(Timestamp);
-        let begun = match switch::holds(ProtocolRule::DeadlineFromStart) {
-            true => records::started_at(&record),
-            false => Some(run.facts.started),
-        };
-        let Some(begun) = begun else {
+        let Some(begun) = records::started_at(&record) else {
             match put_off.filter(|&at| at > self.now) {
                 Some(at) => self.sweep_by(at),
                 None if is_relayed && record.heartbeat.is_none() => {

@@ -101,8 +101,8 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse,
                 continue;
             }
             match delete_task(env, &cluster.name, &task, end).await? {
-                Ok(()) => response.deleted.extend(task.objects.into_iter().filter(|orphan| orphan.owned)),
-                Err(reason) => {
+                TaskDeletion::Done => response.deleted.extend(task.objects.into_iter().filter(|orphan| orphan.owned)),
+                TaskDeletion::Pending(reason) => {
                     response.remaining.push(ClusterError { cluster: cluster.name.clone(), reason });
                 }
             }
@@ -148,10 +148,10 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
         for orphan in task.objects.iter().filter(|orphan| orphan.owned) {
             let Orphan { cluster, kind, namespace, name, uid, reason, .. } = orphan;
             match &outcome {
-                Ok(()) => {
+                TaskDeletion::Done => {
                     tracing::warn!(cluster, kind, namespace, name, uid, reason, "an orphan was deleted")
                 }
-                Err(pending) => {
+                TaskDeletion::Pending(pending) => {
                     tracing::warn!(cluster, kind, namespace, name, uid, reason, pending, "an orphan is being deleted");
                 }
             }
@@ -291,30 +291,32 @@ fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> 
     Orphan { instance, age_seconds, reason, ..orphan(cluster, &unmanaged.object) }
 }
 
+/// The outcome of the deletion of a task.
+enum TaskDeletion {
+    Done,
+    /// Something remains, for this reason.
+    Pending(String),
+}
+
 /// Lets the relay delete what remains of a task, and waits until `end` for that. The task of an instance that is active
 /// again stays.
-async fn delete_task(
-    env: &Env,
-    cluster: &str,
-    task: &OrphanTask,
-    end: Instant,
-) -> Result<Result<(), String>, FlowError> {
+async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> Result<TaskDeletion, FlowError> {
     let run = run_of(&task.task.unit);
     let is_active = match &run {
         Some(run) => read_owner(env, run).await? == OwnerState::Active,
         None => false,
     };
     if is_active {
-        return Ok(Err(format!("the instance of {} is active", task.task.unit)));
+        return Ok(TaskDeletion::Pending(format!("the instance of {} is active", task.task.unit)));
     }
     loop {
         match env.relay.delete(cluster, &task.task).await {
-            Ok(()) => return Ok(Ok(())),
+            Ok(()) => return Ok(TaskDeletion::Done),
             Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + POLL_INTERVAL < end => {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason) | RelayError::Refused(reason)) => {
-                return Ok(Err(reason));
+                return Ok(TaskDeletion::Pending(reason));
             }
         }
     }

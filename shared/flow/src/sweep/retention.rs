@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use ebb_documents::plan::Action;
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
 use ebb_protocol::id::{self, RunId};
-use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, TargetTransition, Tombstone,
-};
+use ebb_store::{DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, Tombstone};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 
@@ -292,9 +290,7 @@ async fn remove(
     let instance = instance_key(expiry);
     // The target first: from then on no late success gives it back to a run, whose items may be gone.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {
-        let target = TargetHead { plan: String::new(), version: seen.version + 1, ..seen.clone() };
-        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
-        if !env.store.move_target(&transition).await? {
+        if !env.store.move_target(&seen.update(|target| target.plan.clear())).await? {
             return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
         }
     }

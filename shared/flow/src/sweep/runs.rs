@@ -31,8 +31,6 @@ use crate::run::records;
 use crate::run::results;
 use crate::run::wakeup;
 use crate::run::wakeup::MAX_MESSAGE_DELAY;
-use crate::switch;
-use crate::switch::ProtocolRule;
 
 /// How often a run is looked at again at once because it changed meanwhile.
 const MAX_PASSES: usize = 4;
@@ -78,9 +76,6 @@ pub(super) async fn sweep_with_permit<'a>(
 
 /// Makes a run whose look failed due again after `wait`, even if the run has changed since. It changes only the due time.
 pub(super) async fn postpone_failed(env: &Env, id: &RunId, wait: Millis) {
-    if !switch::holds(ProtocolRule::FailedSweepIsDue) {
-        return;
-    }
     if let Err(error) = postpone(env, id, wait).await {
         tracing::warn!(run = %id, %error, "the run stays due");
     }
@@ -160,9 +155,6 @@ async fn sweep_once<'a>(
     let records = records::read_open(env, &run, &units).await?;
     let now = env.now();
     let mut look = RunSweep::new(now, when, now.plus(interval(env, &run, &view)));
-    if !switch::holds(ProtocolRule::RescheduleAfterActing) {
-        reschedule(env, id, &root, look.next_sweep).await?;
-    }
     let mut progress = progress::RunProgress::default();
     for (unit, attempt) in open {
         let this = AttemptRef { unit, attempt, epoch };
@@ -276,7 +268,7 @@ fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
 
 /// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
 async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
-    if let PatchResult::Written(_) = env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await? {
+    if env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await?.is_written() {
         wakeup::send_wakeup(env, id, next).await;
     }
     Ok(())
@@ -287,11 +279,8 @@ async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) ->
     let Some(due) = seen.due else { return Ok(SweepOutcome::Done) };
     // A look takes its time.
     let next = next.max(env.now().plus(Millis(1)));
-    let mut patch = accept(RunEvent::Rescheduled { seen: due, version: seen.version, next });
-    if !switch::holds(ProtocolRule::VersionGuardsReschedule) {
-        patch.conditions.clear();
-    }
-    match env.store.patch_run(id, &patch).await? {
+    let event = RunEvent::Rescheduled { seen: due, version: seen.version, next };
+    match env.store.patch_run(id, &accept(event)).await? {
         PatchResult::Written(_) => wakeup::send_wakeup(env, id, next).await,
         // Written before, and its answer was lost.
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {

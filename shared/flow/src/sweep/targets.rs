@@ -4,7 +4,7 @@
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_store::{DueItem, TargetHead, TargetTransition};
+use ebb_store::DueItem;
 
 use super::SweepPermit;
 use crate::env::Env;
@@ -50,11 +50,9 @@ pub(super) async fn sweep_with_permit<'a>(
 pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Millis) {
     let written = async {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
-        let (now, version) = (env.now(), seen.version);
+        let now = env.now();
         if seen.due.is_some_and(|due| due <= now) {
-            let target = TargetHead { due: Some(now.plus(wait)), version: version + 1, ..seen };
-            let transition = TargetTransition { target, expected_version: Some(version), run: None, tombstone: None };
-            env.store.move_target(&transition).await?;
+            env.store.move_target(&seen.update(|target| target.due = Some(now.plus(wait)))).await?;
         }
         Ok::<_, FlowError>(())
     };
@@ -98,16 +96,16 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut SweepP
     // The first look at a gone target sends its notification.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     if releases || target.due.is_some_and(|due| due <= env.now()) {
-        let mut after = target.clone();
         let clusters = target.release.iter().map(|one| guarded_relay::cluster_name(env, one.cluster.as_deref()));
         place.acquire_clusters(env, clusters.collect()).await;
-        if !place.is_out_of_time(env) {
-            after.release = secrets::release_secrets(&GuardedRelay(env), &target).await;
-        }
-        after.due = due::next_due(env, &after);
-        after.version += 1;
-        let transition =
-            TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
+        let release = match place.is_out_of_time(env) {
+            true => target.release.clone(),
+            false => secrets::release_secrets(&GuardedRelay(env), &target).await,
+        };
+        let transition = target.update(|after| {
+            after.release = release;
+            after.due = due::next_due(env, after);
+        });
         env.store.move_target(&transition).await?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
-use ebb_store::{PatchResult, TargetHead};
+use ebb_store::TargetHead;
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -42,5 +42,5 @@ pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> Result<bool
         return Ok(true);
     }
     let patch = accept(RunEvent::Closed { version: root.version });
-    Ok(matches!(env.store.patch_run(run, &patch).await?, PatchResult::Written(_)))
+    Ok(env.store.patch_run(run, &patch).await?.is_written())
 }

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 use crate::env::CompiledPlan;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, RequestError};
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;
@@ -46,20 +46,23 @@ pub enum LifecycleRejection {
     Missing(String),
 }
 
-/// What became of a lifecycle webhook.
-pub type LifecycleOutcome = Result<LifecycleResponse, LifecycleRejection>;
+impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
+    fn from(rejection: LifecycleRejection) -> Self {
+        Self::Rejected(rejection)
+    }
+}
 
 /// Takes a verified lifecycle webhook and does what follows from it. The same webhook again gives the same answer and
 /// does nothing new.
 ///
 /// # Errors
-/// The store's: the sender has to come again.
+/// The rejection, or the store's: the sender has to come again.
 pub async fn receive(
     env: &Env,
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<LifecycleOutcome, FlowError> {
+) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
     let (answer, follow_up) = begin(env, plugins, asked, event).await?;
     follow_up.finish(env).await?;
     Ok(answer)
@@ -68,13 +71,13 @@ pub async fn receive(
 /// Takes a verified lifecycle webhook. Its state is durable when this returns.
 ///
 /// # Errors
-/// The store's: the sender has to come again.
+/// The rejection, or the store's: the sender has to come again.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match asked {
@@ -82,7 +85,7 @@ pub async fn begin(
             LifecycleType::Deleted => {
                 let follow_up =
                     begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
-                Ok((Ok(answer(event, LifecycleResult::Stopping)), follow_up))
+                Ok((answer(event, LifecycleResult::Stopping), follow_up))
             }
         }
     };
@@ -103,7 +106,7 @@ async fn create(
     plugins: &dyn ReadPlugins,
     asked: LifecycleType,
     event: &LifecycleData,
-) -> Result<(LifecycleOutcome, FollowUp), FlowError> {
+) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let only = |answer| Ok((answer, FollowUp::default()));
     let life = id::instance_key(&event.kind, &event.name, &event.uid);
     let mut compiled: Option<CompiledDocument> = None;
@@ -123,24 +126,21 @@ async fn create(
             (CreateDecision::Repeated, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
-                return only(Ok(answer(event, result)));
+                return only(answer(event, result));
             }
-            (CreateDecision::Stale, _) => return only(Err(stale(event))),
+            (CreateDecision::Stale, _) => return Err(stale(event).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
-                return only(Err(LifecycleRejection::Conflict("name-taken", text)));
+                return Err(LifecycleRejection::Conflict("name-taken", text).into());
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
         if env.store.read_tombstone(&event.uid).await?.is_some() {
-            return only(Err(stale(event)));
+            return Err(stale(event).into());
         }
         let plan = match compiled.take() {
             Some(plan) => plan,
-            None => match compile(plugins, event).await? {
-                Ok(plan) => plan,
-                Err(reason) => return only(Err(reason)),
-            },
+            None => compile(plugins, event).await?,
         };
         let plan = compiled.insert(plan);
         let decision = decide(plan.loaded.hooks());
@@ -151,48 +151,36 @@ async fn create(
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let target = new_head(env, event, plan, seen.as_ref());
-                let (mut transition, begun) = transition::transition(env, &target, step, &plan.loaded, None);
+                let mut transition = transition::transition(env, &target, step, &plan.loaded, None);
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
-                    let work = transition::after_transition(
-                        env,
-                        &transition.target,
-                        begun,
-                        &plan.loaded,
-                        NotificationSender::Queue,
-                    )
-                    .await?;
-                    return Ok((Ok(answer(event, LifecycleResult::Starting)), FollowUp::drive(work)));
+                    let sender = NotificationSender::Queue;
+                    let work = transition::after_transition(env, transition, &plan.loaded, sender).await?;
+                    return Ok((answer(event, LifecycleResult::Starting), FollowUp::drive(work)));
                 }
             }
             // The platform has not accepted yet that the former one is gone: this one comes after that.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
-                let mut after = target.clone();
-                after.version += 1;
-                after.waiting = Some(PendingCreation {
-                    uid: event.uid.clone(),
-                    generation: event.generation,
-                    plan: plan.loaded.digest.clone(),
-                    routing_key: event.routing_key.clone(),
-                    plugins: plan.plugins.clone(),
-                    ttl_ms: plan.loaded.plan.target.ttl_ms,
+                let transition = target.update(|after| {
+                    after.waiting = Some(PendingCreation {
+                        uid: event.uid.clone(),
+                        generation: event.generation,
+                        plan: plan.loaded.digest.clone(),
+                        routing_key: event.routing_key.clone(),
+                        plugins: plan.plugins.clone(),
+                        ttl_ms: plan.loaded.plan.target.ttl_ms,
+                    });
+                    after.due = due::next_due(env, after);
                 });
-                after.due = due::next_due(env, &after);
-                let transition = TargetTransition {
-                    target: after,
-                    expected_version: Some(target.version),
-                    run: None,
-                    tombstone: None,
-                };
                 if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
-                    return only(Ok(answer(event, LifecycleResult::Waiting)));
+                    return only(answer(event, LifecycleResult::Waiting));
                 }
             }
             _ => {}
         }
     }
-    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)))
+    Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
 }
 
 /// Answers an update of a life that has begun, or waits for its name. Resources cannot be changed while it lives, so an
@@ -202,13 +190,13 @@ async fn update(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     target: &TargetHead,
-) -> Result<LifecycleOutcome, FlowError> {
+) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, generation, routing_key) = match waiting {
         Some(waiting) => (&waiting.plan, waiting.generation, &waiting.routing_key),
         None => (&target.plan, target.generation, &target.routing_key),
     };
-    let Some(document) = &event.document else { return Ok(Err(no_document())) };
+    let document = event.document.as_ref().ok_or_else(no_document)?;
     let life = id::instance_key(&event.kind, &event.name, &event.uid);
     let living = match env.plan(&life, plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
@@ -218,17 +206,15 @@ async fn update(
         living => living?,
     };
     let versions = PinnedVersions::OfPlan(&living.plan);
-    let asked = match compile_document(plugins, &event.name, document, versions).await? {
-        Ok((plan, _)) => plan,
-        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
-    };
+    let compiled = compile_document(plugins, &event.name, document, versions).await;
+    let (asked, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let mut changes = changes::between(&living.plan, &asked);
     if event.routing_key.is_some() && event.routing_key != *routing_key {
         let (old, new) = (routing_key.clone(), event.routing_key.clone());
         changes.push(DocumentChange { path: "routingKey".to_owned(), old, new });
     }
     if !changes.is_empty() {
-        return Ok(Err(LifecycleRejection::Changed(changes)));
+        return Err(LifecycleRejection::Changed(changes).into());
     }
     let mut result = LifecycleResult::Unchanged;
     if waiting.is_none() && target.phase == TargetPhase::Failed {
@@ -237,7 +223,7 @@ async fn update(
             result = LifecycleResult::Retrying;
         }
     }
-    Ok(Ok(LifecycleResponse { generation, ..answer(event, result) }))
+    Ok(LifecycleResponse { generation, ..answer(event, result) })
 }
 
 /// Stores the plan of a target again that was lost, if `document` is the one that it was compiled of.
@@ -249,8 +235,10 @@ async fn restore(
     (life, digest, held): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
     let versions = PinnedVersions::Listed(held);
-    let Ok((plan, _)) = compile_document(plugins, &event.name, document, versions).await? else {
-        return Ok(None);
+    let plan = match compile_document(plugins, &event.name, document, versions).await {
+        Ok((plan, _)) => plan,
+        Err(RequestError::Rejected(_)) => return Ok(None),
+        Err(RequestError::Failed(error)) => return Err(error),
     };
     if plan.digest() != digest {
         return Ok(None);
@@ -295,12 +283,10 @@ struct CompiledDocument {
 async fn compile(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
-) -> Result<Result<CompiledDocument, LifecycleRejection>, FlowError> {
-    let Some(document) = &event.document else { return Ok(Err(no_document())) };
-    let (plan, _) = match compile_document(plugins, &event.name, document, PinnedVersions::Latest).await? {
-        Ok(compiled) => compiled,
-        Err(errors) => return Ok(Err(LifecycleRejection::Document(errors))),
-    };
+) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
+    let document = event.document.as_ref().ok_or_else(no_document)?;
+    let compiled = compile_document(plugins, &event.name, document, PinnedVersions::Latest).await;
+    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let names = plan.resources.values().map(|resource| resource.plugin.clone());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -310,43 +296,42 @@ async fn compile(
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;
-    Ok(Ok(CompiledDocument { loaded, json, plugins: names }))
+    Ok(CompiledDocument { loaded, json, plugins: names })
 }
 
 /// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
-/// the plan and the warnings, or the errors of the document.
+/// the plan and the warnings.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the document, or the store's.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
     document: &str,
     versions: PinnedVersions<'_>,
-) -> Result<Result<(Plan, Vec<Diagnostic>), Diagnostics>, FlowError> {
+) -> Result<(Plan, Vec<Diagnostic>), RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
-    let mut sandbox = match loaded {
-        Ok(Document::Sandbox(sandbox)) => sandbox,
-        Ok(Document::RouteGroup(group)) => match compile::check_route_group(&group) {
-            Ok(()) => target_of(group),
-            Err(errors) => return Ok(Err(errors)),
-        },
-        Ok(Document::Plugin(plugin)) => {
-            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
-            return Ok(Err(Diagnostic::error("not-a-target", &plugin.source, None, text).into()));
+    let mut sandbox = match loaded? {
+        Document::Sandbox(sandbox) => sandbox,
+        Document::RouteGroup(group) => {
+            compile::check_route_group(&group)?;
+            target_of(group)
         }
-        Err(errors) => return Ok(Err(errors)),
+        Document::Plugin(plugin) => {
+            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
+            return Err(Diagnostics::from(Diagnostic::error("not-a-target", &plugin.source, None, text)).into());
+        }
     };
     if sandbox.name.value != name {
         let text = format!("the document is named {:?}, the target {name:?}", sandbox.name.value);
         let error = Diagnostic::error("other-name", &sandbox.source, Some(sandbox.name.at), text);
-        return Ok(Err(error.into()));
+        return Err(Diagnostics::from(error).into());
     }
     versions.apply(&mut sandbox);
     let (found, errors) = find_plugins(plugins, &sandbox, versions).await?;
     if errors.has_errors() {
-        return Ok(Err(errors.sorted()));
+        return Err(errors.sorted().into());
     }
     let compiled = offload(move || {
         let bound: BTreeMap<String, BoundPlugin<'_>> = found
@@ -358,7 +343,7 @@ pub async fn compile_document(
             .collect();
         compile::plan(&sandbox, &bound)
     });
-    compiled.await
+    Ok(compiled.await??)
 }
 
 /// A route group is a target that has no resources of its own.
@@ -555,21 +540,18 @@ async fn begin_delete(
             }
             (DeleteDecision::Repeated, Some(target), _) => return stop_setup_run(env, &target).await,
             (DeleteDecision::Unqueue, Some(target), _) => {
-                let mut after = target.clone();
-                after.version += 1;
-                if let Some(waiting) = after.waiting.take() {
-                    retention::schedule_waiting_removal(env, &target, &waiting).await?;
+                if let Some(waiting) = &target.waiting {
+                    retention::schedule_waiting_removal(env, &target, waiting).await?;
                 }
                 let tombstone = Some(retention::tombstone(env, uid, env.now()));
-                let transition =
-                    TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone };
+                let transition = TargetTransition { tombstone, ..target.update(|after| after.waiting = None) };
                 if env.store.move_target(&transition).await? {
                     return Ok(FollowUp::default());
                 }
             }
             (DeleteDecision::Cancel(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
-                let (mut transition, _) = transition::transition(env, &target, step, &loaded, None);
+                let mut transition = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
                     return stop_setup_run(env, &transition.target).await;
@@ -577,17 +559,11 @@ async fn begin_delete(
             }
             (DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
-                let (mut transition, begun) = transition::transition(env, &target, step, &loaded, None);
+                let mut transition = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
-                if transition::write_transition(env, &transition).await? {
-                    let work = transition::after_transition(
-                        env,
-                        &transition.target,
-                        begun,
-                        &loaded,
-                        NotificationSender::Queue,
-                    )
-                    .await?;
+                if env.store.move_target(&transition).await? {
+                    let sender = NotificationSender::Queue;
+                    let work = transition::after_transition(env, transition, &loaded, sender).await?;
                     return Ok(FollowUp::drive(work));
                 }
             }
@@ -615,11 +591,9 @@ async fn bump_version(
     uid: &str,
     seen: Option<TargetHead>,
 ) -> Result<bool, FlowError> {
-    let version = seen.as_ref().map(|target| target.version);
+    let expected_version = seen.as_ref().map(|target| target.version);
     let gone = || TargetHead { phase: TargetPhase::Gone, ..TargetHead::new(kind, name, uid, env.now()) };
-    let mut target = seen.unwrap_or_else(gone);
-    target.version += 1;
-    let transition = TargetTransition { target, expected_version: version, run: None, tombstone: None };
+    let transition = TargetTransition { expected_version, ..seen.unwrap_or_else(gone).update(|_| {}) };
     Ok(env.store.move_target(&transition).await?)
 }
 

@@ -15,7 +15,7 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, OutputStorage};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::value::{Outputs, UnitValue};
-use ebb_store::{NotificationState, TargetHead, TargetTransition};
+use ebb_store::{NotificationState, TargetHead};
 
 use crate::env::CompiledPlan;
 use crate::env::Env;
@@ -116,19 +116,17 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     }
     // From now on the target is due for it: the run that ended is not to wait for a platform that is down.
     let attempts = state.attempts.saturating_add(1);
-    let mut after = target.clone();
-    after.version += 1;
-    after.notification =
-        wait.map(|_| NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
-    after.due = due::next_due(env, &after);
-    if let Some(wait) = wait {
-        // The hint comes first; a sweep that finds the target due as well would send it at the same time.
-        let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
-        after.due =
-            Some(due::next_due(env, &TargetHead { notification: None, ..after.clone() }).map_or(at, |due| due.min(at)));
-    }
-    let transition =
-        TargetTransition { target: after, expected_version: Some(target.version), run: None, tombstone: None };
+    let transition = target.update(|after| {
+        after.notification = None;
+        after.due = due::next_due(env, after);
+        if let Some(wait) = wait {
+            after.notification =
+                Some(NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
+            // The hint comes first; a sweep that finds the target due as well would send it at the same time.
+            let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
+            after.due = Some(after.due.map_or(at, |due| due.min(at)));
+        }
+    });
     if !env.store.move_target(&transition).await? {
         return Ok(());
     }

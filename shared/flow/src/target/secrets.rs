@@ -6,7 +6,7 @@
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::id;
-use ebb_store::{SecretRelease, TargetHead, TargetTransition};
+use ebb_store::{SecretRelease, TargetHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -14,6 +14,7 @@ use crate::ports::RelayClient;
 use crate::ports::RelayError;
 use crate::run::head::Run;
 use crate::target::due;
+use crate::target::update::update_target;
 
 /// Notes that the life of `target` is over, for each cluster that holds values of it.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
@@ -42,26 +43,19 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
     }
     let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
     let over = id::instance_key(&facts.kind, &facts.name, &facts.uid);
-    for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(()) };
+    let written = update_target(env, &facts.kind, &facts.name, |seen| {
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
-            return Ok(());
+            return None;
         }
-        let mut target = seen.clone();
-        add(&mut target, plan, &over);
-        if target.release == seen.release {
-            return Ok(());
-        }
-        // The back-off of earlier releases says nothing of this one.
-        let soon = env.now().plus(env.settings.first_sweep_delay);
-        target.due = Some(due::next_due(env, &target).map_or(soon, |due| due.min(soon)));
-        target.version += 1;
-        let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
-        if env.store.move_target(&transition).await? {
-            return Ok(());
-        }
-    }
-    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
+        let transition = seen.update(|target| {
+            add(target, plan, &over);
+            // The back-off of earlier releases says nothing of this one.
+            let soon = env.now().plus(env.settings.first_sweep_delay);
+            target.due = Some(due::next_due(env, target).map_or(soon, |due| due.min(soon)));
+        });
+        (transition.target.release != seen.release).then_some(transition)
+    });
+    written.await.map(drop)
 }
 
 /// Has clusters let go of what lives of this name have left that are over. Gives what is to be asked for again.

@@ -17,11 +17,10 @@ use crate::run::inputs::InvocationCache;
 use crate::run::progress::Continuation;
 use crate::run::reopen;
 use crate::sweep::retention;
-use crate::switch;
-use crate::switch::ProtocolRule;
 use crate::target::due;
 use crate::target::notify;
 use crate::target::secrets;
+use crate::target::update::update_target;
 use crate::telemetry;
 
 /// The sender of a notification to the platform.
@@ -81,7 +80,7 @@ pub async fn end_run(
 }
 
 /// Whether `run` stays open until the platform has taken its notification. Sends it, if no other sender was asked to.
-async fn holds_notification(env: &Env, run: &Run, moved: Option<&AppliedTransition>) -> Result<bool, FlowError> {
+async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
         let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
@@ -135,52 +134,24 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuati
     continue_after(env, run, moved, NotificationSender::Queue).await
 }
 
-/// A transition that was made.
-struct AppliedTransition {
-    target: TargetHead,
-    begun: Option<(RunId, RunFacts)>,
-}
-
 /// Moves the run's target by what `decide` says, if it says anything. `None`: nothing was to be done.
 async fn move_target(
     env: &Env,
     run: &Run,
     decide: impl Fn(&target::Target) -> Option<PhaseChange>,
-) -> Result<Option<AppliedTransition>, FlowError> {
+) -> Result<Option<TargetTransition>, FlowError> {
     let facts = &run.facts;
-    for _ in 0..crate::ATTEMPTS {
-        let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(None) };
-        if seen.uid != facts.uid || seen.generation != facts.generation {
-            return Ok(None);
-        }
-        let Some(step) = decide(&engine_target(&seen)) else { return Ok(None) };
-        let (transition, begun) = transition(env, &seen, step, &run.loaded, Some(run.hook()));
-        if write_transition(env, &transition).await? {
-            if transition.target.phase == TargetPhase::Stuck {
-                telemetry::target_stuck();
-                tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
-            }
-            return Ok(Some(AppliedTransition { target: transition.target, begun }));
-        }
+    let moved = update_target(env, &facts.kind, &facts.name, |seen| {
+        let is_own = seen.uid == facts.uid && seen.generation == facts.generation;
+        let step = is_own.then(|| decide(&engine_target(seen))).flatten()?;
+        Some(transition(env, seen, step, &run.loaded, Some(run.hook())))
+    });
+    let moved = moved.await?;
+    if moved.as_ref().is_some_and(|moved| moved.target.phase == TargetPhase::Stuck) {
+        telemetry::target_stuck();
+        tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
     }
-    Err(FlowError::Contended(format!("{}/{}", facts.kind, facts.name)))
-}
-
-/// Makes a transition, and its run with it. False: the target is not as it was seen.
-///
-/// # Errors
-/// The store's.
-pub(crate) async fn write_transition(env: &Env, transition: &TargetTransition) -> Result<bool, FlowError> {
-    if switch::holds(ProtocolRule::OneTransaction) || transition.run.is_none() {
-        return Ok(env.store.move_target(transition).await?);
-    }
-    let alone = TargetTransition { run: None, ..transition.clone() };
-    if !env.store.move_target(&alone).await? {
-        return Ok(false);
-    }
-    let mut run = TargetTransition { expected_version: Some(alone.target.version), ..transition.clone() };
-    run.target.version += 1;
-    Ok(env.store.move_target(&run).await?)
+    Ok(moved)
 }
 
 /// What the engine knows of a stored target.
@@ -202,16 +173,11 @@ pub fn transition(
     step: PhaseChange,
     loaded: &CompiledPlan,
     ending: Option<Hook>,
-) -> (TargetTransition, Option<(RunId, RunFacts)>) {
+) -> TargetTransition {
     let now = env.now();
-    let mut target = seen.clone();
-    target.phase = step.phase;
-    target.since = now;
-    target.version = seen.version + 1;
-    let begun = step.start.map(|hook| {
-        target.hook = Some(hook);
-        let life = id::instance_key(&seen.kind, &seen.name, &seen.uid);
-        let facts = RunFacts {
+    let run = step.start.map(|hook| NewRun {
+        id: RunId::new(&id::instance_key(&seen.kind, &seen.name, &seen.uid), seen.generation, hook),
+        facts: RunFacts {
             kind: seen.kind.clone(),
             name: seen.name.clone(),
             uid: seen.uid.clone(),
@@ -219,27 +185,27 @@ pub fn transition(
             plan: loaded.digest.clone(),
             routing_key: seen.routing_key.clone(),
             started: now,
-        };
-        (RunId::new(&life, seen.generation, hook), facts)
-    });
-    if let Some(notification) = step.notification {
-        let delivered_by = ending.filter(|_| begun.is_none());
-        let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
-        target.notification = env.settings.platform_url.is_some().then_some(pending);
-    } else if step.phase == TargetPhase::Stopping {
-        // A notification of its setup is of no interest any more.
-        target.notification = None;
-    }
-    if step.phase == TargetPhase::Gone {
-        secrets::schedule_release(&mut target, &loaded.plan);
-    }
-    target.due = due::next_due(env, &target);
-    let run = begun.as_ref().map(|(id, facts)| NewRun {
-        id: id.clone(),
-        facts: facts.clone(),
+        },
         due: now.plus(env.settings.first_sweep_delay),
     });
-    (TargetTransition { target, expected_version: Some(seen.version), run, tombstone: None }, begun)
+    let transition = seen.update(|target| {
+        target.phase = step.phase;
+        target.since = now;
+        target.hook = step.start.or(target.hook);
+        if let Some(notification) = step.notification {
+            let delivered_by = ending.filter(|_| run.is_none());
+            let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
+            target.notification = env.settings.platform_url.is_some().then_some(pending);
+        } else if step.phase == TargetPhase::Stopping {
+            // A notification of its setup is of no interest any more.
+            target.notification = None;
+        }
+        if step.phase == TargetPhase::Gone {
+            secrets::schedule_release(target, &loaded.plan);
+        }
+        target.due = due::next_due(env, target);
+    });
+    TargetTransition { run, ..transition }
 }
 
 /// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.
@@ -260,13 +226,13 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
 async fn continue_after(
     env: &Env,
     run: &Run,
-    moved: Option<AppliedTransition>,
+    moved: Option<TargetTransition>,
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
-    let Some(AppliedTransition { target, begun }) = moved else { return Ok(None) };
+    let Some(moved) = moved else { return Ok(None) };
     // Units do not wait for the platform.
-    let sender = if begun.is_some() { NotificationSender::Queue } else { sender };
-    after_transition(env, &target, begun, &run.loaded, sender).await
+    let sender = if moved.run.is_some() { NotificationSender::Queue } else { sender };
+    after_transition(env, moved, &run.loaded, sender).await
 }
 
 /// After a transition: has `sender` send the notification, lets what waits for a gone target's name begin, and gives the run that
@@ -276,17 +242,15 @@ async fn continue_after(
 /// The store's.
 pub async fn after_transition(
     env: &Env,
-    target: &TargetHead,
-    begun: Option<(RunId, RunFacts)>,
+    TargetTransition { target, run, .. }: TargetTransition,
     loaded: &std::sync::Arc<CompiledPlan>,
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
-    let is_gone = begun.is_none() && target.phase == TargetPhase::Gone;
     if target.notification.is_some() {
         // The run or the target is due, should this be lost.
-        send_notification(env, target, sender).await;
+        send_notification(env, &target, sender).await;
     }
-    if let Some((id, facts)) = begun {
+    if let Some(NewRun { id, facts, .. }) = run {
         env.remember_plan(loaded);
         let run = Run::of(env, &id, facts).await?;
         let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
@@ -298,7 +262,7 @@ pub async fn after_transition(
             cache: InvocationCache::default(),
         }));
     }
-    if is_gone {
+    if target.phase == TargetPhase::Gone {
         return start_waiting(env, &target.kind, &target.name).await;
     }
     Ok(None)
@@ -344,11 +308,10 @@ pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<C
             ..seen.clone()
         };
         let step = target::begin(loaded.hooks());
-        let (mut transition, begun) = transition(env, &fresh, step, &loaded, None);
+        let mut transition = transition(env, &fresh, step, &loaded, None);
         transition.tombstone = Some(retention::tombstone(env, &seen.uid, seen.since));
         if env.store.move_target(&transition).await? {
-            return Box::pin(after_transition(env, &transition.target, begun, &loaded, NotificationSender::Queue))
-                .await;
+            return Box::pin(after_transition(env, transition, &loaded, NotificationSender::Queue)).await;
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))

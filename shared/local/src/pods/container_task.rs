@@ -61,6 +61,25 @@ impl ContainerError {
     }
 }
 
+/// The error of a start.
+enum StartError {
+    /// The task fails with it.
+    Container(ContainerError),
+    Pods(PodsError),
+}
+
+impl From<ContainerError> for StartError {
+    fn from(error: ContainerError) -> Self {
+        Self::Container(error)
+    }
+}
+
+impl From<PodsError> for StartError {
+    fn from(error: PodsError) -> Self {
+        Self::Pods(error)
+    }
+}
+
 /// The command that a container runs by, what carries what it prints, and the entrypoint's reports.
 struct RunningContainer {
     command: Child,
@@ -90,7 +109,7 @@ pub(super) fn run(
     runtime.block_on(async {
         let container = ContainerTask { work, request, around, name: container_engine::name(work) };
         let begun = tokio::select! {
-            begun = container.start(containers) => begun?,
+            begun = container.start(containers) => begun,
             () = container.wait_for_cancellation() => {
                 container.abort_start(containers).await;
                 return Ok(SupervisorOutcome::Tombstone);
@@ -101,14 +120,15 @@ pub(super) fn run(
                     "the container did not start within the {} ms of the unit, with the image {:?}",
                     request.timeout_ms, request.body.image
                 );
-                Err(ContainerError(ReasonCode::Timeout, message))
+                Err(ContainerError(ReasonCode::Timeout, message).into())
             }
         };
         match begun {
             Ok(started) => Ok(container.supervise(containers, started).await),
-            Err(ContainerError(code, message)) => {
+            Err(StartError::Container(ContainerError(code, message))) => {
                 Ok(SupervisorOutcome::Result(Box::new(Callback::failed(code, &message))))
             }
+            Err(StartError::Pods(error)) => Err(error),
         }
     })
 }
@@ -145,15 +165,12 @@ impl ContainerTask<'_> {
     }
 
     /// Starts it.
-    async fn start(&self, containers: &ContainerEngine) -> Result<Result<RunningContainer, ContainerError>, PodsError> {
+    async fn start(&self, containers: &ContainerEngine) -> Result<RunningContainer, StartError> {
         let broken = |error| PodsError::io(&self.work.folder, error);
-        let entrypoint = match fs::read(&containers.entrypoint) {
-            Ok(entrypoint) => entrypoint,
-            Err(error) => {
-                let text = format!("the entrypoint, {}: {error}", containers.entrypoint.display());
-                return Ok(Err(ContainerError(ReasonCode::NotStartable, text)));
-            }
-        };
+        let entrypoint = fs::read(&containers.entrypoint).map_err(|error| {
+            let text = format!("the entrypoint, {}: {error}", containers.entrypoint.display());
+            ContainerError(ReasonCode::NotStartable, text)
+        })?;
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
         let address = listener.local_addr().map_err(broken)?;
         let token = format!("{:032x}", rand::random::<u128>());
@@ -163,20 +180,15 @@ impl ContainerTask<'_> {
             heartbeat_ms: 60_000,
             report_retry_ms: 20_000,
         };
-        let spec = match self.spec(relay) {
-            Ok(spec) => spec,
-            Err(why) => return Ok(Err(ContainerError(ReasonCode::NotStartable, why))),
-        };
+        let spec = self.spec(relay).map_err(|why| ContainerError(ReasonCode::NotStartable, why))?;
         let reports = serve(listener, token);
         folder::write_whole(&self.work.started(), b"")?;
         let log = LogWriter::create(&self.work.folder).map_err(broken)?;
-        if let Err(trouble) = self.create(containers, &entrypoint, &spec).await {
-            return Ok(Err(trouble));
-        }
+        self.create(containers, &entrypoint, &spec).await?;
         let (output, input) = io::pipe().map_err(broken)?;
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(broken)?;
         let command = containers.start(&self.name, input).map_err(PodsError::Spawn)?;
-        Ok(Ok(RunningContainer { command, carried: tokio::spawn(forward_output(output, log)), reports }))
+        Ok(RunningContainer { command, carried: tokio::spawn(forward_output(output, log)), reports })
     }
 
     /// Makes it, with its image pulled if it is missing.

@@ -139,8 +139,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");
         plugin += &format!("  d{unit}: {{undoes: u{unit}, webhook: {webhook}}}\n");
     }
-    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await?;
-    published.map_err(|refused| anyhow::anyhow!("the plugin is refused: {refused:?}"))?;
+    let published = ebb_api::queries::plugins::publish(&unmetered, &plugin, clock.now()).await;
+    published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
     stored(&meter, &objects);
 
     let (mut entries, mut taken) = (0.0, 0.0);
@@ -154,8 +154,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     ] {
         entries += 1.0;
         let work = Box::pin(ebb_flow::target::lifecycle::receive(&receive, store.as_ref(), asked, &event));
-        let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await?;
-        answer.map_err(|refused| anyhow::anyhow!("the sandbox is refused: {refused:?}"))?;
+        let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await;
+        answer.map_err(|error| anyhow::anyhow!("the sandbox is not taken: {error:?}"))?;
         let end = clock.now().0 + HOUR;
         loop {
             let target = unmetered.read_target(KIND, NAME).await?.context("there is no target")?;

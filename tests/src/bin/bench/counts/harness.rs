@@ -71,9 +71,9 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let receiver = CountsReceiver::start(case).await?;
     let harness = CountsHarness::start(receiver.outcomes()).await?;
     let plugin = shapes::plugin(case, &receiver.work());
-    let published = ebb_api::queries::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await?;
-    if let Err(refused) = published {
-        bail!("the plugin is refused: {refused:?}");
+    let published = ebb_api::queries::plugins::publish(harness.unmetered.as_ref(), &plugin, harness.env.now()).await;
+    if let Err(error) = published {
+        bail!("the plugin is not published: {error:?}");
     }
     harness.meter.take();
     let began = Instant::now();
@@ -88,9 +88,9 @@ pub(crate) async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let asked = async {
         let answer =
             ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
-        match Box::pin(answer).await? {
+        match Box::pin(answer).await {
             Ok(_) => Ok(()),
-            Err(refused) => bail!("the target is refused: {refused:?}"),
+            Err(error) => bail!("the target is not taken: {error:?}"),
         }
     };
     let begun = async {

@@ -40,9 +40,8 @@ pub(crate) struct TableSizes {
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
     let mut harness = LargeHarness::open(folder).await?;
     for (name, document) in [(WIDE, wide()), (HELD, small())] {
-        let published =
-            ebb_api::queries::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await?;
-        published.map_err(|refused| anyhow::anyhow!("{name} is refused: {refused:?}"))?;
+        let published = ebb_api::queries::plugins::publish(harness.store.as_ref(), &document, harness.env.now()).await;
+        published.map_err(|error| anyhow::anyhow!("{name} is not published: {error:?}"))?;
     }
     targets(&harness, TargetPhase::Gone, sizes.gone).await?;
     eprintln!("{} targets that are gone", sizes.gone);
@@ -97,8 +96,8 @@ async fn run(harness: &LargeHarness, units: usize) -> anyhow::Result<()> {
     let event = sandbox(LARGE, WIDE, units.div_ceil(UNITS));
     let answer =
         ebb_flow::target::lifecycle::receive(&harness.env, harness.store.as_ref(), LifecycleType::Created, &event);
-    if let Err(refused) = Box::pin(answer).await? {
-        bail!("the target is refused: {refused:?}");
+    if let Err(error) = Box::pin(answer).await {
+        bail!("the target is not taken: {error:?}");
     }
     loop {
         let target = harness.store.read_target(KIND, LARGE).await?.context("the target is gone")?;

@@ -1,0 +1,58 @@
+//! `tests/model/rules.yaml` compared with the code and with the page of the state protocol.
+
+use serde::Deserialize;
+
+use crate::tree;
+
+#[derive(Deserialize)]
+struct RuleFile {
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    rule: String,
+    number: Option<u32>,
+    sentence: String,
+    edits: Vec<Edit>,
+}
+
+#[derive(Deserialize)]
+struct Edit {
+    file: String,
+    find: String,
+    replace: String,
+}
+fn rules() -> Vec<Rule> {
+    let file: RuleFile = serde_saphyr::from_str(&tree::read("tests/model/rules.yaml")).unwrap();
+    file.rules
+}
+
+#[test]
+fn every_edit_of_a_rule_finds_one_place() {
+    for Rule { rule, edits, .. } in rules() {
+        assert!(!edits.is_empty(), "{rule} has no edit");
+        for Edit { file, find, replace } in edits {
+            let count = tree::read(&file).matches(&find).count();
+            assert_eq!(
+                count, 1,
+                "rule {rule}: change `find` of tests/model/rules.yaml so that it occurs once in {file}, and `replace` \
+                 to the same code without the rule: {find}"
+            );
+            assert!(replace.contains("HOLDS"), "{rule} cannot be left out in {file}: {replace}");
+        }
+    }
+}
+
+#[test]
+fn every_rule_is_on_the_page_of_the_protocol() {
+    let page = tree::read("docs/src/internals/state.md");
+    for Rule { rule, number, sentence, .. } in rules() {
+        let heading = number.map_or_else(|| "Completion, failure, cancel\n".to_owned(), |number| format!("{number}: "));
+        let section = page.split("\n### ").find(|section| section.starts_with(&heading)).unwrap_or_default();
+        let section = section.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(section.contains(&format!("**{rule}.** {sentence}")), "{rule} is not below `{heading}`");
+    }
+    let named = page.lines().filter(|line| line.starts_with("**") && line.contains(".** ")).count();
+    assert_eq!(named, rules().len(), "the page has rules without a removal");
+}
