@@ -22,7 +22,7 @@ const SMALL_BODIES: usize = 1 << 10;
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Maximum time for a body to arrive.
 const MAX_RECEIVE_TIME: Duration = Duration::from_secs(20);
-/// Bytes per permit of a large body. One permit per byte could exceed `u32`.
+/// Bytes per permit of a large body.
 const UNIT: usize = 1 << 10;
 
 /// The permits for bodies whose sender is not authenticated.

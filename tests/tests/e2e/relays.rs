@@ -261,7 +261,7 @@ async fn relays_that_are_killed_gone_and_others() {
         assert_eq!((version.as_deref(), about(name).uid.as_deref()), (Some(env!("CARGO_PKG_VERSION")), Some(&*uid)));
         assert!(about(name).up_seconds.is_some() && about(name).tasks.is_some(), "{listed:?}");
     }
-    assert!(about("gone").error.as_ref().unwrap().contains("does not answer"), "{listed:?}");
+    assert!(about("gone").error.as_ref().unwrap().contains("does not respond"), "{listed:?}");
     assert!(about("copy").error.as_ref().unwrap().contains("runs in another cluster"), "{listed:?}");
 
     // People see what is waited for, and cannot override what may still run.

@@ -287,7 +287,7 @@ pub(crate) async fn answers_that_are_not_json() {
     harness.create("a", "waits").await;
     harness.phase("a", TargetState::Failed).await;
     let cause = harness.why("a").await.cause.unwrap();
-    assert_eq!(cause.reason.message, "the answer is text/html, not JSON: `<html> <body>login to continue</body>`");
+    assert_eq!(cause.reason.message, "the response is text/html, not JSON: `<html> <body>login to continue</body>`");
     assert_eq!(cause.evidence.unwrap().status, Some(200));
 }
 

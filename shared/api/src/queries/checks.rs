@@ -84,9 +84,10 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             env.queue.check().await?;
             while HealthMarks::read_mark(store, HealthMark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
                 if env.now().since(now).0 > MAX_DELIVERY_MS {
-                    return Err("a message was sent, and `sweep` did not receive it within 8 s; check the log of \
-                                `sweep` and the dead-letter queue"
-                        .to_owned());
+                    let seconds = MAX_DELIVERY_MS / 1000;
+                    return Err(format!(
+                        "`sweep` did not receive a message within {seconds} s; check its log and the dead-letter queue"
+                    ));
                 }
                 tokio::time::sleep(MARK_INTERVAL).await;
             }

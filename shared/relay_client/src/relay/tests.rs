@@ -202,7 +202,7 @@ async fn errors_are_final_or_retryable() {
     let gone = relay("http://127.0.0.1:1", SECRET, "uid");
     for (relay, cluster, is_final, expected) in [
         (&wrong_secret, None, false, "401: no v1 signature"),
-        (&gone, None, false, "the relay does not answer"),
+        (&gone, None, false, "the relay does not respond"),
         (&connected, Some("eu"), true, "no relay is connected for cluster \"eu\""),
     ] {
         let error = relay.get(cluster, &task()).await.unwrap_err();
