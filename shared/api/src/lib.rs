@@ -29,7 +29,6 @@ pub use background::instrument_router;
 pub use problem::HttpProblem;
 pub use routes::auth::{ApiRole, ApiTokens};
 
-/// The state of all routes.
 #[derive(Clone)]
 pub struct ServerState {
     pub env: Arc<Env>,

@@ -11,7 +11,6 @@ use ebb_flow::error::{FlowError, RequestError};
 /// `Retry-After` of responses 503, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// An error response.
 #[derive(Debug)]
 pub struct HttpProblem(pub ProblemDetails);
 
@@ -43,7 +42,6 @@ impl HttpProblem {
         problem
     }
 
-    /// Converts an error or warning of a document.
     pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
         let position = diagnostic.at.map(|at| diagnostic.source.author(at));
         DocumentError {

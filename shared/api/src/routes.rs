@@ -45,7 +45,6 @@ async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
 }
 
-/// Reads a JSON body of an API request.
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     serde_json::from_slice(&bytes).map_err(|error| {

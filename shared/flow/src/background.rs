@@ -36,7 +36,6 @@ impl BackgroundTasks {
         tasks.spawn(task);
     }
 
-    /// Waits until all tasks have ended.
     pub async fn join(&self) {
         loop {
             let mut tasks = std::mem::take(&mut *self.tasks());

@@ -25,7 +25,6 @@ pub(crate) const MAX_WAITING_SWEEPS: usize = 2;
 /// Time after a response for which a cluster counts as healthy.
 pub(crate) const HEALTHY_MS: u64 = 60_000;
 
-/// The circuits of all clusters by name.
 #[derive(Default)]
 pub(crate) struct CircuitBreakers {
     circuits: Mutex<BTreeMap<String, ClusterCircuit>>,

@@ -61,7 +61,6 @@ impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTa
 pub trait HttpStore: ApiStore + RelayOutages + QueryDue {}
 impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue {}
 
-/// The store operations of `sweep`.
 pub trait SweepStore: DriveStore + QueryDue {}
 impl<T> SweepStore for T where T: DriveStore + QueryDue {}
 
@@ -113,7 +112,6 @@ impl DeploymentSettings {
     }
 }
 
-/// The context of a function.
 pub struct Env {
     pub store: Arc<dyn DriveStore>,
     pub clock: Arc<dyn Clock>,
@@ -162,7 +160,6 @@ impl CompiledPlan {
         Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
     }
 
-    /// Returns the hooks that have units.
     pub fn hooks(&self) -> HookSet {
         self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook.into()).collect()
     }
@@ -185,7 +182,6 @@ pub struct InstanceCache {
     output_budget: Semaphore,
 }
 
-/// A plan that one reader loads for all.
 type PlanCell = OnceCell<Arc<CompiledPlan>>;
 
 /// Maximum bytes of outputs from the bucket in an instance of 256 MB. Parsed outputs take the same amount again.

@@ -6,7 +6,6 @@ use ebb_store::StoreError;
 /// The reason why a function failed. Faults of the caller are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// The table or the bucket failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Other writers changed the same item each time. A repetition may succeed.

@@ -9,7 +9,6 @@ use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// The clock of a program.
 pub trait Clock: Send + Sync {
     /// Returns the present time, in milliseconds since 1970.
     fn now(&self) -> Timestamp;
@@ -44,7 +43,6 @@ pub enum RelayObservation {
     NoResponse(String),
 }
 
-/// The client of relays.
 #[async_trait]
 pub trait RelayClient: Send + Sync {
     /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. A task
@@ -114,7 +112,6 @@ pub enum QueueMessage {
     /// Dispatches these attempts of a run.
     Dispatch {
         run: RunId,
-        /// The epoch of the attempts.
         epoch: u32,
         units: Vec<(u32, u32)>,
         /// The next sweep of the run, if a sweep forwarded the attempts.
@@ -163,7 +160,6 @@ impl QueueMessage {
     }
 }
 
-/// The delayed queue.
 #[async_trait]
 pub trait MessageQueue: Send + Sync {
     /// Delivers `message` after `delay`, which is at most 15 minutes. It is usually delivered once, but may be

@@ -38,7 +38,6 @@ const MAX_DUE: usize = 2_000;
 /// Unfinished runs and targets that are postponed at the same time.
 const MAX_POSTPONES: usize = 16;
 
-/// The summary of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
     pub processed: usize,
@@ -136,7 +135,6 @@ fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
 }
 
-/// Postpones an unfinished run or target.
 async fn postpone(env: &Env, due: &DueItem) {
     let wait = env.cache.failed_sweeps.next_wait(due, true);
     match due {

@@ -36,7 +36,6 @@ tokio::task_local! {
     static INVOCATION: Arc<InvocationTelemetry>;
 }
 
-/// The telemetry of one invocation.
 struct InvocationTelemetry {
     function: FunctionKind,
     /// The request id, or an empty text.
@@ -47,7 +46,6 @@ struct InvocationTelemetry {
     started: Timestamp,
     counters: Mutex<MetricCounters>,
     subject: Mutex<InvocationSubject>,
-    /// Known starts of attempts.
     begun: Mutex<HashMap<(RunId, Unit, Attempt), Timestamp>>,
     /// `None`: tracing is disabled.
     trace: Option<Mutex<InvocationTrace>>,
@@ -65,7 +63,6 @@ impl InvocationTelemetry {
         lock(&self.counters)
     }
 
-    /// Exports the metrics so far, and resets them.
     fn export_metrics(&self) {
         let counters = std::mem::take(&mut *self.counters());
         let Some(sink) = &self.sink else { return };
@@ -143,7 +140,6 @@ pub(crate) fn traceparent(run: &RunId, attempt: AttemptRef) -> Option<String> {
     trace(|_| ids::traceparent(run, attempt))
 }
 
-/// Records the dispatch of an attempt.
 pub(crate) fn dispatch_started(run: &Run, attempt: AttemptRef, now: Timestamp) {
     // Only the first request of an invocation counts. Others wait for a slot or for its response.
     let _ = INVOCATION.try_with(|invocation| {

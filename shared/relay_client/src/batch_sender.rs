@@ -30,10 +30,8 @@ pub(super) struct BatchSender {
 /// Requests of one batch that are sent again one by one. Each response may have 5 MiB, and a function has 256 MB.
 const MAX_SEPARATE: usize = 6;
 
-/// The outcome of a whole batch.
 enum BatchOutcome {
     Responses(BatchResponse),
-    /// The error of every request.
     All(RelayError),
     /// The error of one of the requests, or of the size of all responses. A smaller batch may succeed.
     Parts(RelayError),

@@ -23,7 +23,6 @@ const SLACK: u64 = 60;
 /// The user of the init container. It is not root, and its folder is writable by all users.
 const INIT_USER: u64 = 65532;
 
-/// The settings of the pods of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
     /// The image with the entrypoint, as `/ebb-entrypoint`.
@@ -33,7 +32,6 @@ pub struct PodSettings {
     pub user: PodUser,
 }
 
-/// The user of scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodUser {
     /// The user of the image, which is root in most images. The pod meets all other requirements of the level

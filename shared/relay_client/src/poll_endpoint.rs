@@ -25,14 +25,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Replies that are stored at the same time.
 const MAX_CONCURRENT: usize = 8;
 
-/// Serves relays with pull transport.
 pub struct PollEndpoint {
     clusters: Arc<ClusterRegistry>,
     queue: Arc<dyn BatchQueue>,
     clock: Arc<dyn Clock>,
 }
 
-/// The reason why a poll is rejected.
 #[derive(Debug)]
 pub enum PollRejection {
     /// The signature is not that of a connected cluster.

@@ -17,7 +17,6 @@ pub struct ClusterRegistry {
     only: Option<ClusterConfig>,
 }
 
-/// The configuration of a connected cluster.
 #[derive(Debug)]
 pub struct ClusterConfig {
     /// The name in documents.
@@ -32,12 +31,10 @@ pub struct ClusterConfig {
     pub user: PodUser,
 }
 
-/// The transport of batches to a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayTransport {
     /// The control plane sends batches to this URL, which is without `/v1/batch`.
     Push(String),
-    /// The relay polls for batches.
     Pull,
 }
 
@@ -104,7 +101,6 @@ impl ClusterRegistry {
         self.only.as_ref().or_else(|| self.named.get(name.unwrap_or(DEFAULT)))
     }
 
-    /// Returns all clusters, ordered by name.
     pub fn all(&self) -> impl Iterator<Item = &ClusterConfig> {
         self.only.iter().chain(self.named.values())
     }

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use crate::queries::clusters;
 use ebb_flow::env::{Env, HttpStore};
 
-/// Maximum time of one check.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Age in milliseconds from which the last sweep, or a due item, is late. The schedule has an event per minute.
 const LATE_MS: u64 = 300_000;

@@ -21,7 +21,6 @@ pub enum PublishOutcome {
     Unchanged(PluginInfo),
 }
 
-/// The reason why a plugin was not published.
 #[derive(Debug)]
 pub enum PublishRejection {
     /// The version exists with another document.

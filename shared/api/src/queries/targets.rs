@@ -17,7 +17,6 @@ use ebb_flow::sweep::outages;
 use ebb_flow::target::changes;
 use ebb_flow::target::notify;
 
-/// Targets per page.
 const PAGE: usize = 100;
 
 /// Returns a page of targets. `token` is the `nextToken` of the previous page. Rejected with the malformed field.
@@ -89,7 +88,6 @@ pub fn phase(phase: TargetPhase) -> TargetState {
     }
 }
 
-/// Returns a target with resources, outputs and runs.
 pub async fn get(
     env: &Env,
     store: &dyn RelayOutages,
@@ -155,7 +153,6 @@ pub async fn get(
     }))
 }
 
-/// Describes a target whose plan is lost.
 fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
     let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
     TargetDetail {

@@ -5,7 +5,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::HttpProblem;
 
-/// The role of an API token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiRole {
     /// Reads targets, runs, logs and plugins, and previews plans.
@@ -69,7 +68,6 @@ impl ApiTokens {
     }
 }
 
-/// Returns the bearer token of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

@@ -24,7 +24,6 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
     })
 }
 
-/// A page of the units of a run.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
@@ -60,7 +59,6 @@ pub(crate) async fn get(
     Ok(Json(found))
 }
 
-/// The unit and the attempt of a log.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogQuery {

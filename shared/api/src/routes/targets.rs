@@ -20,7 +20,6 @@ use crate::queries::{targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::operator::{overrides, retry};
 
-/// The targets to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]

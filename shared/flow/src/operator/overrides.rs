@@ -27,7 +27,6 @@ const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.
 const MAX_OPERATOR: usize = 100;
 
-/// The outcome of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideOutcome {
     Overridden(OverrideResponse),

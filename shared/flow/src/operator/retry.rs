@@ -10,7 +10,6 @@ use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::reopen::{ReopenCause, reopen};
 
-/// The outcome of a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryOutcome {
     Retried(RetryResponse),

@@ -52,7 +52,6 @@ pub(crate) fn sent_at(claims: &TokenClaims, unit: &UnitPlan) -> Timestamp {
     Timestamp(claims.expiry.0.saturating_sub(unit.timeout_ms).saturating_sub(TOKEN_SLACK_MS))
 }
 
-/// Splits the key `RESOURCE/UNIT`.
 pub(super) fn split_key(key: &str) -> (&str, &str) {
     key.split_once('/').unwrap_or(("", key))
 }

@@ -8,7 +8,6 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::value::{Outputs, UnitValue};
 
-/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
     Succeeded(AttemptSuccess),
@@ -19,7 +18,6 @@ pub enum AttemptEnd {
     Cancelled(String),
 }
 
-/// The result of a successful attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptSuccess {
     pub outputs: Outputs,
@@ -27,11 +25,9 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
 }
 
-/// The result of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
-    /// The HTTP status, for the code [`ReasonCode::HttpStatus`].
     pub status: Option<u16>,
     /// The wait in seconds that the server requests before the next attempt.
     pub retry_after: Option<u64>,

@@ -32,7 +32,6 @@ use crate::run::wakeup;
 use crate::sweep::retention;
 use crate::telemetry;
 
-/// The outcome of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {
     /// The callback advanced the run, or is a repetition.

@@ -13,7 +13,6 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::head::{self, Run};
 
-/// The unit that failed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCause {
     pub unit: Unit,

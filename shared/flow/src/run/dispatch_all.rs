@@ -37,7 +37,6 @@ use crate::telemetry;
 
 /// Maximum concurrent dispatches. A dispatch mostly waits.
 const MAX_CONCURRENT: usize = 64;
-/// Attempts per queue message.
 const UNITS_PER_MESSAGE: usize = 50;
 /// The wait before the next sweep after a failed dispatch.
 const RETRY_DELAY: Millis = Millis(2_000);
@@ -251,7 +250,6 @@ fn is_spent(env: &Env, until: Timestamp, dispatches: usize) -> bool {
     dispatches >= env.settings.max_dispatches || (dispatches > 0 && env.now() >= until)
 }
 
-/// A completed step of a drive.
 enum DriveStep {
     Prepared(Result<Vec<(Unit, Attempt)>, FlowError>),
     /// An attempt was dispatched, and its result applied if it was immediate.
@@ -269,7 +267,6 @@ async fn prepare(env: &Env, continuation: &Continuation, batch: Vec<(Unit, Attem
     DriveStep::Prepared(prepared.await.map(|()| batch))
 }
 
-/// The outcome of the dispatch of one attempt.
 struct DispatchProgress {
     progress: RunProgress,
     wakeup: Option<AttemptWakeup>,

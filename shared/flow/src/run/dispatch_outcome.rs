@@ -5,7 +5,6 @@ use ebb_protocol::callback::ReasonCode;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::run::wakeup::AttemptWakeup;
 
-/// The outcome of a dispatch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {
     /// The end of the attempt. `None`: the result comes later.
@@ -33,7 +32,6 @@ impl DispatchOutcome {
     }
 }
 
-/// The reason for a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DispatchReason {
     /// A result has made the attempt ready.

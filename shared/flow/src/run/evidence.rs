@@ -42,7 +42,6 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     .into()
 });
 
-/// A sent request.
 pub(crate) struct SentRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,

@@ -42,12 +42,10 @@ impl Run {
         self.id.hook()
     }
 
-    /// Returns the units of the hook.
     pub fn hook_plan(&self) -> &HookPlan {
         self.parts().0
     }
 
-    /// Returns the dependency graph of the hook.
     pub fn graph(&self) -> &Graph {
         self.parts().1
     }
@@ -78,7 +76,6 @@ impl Run {
         Some(plugin.rsplit_once('@').map_or(plugin, |(name, _)| name))
     }
 
-    /// Returns the key of the target's instance.
     pub fn instance_key(&self) -> String {
         id::instance_key(&self.facts.kind, &self.facts.name, &self.facts.uid)
     }
@@ -127,7 +124,6 @@ pub(crate) async fn patch_root(
     Err(FlowError::Contended(format!("run {id}")))
 }
 
-/// Returns the epoch of a complete view.
 pub fn epoch(view: &RunView) -> Epoch {
     view.root().map_or(Epoch::FIRST, |head| head.epoch)
 }

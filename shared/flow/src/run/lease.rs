@@ -112,7 +112,6 @@ async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> Resul
 pub struct UnsentAttempt {
     pub unit_attempt: (Unit, Attempt),
     pub is_webhook: bool,
-    /// True if a start is recorded.
     pub is_started: bool,
     /// True if it was postponed until now. `sweep` dispatches it.
     pub is_postponed: bool,

@@ -25,7 +25,6 @@ const MAX_UNITS: usize = 200;
 /// Maximum bytes of these outputs in a response.
 const MAX_OUTPUT_BYTES: usize = 2 << 20;
 
-/// An overridden unit of the teardown.
 pub struct Override {
     pub unit: String,
     pub reason: String,
@@ -43,7 +42,6 @@ impl Override {
     }
 }
 
-/// The remaining resources of an instance.
 pub struct RemainingResources {
     pub exists: Vec<RemainingEffect>,
     /// The overridden units of its teardown.

@@ -5,7 +5,6 @@ use ebb_engine::{Attempt, Epoch, RunOutcome, Unit};
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 
-/// The progress after a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunProgress {
     pub ready: Vec<(Unit, Attempt)>,

@@ -215,7 +215,6 @@ pub fn produced(outputs: Outputs) -> ProducerState {
     ProducerState::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
 }
 
-/// Converts a value for rendering.
 pub fn to_rendered(value: UnitValue) -> Rendered {
     match value {
         UnitValue::Json(json) => Rendered::Json(json),
@@ -229,7 +228,6 @@ pub fn to_rendered(value: UnitValue) -> Rendered {
     }
 }
 
-/// Converts a rendered value.
 pub fn from_rendered(value: Rendered) -> UnitValue {
     match value {
         Rendered::Json(json) => UnitValue::Json(json),
@@ -238,7 +236,6 @@ pub fn from_rendered(value: Rendered) -> UnitValue {
     }
 }
 
-/// Converts a rendered reference.
 pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
     ebb_protocol::value::SecretRef {
         cluster: secret.cluster,

@@ -89,7 +89,6 @@ fn script(run: &Run, attempt: AttemptRef, unit: &UnitPlan, pod: &PodAction, inpu
     }
 }
 
-/// Returns the environment variables of every script.
 fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
     let (resource, name) = split_key(&unit.key);
     let facts = &run.facts;

@@ -27,7 +27,6 @@ use crate::run::records;
 use crate::sweep::retention;
 use crate::target::due;
 
-/// The reason for reopening units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {
     /// An operator retries failed units. A unit with a further attempt has already been retried.

@@ -414,7 +414,6 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
     head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == PatchRefusal::AlreadyFailed
 }
 
-/// The order of takers of the same result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResultTaker {
     First,

@@ -21,7 +21,6 @@ use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 
-/// The decision about an attempt of an undo.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {
     /// The undone units never started or were skipped. A reason.
@@ -69,7 +68,6 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
     Ok(())
 }
 
-/// Returns the records of all attempts of `units`.
 async fn read_attempts(
     env: &Env,
     run: &RunId,

@@ -23,7 +23,6 @@ use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repe
 use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
 use crate::telemetry;
 
-/// The request of a webhook unit.
 pub(super) struct WebhookDispatch {
     pub(super) request: render::RenderedRequest,
     /// For an undo: the number of results that remain after this one.

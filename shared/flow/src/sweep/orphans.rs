@@ -23,7 +23,6 @@ use crate::error::FlowError;
 use crate::ports::RelayError;
 use crate::telemetry;
 
-/// The time between two scans of a cluster.
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
 /// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.
 const MIN_AGE_MS: u64 = 60 * 60 * 1000;
@@ -46,7 +45,6 @@ enum OwnerState {
     Unknown,
 }
 
-/// A task with remaining objects.
 struct OrphanTask {
     task: TaskId,
     age_ms: u64,
@@ -54,7 +52,6 @@ struct OrphanTask {
     objects: Vec<Orphan>,
 }
 
-/// The orphans of a cluster.
 #[derive(Default)]
 struct ClusterOrphans {
     tasks: Vec<OrphanTask>,
@@ -166,7 +163,6 @@ impl OrphanTask {
     }
 }
 
-/// Lists the orphans of a cluster until `end`.
 async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterOrphans, FlowError> {
     let mut found = ClusterOrphans::default();
     let mut owners: HashMap<String, OwnerState> = HashMap::new();
@@ -288,7 +284,6 @@ fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> 
     Orphan { instance, age_seconds, reason, ..orphan(cluster, &unmanaged.object) }
 }
 
-/// The outcome of the deletion of a task.
 enum TaskDeletion {
     Done,
     /// Objects remain. A reason.

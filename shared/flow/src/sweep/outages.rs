@@ -16,7 +16,6 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::RelayObservation;
 
-/// The only kind of unit without a relay.
 const WEBHOOK: &str = "webhook";
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.

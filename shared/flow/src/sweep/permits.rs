@@ -13,7 +13,6 @@ use crate::run::wakeup::START_WINDOW_MS;
 /// Maximum concurrent runs and targets of one sweep.
 const MAX_CONCURRENT: usize = 16;
 
-/// The permits of one sweep.
 pub(super) struct SweepPermits {
     free: Semaphore,
     begun: Timestamp,

@@ -21,7 +21,6 @@ use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::possible_resources;
 
-/// Maximum instances per round.
 const MAX_INSTANCES: usize = 500;
 /// Instances that are processed at the same time.
 const MAX_CONCURRENT: usize = 4;
@@ -144,9 +143,7 @@ fn retry_wait(failures: u32) -> Millis {
     Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(MAX_WAIT_MS))
 }
 
-/// The outcome for a due instance.
 enum RetentionOutcome {
-    /// Its items and objects are removed.
     Removed,
     /// Retention is disabled.
     Disabled,
@@ -219,7 +216,6 @@ async fn remove_if_ended(
     remove(env, store, expiry, own, plan.as_deref()).await
 }
 
-/// The remains of a gone instance.
 enum InstanceRemains {
     /// Only stored data, with the plan if a run exists.
     Nothing(Option<Arc<CompiledPlan>>),

@@ -100,7 +100,6 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
     Ok(())
 }
 
-/// The outcome of one pass over a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepOutcome {
     /// The run waits, has ended, or is handled by another invocation.

@@ -96,7 +96,6 @@ pub fn shown(template: &Template) -> Value {
     }
 }
 
-/// Returns a duration as a document writes it.
 fn duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = units.into_iter().find(|(length, _)| ms >= *length && ms.is_multiple_of(*length));

@@ -37,7 +37,6 @@ use crate::target::notify;
 use crate::target::transition;
 use crate::target::transition::NotificationSender;
 
-/// The reason why a lifecycle webhook is rejected.
 #[derive(Debug)]
 pub enum LifecycleRejection {
     /// The instance has ended, or another one waits for the name: 409. A code and a text.
@@ -364,10 +363,8 @@ struct PublishedPlugin {
     digest: String,
 }
 
-/// The published plugin of each resource.
 type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
-/// Maximum concurrent reads of plugins.
 const PLUGIN_READS: usize = 16;
 
 /// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Reads and

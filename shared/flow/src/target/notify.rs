@@ -202,7 +202,6 @@ async fn notification_data(
     Ok(data)
 }
 
-/// The outputs of a target for the platform.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetOutputs {
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,

@@ -23,7 +23,6 @@ use crate::target::secrets;
 use crate::target::update::update_target;
 use crate::telemetry;
 
-/// The sender of a notification to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {
     /// The invocation that ends the run.
@@ -110,7 +109,6 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
     Ok(())
 }
 
-/// Ends `run`, whose cancel is complete.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
     tracing::info!(run = %run.id, "run cancelled");
     let hook = run.hook();

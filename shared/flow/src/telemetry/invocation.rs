@@ -12,7 +12,6 @@ use super::{INVOCATION, InvocationTelemetry};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
-/// The origin of an invocation.
 #[derive(Clone, Debug, Default)]
 pub struct InvocationOrigin {
     /// The request id in logs and metrics.
@@ -21,7 +20,6 @@ pub struct InvocationOrigin {
     pub received: Option<Timestamp>,
 }
 
-/// The sinks of metrics and spans.
 #[derive(Default)]
 pub struct Telemetry {
     metrics: Option<Arc<dyn MetricSink>>,

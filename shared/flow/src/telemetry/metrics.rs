@@ -6,7 +6,6 @@ use super::sinks::FunctionKind;
 use super::sinks::InvocationMetrics;
 use super::{AttemptDisposition, InvocationSubject};
 
-/// The names of all metrics.
 pub const METRIC_NAMES: [&str; 14] = [
     "Dispatched",
     "Completed",
@@ -69,7 +68,6 @@ impl MetricCounters {
         self.run_times.push(millis);
     }
 
-    /// Returns the metrics. `None`: there are none.
     pub(super) fn into_metrics(
         self,
         function: FunctionKind,

@@ -4,7 +4,6 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
-/// The kind of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionKind {
     Receive,
@@ -31,7 +30,6 @@ pub struct InvocationMetrics {
     pub function: &'static str,
     /// The request id, if the invocation has other log lines.
     pub request_id: Option<String>,
-    /// The run that the invocation advances.
     pub run: Option<String>,
     /// The unit of a callback.
     pub unit: Option<String>,
@@ -41,17 +39,14 @@ pub struct InvocationMetrics {
     pub times: Vec<(&'static str, Vec<u64>)>,
 }
 
-/// Exports metrics.
 pub trait MetricSink: Send + Sync {
     /// Exports the metrics of one invocation. There is at least one.
     fn take(&self, metrics: &InvocationMetrics);
 }
 
-/// An ended span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub id: SpanId,
-    /// The id of the parent span.
     pub parent: Option<SpanId>,
     pub name: String,
     pub kind: SpanKind,
@@ -72,7 +67,6 @@ pub struct SpanId {
     pub is_remote: bool,
 }
 
-/// The kind of a span in OpenTelemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// An operation within the program.
@@ -81,14 +75,12 @@ pub enum SpanKind {
     Client,
 }
 
-/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanAttribute {
     Text(String),
     Number(i64),
 }
 
-/// Exports spans.
 #[async_trait]
 pub trait SpanSink: Send + Sync {
     /// Exports the spans of one invocation, at least one. The invocation waits for it.

@@ -12,7 +12,6 @@ use crate::ClusterRegistry;
 use crate::relay::tests::{FixedClock, NoBatches, SequentialRandom};
 
 const UID: &str = "uid";
-/// Maximum bytes of a response.
 const MAX_RESPONSE: usize = 1000;
 
 /// Returns a running task whose log is the unit's name, and refuses units with `bad` in their name.
