@@ -1,7 +1,7 @@
-//! How the functions on Lambda are linked.
+//! Links the functions on Lambda to a fixed address.
 //!
-//! A program that may lie anywhere has its 75,000 addresses written into it each time it starts, which took half of a
-//! function's start. Linked to a fixed place it has none. Stack, heap and libraries still lie where the kernel chooses.
+//! A position-independent program relocates 75,000 addresses at each start, which took half of a cold start. The kernel
+//! still chooses the addresses of stack, heap and libraries (docs/src/decisions/fixed-address.md).
 
 fn main() {
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "release") {

@@ -1,8 +1,8 @@
-//! Small sizes of what `cargo xtask bench` measures, and what is promised of it.
+//! Runs the measurements of `cargo xtask bench` with small sizes and checks their limits.
 
 use std::process::Command;
 
-/// Runs a measurement that has to hold, and returns its output.
+/// Runs a measurement, which must succeed, and returns its output.
 fn bench(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_bench")).args(arguments).output().unwrap();
     let (printed, rest) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -11,22 +11,22 @@ fn bench(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn small_runs_cost_what_is_promised() {
+fn small_runs_stay_within_their_costs() {
     bench(&["counts", "--check", "--sizes", "10,100", "--answers", "at-once,later"]);
 }
 
 #[test]
-fn a_million_units_cost_what_is_promised() {
+fn a_million_units_stay_within_their_price() {
     bench(&["prices"]);
 }
 
 #[test]
 fn invocations_stay_within_their_limits() {
     let table = bench(&["large", "--units", "300", "--gone", "500", "--living", "150", "--resources", "50"]);
-    // At most two pages of many targets are read, and only the shown ones of many outputs.
-    for (case, most) in [("ready", 40), ("list", 4)] {
+    // A list reads at most two pages of targets, and a target reads its shown outputs only.
+    for (case, max) in [("ready", 40), ("list", 4)] {
         let line = table.lines().find(|line| line.starts_with(case)).unwrap();
         let counts = line.split_whitespace().skip(5).filter_map(|word| word.trim_matches(',').parse::<u64>().ok());
-        assert!(counts.sum::<u64>() <= most, "{table}");
+        assert!(counts.sum::<u64>() <= max, "{table}");
     }
 }

@@ -1,12 +1,12 @@
-//! The files of a crate import each other in one direction.
+//! Checks that the files of a crate import each other in one direction.
 //!
-//! A file may import its parent and its children: they are one module. Test modules are not counted.
+//! A file may import its parent and its children, because they form one module. Test modules are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree;
 
-/// Cycles that stay, by one of their files, with the reason. Remove an entry with its cycle.
+/// Accepted cycles, by one of their files, with the reason. Remove an entry with its cycle.
 const CYCLES: &[(&str, &str)] = &[
     ("functions/cli/src/exit.rs", "an error is printed, and printing can fail"),
     ("infra/xtask/src/cluster.rs", "one benchmark starts a cluster, and the cluster runs it"),
@@ -21,7 +21,7 @@ const CYCLES: &[(&str, &str)] = &[
     ("shared/store/src/ops.rs", "an operation converts items"),
 ];
 
-/// The module of a file within `src`; the root of a crate is empty.
+/// Returns the module path of a file in `src`. The root of a crate has an empty path.
 fn module(path: &str) -> Vec<&str> {
     let mut parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
     if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
@@ -30,7 +30,7 @@ fn module(path: &str) -> Vec<&str> {
     parts
 }
 
-/// The paths below `crate` that a file uses, as segments.
+/// Returns the paths in the crate that a file uses, as segments. `own` is the module path of the file.
 fn imports(text: &str, own: &[&str]) -> Vec<Vec<String>> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -64,7 +64,7 @@ fn imports(text: &str, own: &[&str]) -> Vec<Vec<String>> {
     found
 }
 
-/// The files of each crate and the files that they import.
+/// Returns each source file with the files of its crate that it imports.
 fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let files: Vec<&str> =
         tree::sources().filter(|file| file.contains("/src/") && !file.starts_with("tests/")).collect();
@@ -78,6 +78,7 @@ fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
         let mut to = BTreeSet::new();
         for import in imports(&tree::read(file), &own) {
             let import: Vec<&str> = import.iter().map(String::as_str).collect();
+            // The longest prefix that is a file: the rest of the path names items in it.
             let target =
                 (1..=import.len()).rev().find_map(|n| by_module.get_key_value(&(package, import[..n].to_vec())));
             if let Some(((_, target), other)) = target
@@ -92,7 +93,7 @@ fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     graph
 }
 
-/// All files that a file reaches.
+/// Returns all files that a file imports, directly or indirectly.
 fn reach<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeSet<&'a str> {
     let mut open: Vec<&str> = graph[from].iter().copied().collect();
     let mut found = BTreeSet::new();
@@ -117,7 +118,7 @@ fn files_import_each_other_in_one_direction() {
     let mut wrong: Vec<String> = cycles
         .iter()
         .filter(|cycle| !listed(cycle))
-        .map(|cycle| format!("move what they share to a file of its own: {}", cycle.join(", ")))
+        .map(|cycle| format!("import cycle; move the shared items to a file of their own: {}", cycle.join(", ")))
         .collect();
     let stale = CYCLES.iter().filter(|(file, _)| !cycles.iter().any(|cycle| cycle.contains(file)));
     wrong.extend(stale.map(|(file, _)| format!("{file} is in no cycle: remove it from CYCLES")));

@@ -1,4 +1,4 @@
-//! What the repository looks like: its top level, which crate may depend on which, and what no file may have.
+//! Checks the layout of the repository: top level, dependencies of crates, names, banned texts and links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 use crate::tree;
 
-/// All that stands at the top level, besides dot files.
+/// Files and folders at the top level. Dot files are not checked.
 const TOP_LEVEL: [&str; 13] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -25,20 +25,20 @@ const TOP_LEVEL: [&str; 13] = [
     "tests",
 ];
 
-/// Who may depend on whom, within the repository. Tests and chores may depend on anything.
+/// Allowed dependencies between crates. Tests and chores ([`FREE`]) may depend on every crate.
 const ARROWS: &[(&str, &[&str])] = &[
     ("shared/engine", &[]),
     ("shared/cel", &[]),
     ("shared/documents", &["shared/engine", "shared/cel", "shared/podspec"]),
     ("shared/readiness", &[]),
-    // Who loads documents tells an author early what the relay would refuse; the relay trusts nobody.
+    // The control plane checks pod templates early, for their authors. The relay checks them again, for safety.
     ("shared/podspec", &[]),
     ("shared/protocol", &["shared/engine"]),
     ("shared/store", &["shared/protocol"]),
     ("shared/egress", &["shared/protocol"]),
     ("shared/script", &["shared/protocol"]),
     ("shared/flow", &["shared/engine", "shared/documents", "shared/protocol", "shared/store", "shared/egress"]),
-    // The Job of a script is made here, with its author's pod template on it: the relay knows no scripts.
+    // It builds the Job of a script with the author's pod template. The relay applies objects only.
     (
         "shared/relay_client",
         &["shared/engine", "shared/podspec", "shared/protocol", "shared/store", "shared/egress", "shared/flow"],
@@ -48,7 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["shared/engine", "shared/documents", "shared/protocol", "shared/store", "shared/flow", "shared/relay_client"],
     ),
     ("shared/otlp", &["shared/flow"]),
-    // What the functions on AWS are given.
+    // It constructs the adapters of the functions on AWS.
     (
         "shared/lambda",
         &[
@@ -62,7 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shared/otlp",
         ],
     ),
-    // One machine makes what the functions are given: clients, keys, guards.
+    // It constructs the adapters of the functions on one machine.
     (
         "shared/local",
         &[
@@ -81,7 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("functions/lambda", &["shared/api", "shared/lambda"]),
     ("functions/relay", &["shared/protocol", "shared/relay"]),
     ("functions/entrypoint", &["shared/script", "shared/protocol"]),
-    // The command line works on documents without a server, and speaks to one as any client does.
+    // The command line compiles documents without a server, and starts `ebb dev`.
     (
         "functions/cli",
         &[
@@ -97,7 +97,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
-/// Crates that can be computed with and nothing else, and all that the strictest of them may use.
+/// Crates without input and output.
 const PURE: [&str; 5] = ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec"];
 const IMPURE: [&str; 14] = [
     "async-std",
@@ -115,25 +115,26 @@ const IMPURE: [&str; 14] = [
     "ureq",
     "uuid",
 ];
-const OF_ENGINE: [&str; 1] = ["thiserror"];
+/// The dependencies of `shared/engine`.
+const ENGINE_DEPENDENCIES: [&str; 1] = ["thiserror"];
 
-/// Lines that a program of `functions/lambda` may have.
+/// Maximum lines of a program in `functions/lambda`.
 const LAMBDA_MAIN: usize = 60;
 
-/// Crates that orchestration reaches through ports only, by the beginning of their names.
+/// Prefixes of crates that `shared/flow` may use through ports only.
 const PLATFORM: [&str; 8] = ["aws", "axum", "hyper", "kube", "lambda", "opentelemetry", "tower", "utoipa"];
 
-/// Names that say nothing of what is in a module.
+/// Names that do not describe the content of a module.
 const VAGUE: [&str; 12] = [
     "common", "handler", "handlers", "helper", "helpers", "info", "manager", "misc", "process", "util", "utils",
     "managers",
 ];
 
-/// The number of Rust files that may have the same name: a file name in a message or an editor then names one subject.
+/// Maximum Rust files with the same name. A file name in a message or an editor should identify the file.
 const MAX_SAME_FILE_NAME: usize = 3;
 /// File names that Cargo or `rustc` prescribe, and `tests.rs` beside the module that it tests.
 const PRESCRIBED_FILE_NAMES: [&str; 4] = ["lib.rs", "main.rs", "mod.rs", "tests.rs"];
-/// File names that more files have, with their numbers. Add one only if it is the precise term of the subject.
+/// More frequent file names, with their numbers. Add one only if it is the precise term of the subject.
 const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     // One concept in each layer that has it: document, store, protocol, engine, relay, API, CLI and tests.
     ("clusters.rs", 5),
@@ -164,9 +165,9 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
 /// Words that hide the subject of a sentence, in halves, with the number of their uses in Rust and Markdown files. The
 /// numbers may only decrease.
 const BANNED_WORDS: [([&str; 2], usize); 4] =
-    [(["no", "body"], 68), (["some", "body"], 34), (["who", "ever"], 26), (["a", "new"], 1)];
+    [(["no", "body"], 52), (["some", "body"], 29), (["who", "ever"], 14), (["a", "new"], 1)];
 
-/// Praise that no figure can hold up, as whole words.
+/// Words of praise that cannot be measured.
 const PRAISE: [&str; 20] = [
     "amazing",
     "awesome",
@@ -190,7 +191,7 @@ const PRAISE: [&str; 20] = [
     "world-class",
 ];
 
-/// The packages of the workspace by directory.
+/// Returns the packages of the workspace by directory.
 fn packages() -> BTreeMap<String, Package> {
     let root = tree::root();
     let metadata =
@@ -204,20 +205,20 @@ fn packages() -> BTreeMap<String, Package> {
 }
 
 #[test]
-fn the_top_level_is_what_it_is() {
+fn the_top_level_has_the_listed_files() {
     let found: BTreeSet<String> = tree::files()
         .iter()
         .map(|file| file.split('/').next().unwrap_or(file).to_owned())
         .filter(|name| !name.starts_with('.'))
         .collect();
-    let strange: Vec<_> = found.iter().filter(|name| !TOP_LEVEL.contains(&name.as_str())).collect();
-    assert!(strange.is_empty(), "not part of the layout: {strange:?}");
+    let unlisted: Vec<_> = found.iter().filter(|name| !TOP_LEVEL.contains(&name.as_str())).collect();
+    assert!(unlisted.is_empty(), "not in TOP_LEVEL: {unlisted:?}");
     let missing: Vec<_> = TOP_LEVEL.iter().filter(|name| !found.contains(**name)).collect();
     assert!(missing.is_empty(), "missing: {missing:?}");
 }
 
 #[test]
-fn crates_depend_only_along_the_arrows() {
+fn crates_have_only_allowed_dependencies() {
     let packages = packages();
     let by_name: BTreeMap<_, _> =
         packages.iter().map(|(directory, package)| (package.name.as_str(), directory.as_str())).collect();
@@ -227,7 +228,7 @@ fn crates_depend_only_along_the_arrows() {
             continue;
         }
         let Some((_, allowed)) = ARROWS.iter().find(|(from, _)| from == directory) else {
-            wrong.push(format!("{directory} is not part of the layout"));
+            wrong.push(format!("{directory} is not in ARROWS"));
             continue;
         };
         for dependency in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development) {
@@ -238,7 +239,7 @@ fn crates_depend_only_along_the_arrows() {
             }
         }
     }
-    assert!(wrong.is_empty(), "arrows that the design does not have:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "dependencies that ARROWS does not allow:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -250,16 +251,16 @@ fn pure_crates_depend_on_nothing_impure() {
         for dependency in package.dependencies.iter().filter(|it| it.kind != DependencyKind::Development) {
             let name = dependency.name.as_str();
             let impure = IMPURE.contains(&name) || name.starts_with("aws-") || name.starts_with("tokio-");
-            if impure || (directory == "shared/engine" && !OF_ENGINE.contains(&name)) {
+            if impure || (directory == "shared/engine" && !ENGINE_DEPENDENCIES.contains(&name)) {
                 wrong.push(format!("{directory} → {name}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "impure:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "impure dependencies of pure crates:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn pure_crates_are_held_by_lints_that_keep_those_of_the_workspace() {
+fn pure_crates_extend_the_lints_of_the_workspace() {
     let workspace = tree::read(".clippy.toml");
     for directory in PURE {
         let Some(own) = tree::find(&format!("{directory}/clippy.toml")) else {
@@ -267,16 +268,17 @@ fn pure_crates_are_held_by_lints_that_keep_those_of_the_workspace() {
             continue;
         };
         for setting in workspace.lines().filter(|line| !line.starts_with('#')) {
-            assert!(own.contains(setting), "{directory}/clippy.toml loses `{setting}`: only the nearest file counts");
+            // Clippy reads the nearest file only.
+            assert!(own.contains(setting), "{directory}/clippy.toml lacks `{setting}` of .clippy.toml");
         }
         for call in ["SystemTime::now", "Instant::now", "std::env::var", "std::thread::spawn", "Command::new"] {
-            assert!(own.contains(call), "{directory}/clippy.toml does not refuse `{call}`");
+            assert!(own.contains(call), "{directory}/clippy.toml does not disallow `{call}`");
         }
     }
 }
 
 #[test]
-fn every_crate_keeps_the_lints_of_the_workspace() {
+fn every_crate_uses_the_lints_of_the_workspace() {
     for directory in packages().keys() {
         let manifest = tree::read(&format!("{directory}/Cargo.toml"));
         assert!(manifest.contains("[lints]\nworkspace = true"), "{directory}/Cargo.toml has lints of its own");
@@ -284,18 +286,18 @@ fn every_crate_keeps_the_lints_of_the_workspace() {
 }
 
 #[test]
-fn a_lambda_is_thin() {
+fn programs_on_lambda_are_thin() {
     let sources: Vec<_> = tree::sources().filter(|file| file.starts_with("functions/lambda/src/")).collect();
     assert!(!sources.is_empty());
     for file in sources {
-        assert!(file.starts_with("functions/lambda/src/bin/"), "{file} is no program: move it to shared/lambda");
+        assert!(file.starts_with("functions/lambda/src/bin/"), "{file} is not a program: move it to shared/lambda");
         let lines = tree::read(file).lines().count();
-        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: move what it does to shared/lambda or shared/flow");
+        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: move code to shared/lambda or shared/flow");
     }
 }
 
 #[test]
-fn orchestration_has_no_platform() {
+fn orchestration_is_independent_of_platforms() {
     let package = &packages()["shared/flow"];
     let found: Vec<_> = package.dependencies.iter().map(|it| it.name.as_str()).collect();
     let wrong: Vec<_> = found.iter().filter(|name| PLATFORM.iter().any(|prefix| name.starts_with(prefix))).collect();
@@ -303,11 +305,11 @@ fn orchestration_has_no_platform() {
 }
 
 #[test]
-fn modules_are_named_after_what_is_in_them() {
+fn modules_have_descriptive_names() {
     let vague: Vec<_> = tree::sources()
         .filter(|file| file.trim_end_matches(".rs").split('/').any(|part| VAGUE.contains(&part)))
         .collect();
-    assert!(vague.is_empty(), "names that say nothing: {vague:?}");
+    assert!(vague.is_empty(), "rename after the content: {vague:?}");
 }
 
 #[test]
@@ -321,7 +323,7 @@ fn a_file_name_is_used_at_most_three_times() {
         let listed = FREQUENT_FILE_NAMES.iter().find(|(listed, _)| listed == name).map(|(_, number)| *number);
         let limit = listed.unwrap_or(MAX_SAME_FILE_NAME);
         if paths.len() > limit && !PRESCRIBED_FILE_NAMES.contains(name) {
-            wrong.push(format!("{} files are called {name}, {limit} may be: {}", paths.len(), paths.join(", ")));
+            wrong.push(format!("{} files are called {name}, at most {limit} may: {}", paths.len(), paths.join(", ")));
         }
     }
     for (name, number) in FREQUENT_FILE_NAMES {
@@ -340,7 +342,7 @@ fn a_file_name_is_used_at_most_three_times() {
     );
 }
 
-/// Returns the name of the public type that a line declares.
+/// Returns the public type that a line declares.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub ")?;
     let name = ["struct ", "enum ", "trait "].iter().find_map(|keyword| rest.strip_prefix(keyword))?;
@@ -349,9 +351,9 @@ fn public_type(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn a_public_type_has_its_name_alone() {
+fn public_types_have_unique_names() {
     let packages = packages();
-    // The longest one: `tests/fuzz` is below `tests`.
+    // The longest directory wins, because `tests/fuzz` is below `tests`.
     let crate_of = |file: &str| {
         let above = packages.keys().filter(|directory| file.starts_with(&format!("{directory}/")));
         above.max_by_key(|directory| directory.len()).cloned().unwrap_or_default()
@@ -378,7 +380,7 @@ fn a_public_type_has_its_name_alone() {
 }
 
 #[test]
-fn banned_words_become_fewer() {
+fn banned_words_do_not_increase() {
     let texts = tree::files().iter().filter(|file| file.ends_with(".rs") || file.ends_with(".md"));
     let texts: Vec<(&String, String)> = texts.map(|file| (file, tree::read(file))).collect();
     let mut wrong = Vec::new();
@@ -407,8 +409,8 @@ fn banned_words_become_fewer() {
 }
 
 #[test]
-fn nothing_is_skipped_or_left_to_do() {
-    // In pieces, so that this file does not have them.
+fn no_test_is_ignored_and_no_code_unfinished() {
+    // In pieces, so that this file passes.
     let banned = [["#[ign", "ore"], ["to", "do!("], ["unimpl", "emented!("]].map(|parts| parts.concat());
     let mut wrong = Vec::new();
     for file in tree::sources() {
@@ -421,7 +423,6 @@ fn nothing_is_skipped_or_left_to_do() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns the documents for people.
 fn documents() -> impl Iterator<Item = &'static String> {
     tree::files().iter().filter(|file| file.ends_with(".md"))
 }
@@ -444,7 +445,7 @@ fn links_between_documents_lead_to_files() {
 }
 
 #[test]
-fn documents_claim_only_what_can_be_measured() {
+fn documents_contain_no_praise() {
     let mut wrong = Vec::new();
     for file in documents() {
         for (number, line) in tree::read(file).lines().enumerate() {
@@ -459,11 +460,11 @@ fn documents_claim_only_what_can_be_measured() {
 #[test]
 fn example_scripts_name_their_interpreter() {
     for script in tree::files().iter().filter(|file| file.starts_with("tests/examples/") && file.ends_with(".sh")) {
-        assert!(tree::read(script).starts_with("#!/bin/sh\n"), "{script} does not begin with #!/bin/sh");
+        assert!(tree::read(script).starts_with("#!/bin/sh\n"), "{script} must begin with #!/bin/sh");
     }
 }
 
-/// Returns the packages of others that a selection of the workspace builds, each with its features.
+/// Returns the external packages that a selection of the workspace builds, each with its features.
 fn features(selection: &[&str]) -> BTreeSet<String> {
     let tree = ["tree", "--offline", "--prefix", "none", "--format", "{p}|{f}"];
     let edges = ["--edges", "normal,build,dev"];
@@ -475,7 +476,7 @@ fn features(selection: &[&str]) -> BTreeSet<String> {
     lines.filter(|line| !line.contains("(/")).map(str::to_owned).collect()
 }
 
-/// A dependency is built again for each set of its features: for minutes, where many others depend on it.
+/// Cargo builds a dependency once per set of features, which can take minutes.
 #[test]
 fn a_dependency_has_one_set_of_features() {
     let all = features(&[]);

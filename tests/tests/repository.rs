@@ -13,9 +13,9 @@ mod layout;
 mod outside;
 #[path = "deployment/policies.rs"]
 mod policies;
+mod protocol_rules;
 #[path = "deployment/record.rs"]
 mod record;
-mod rules;
 #[path = "deployment/run.rs"]
 mod run;
 #[path = "deployment/template.rs"]

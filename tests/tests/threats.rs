@@ -1,8 +1,8 @@
-//! Every test that the table of threats names exists.
+//! Checks that every test in the threat table of docs/src/security.md exists and runs.
 
 use crate::tree;
 
-/// The tests in the table, as `file::function`.
+/// Returns the tests in the table, as file and function.
 fn named() -> Vec<(String, String)> {
     let text = tree::read("docs/src/security.md");
     let section = text.split("\n## ").find(|section| section.starts_with("Threats\n")).expect("a section Threats");
@@ -11,13 +11,13 @@ fn named() -> Vec<(String, String)> {
     let names = last.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`'));
     names
         .map(|name| {
-            let (file, function) = name.split_once("::").unwrap_or_else(|| panic!("{name} is no test"));
+            let (file, function) = name.split_once("::").unwrap_or_else(|| panic!("{name} is not FILE::FUNCTION"));
             (file.to_owned(), function.to_owned())
         })
         .collect()
 }
 
-/// The modules whose functions a program lists by name in its `tests!`, without which they do not run.
+/// Returns true if the `tests!` of a test program lists the function by name. An unlisted function does not run.
 fn listed(file: &str, function: &str) -> bool {
     let Some((folder, _)) = file.rsplit_once('/') else { return false };
     let mains = ["tests/tests/functions.rs".to_owned(), format!("{folder}/main.rs")];
@@ -46,7 +46,7 @@ fn every_test_in_the_table_of_threats_runs() {
         let attributes = before.rsplit("\n\n").next().unwrap_or_default();
         let is_test = ["#[test]", "::test]", "::test("].iter().any(|text| attributes.contains(text));
         if !(is_test || listed(path, &function)) {
-            wrong.push(format!("{path}: nothing runs {function}"));
+            wrong.push(format!("{path}: {function} is not a test and not in `tests!`"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

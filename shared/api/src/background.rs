@@ -1,4 +1,4 @@
-//! Invocations of a router: each request is one, and its work outlives the response.
+//! Runs each request as an invocation, which may continue after its response.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// The work that is still in progress when a response is ready. It travels in the extensions of the response.
+/// The rest of an invocation whose response is ready, as an extension of the response.
 #[derive(Clone)]
 pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
@@ -26,7 +26,7 @@ impl RemainingWork {
     }
 }
 
-/// Runs what follows from an accepted request, as [`background::run_follow_up`] does. Returns the rest as an extension of
+/// Runs the follow-up of an accepted request, as [`background::run_follow_up`] does. Returns the rest as an extension of
 /// the response.
 pub(crate) async fn run_follow_up(
     env: &Arc<Env>,
@@ -36,7 +36,8 @@ pub(crate) async fn run_follow_up(
     Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
 }
 
-/// Returns true if a request changes something, so that it is processed to its end. A poll of a relay only reads.
+/// Returns true if a request changes state. Its invocation then continues when the client disconnects. A poll of a relay
+/// can be repeated, so it counts as a read.
 fn is_change(request: &Request) -> bool {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     !reads && !request.uri().path().ends_with("/poll")
@@ -53,8 +54,8 @@ fn function(path: &str) -> FunctionKind {
 
 /// Runs each request to `router` as an invocation. `origin` returns the origin of a request.
 ///
-/// An invocation that changes something is a task of `tasks`. It continues when the client closes the connection, and after
-/// the response.
+/// An invocation that changes state is a task of `tasks`. It continues after the response, and when the client
+/// disconnects.
 pub fn instrument_router(
     telemetry: Arc<Telemetry>,
     router: Router,
@@ -68,16 +69,16 @@ pub fn instrument_router(
             let (function, origin) = (function(request.uri().path()), origin(&request));
             let changes = is_change(&request);
             let (sender, receiver) = oneshot::channel();
-            let work = async move {
+            let handler = async move {
                 let mut response = next.run(request).await;
                 let rest = RemainingWork::take(&mut response);
-                // The client may be gone.
+                // Fails if the client has disconnected.
                 sender.send(response).ok();
                 if let Some(rest) = rest {
                     rest.await;
                 }
             };
-            let invocation = async move { telemetry.invoke(function, origin, work).await };
+            let invocation = async move { telemetry.invoke(function, origin, handler).await };
             if changes {
                 tasks.spawn(invocation);
             } else {

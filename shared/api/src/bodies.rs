@@ -1,6 +1,6 @@
-//! Bodies whose sender is not proven yet: how long each may be, and how many bytes of all are held at one time.
+//! Limits the memory for request bodies whose sender is not authenticated yet.
 //!
-//! Signatures cover the body, so it has to be read before they are verified. What the head of a request says is judged first.
+//! Signatures cover the body, so a body is read before its signature is verified. The headers are checked first.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use tokio::time::timeout;
 
 use super::HttpProblem;
 
-/// Bytes of all bodies that are larger than [`SMALL_BODY`]: sixteen of the largest lifecycle webhooks, in a function of 256 MB.
+/// Maximum bytes of all bodies above [`SMALL_BODY`]: 16 of the largest lifecycle webhooks, in a function of 256 MB.
 const LARGE_BODIES: usize = 16 << 20;
-/// The largest body that counts as a small one: most webhooks and polls are smaller.
+/// Maximum bytes of a small body. Most webhooks and polls are smaller.
 const SMALL_BODY: usize = 16 << 10;
-/// Small bodies at one time: 16 MiB of them. They have room of their own, so that a few large bodies that arrive slowly
-/// do not keep out the many small ones.
+/// Maximum number of small bodies, 16 MiB together. They have a semaphore of their own, so that a few large bodies that
+/// arrive slowly do not block them.
 const SMALL_BODIES: usize = 1 << 10;
-/// How long a body waits for room. Senders of webhooks wait 15 s or longer (Standard Webhooks).
+/// Maximum wait of a body for a permit. Senders of webhooks wait 15 s or longer (Standard Webhooks).
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// How long a body may take to arrive.
+/// Maximum time for a body to arrive.
 const MAX_RECEIVE_TIME: Duration = Duration::from_secs(20);
-/// Room for large bodies is given in units of so many bytes: a semaphore counts at most 2^29 or so.
+/// Bytes per permit of a large body.
 const UNIT: usize = 1 << 10;
 
-/// The room for bodies whose sender is not proven.
+/// The permits for bodies whose sender is not authenticated.
 pub(crate) struct BodyBudget {
     small: Semaphore,
     large: Semaphore,
 }
 
-/// A body that has arrived. Its room is taken until this is dropped.
+/// A received body. It holds its permit until it is dropped.
 pub(crate) struct RequestBody<'a> {
     bytes: Bytes,
-    _room: SemaphorePermit<'a>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl RequestBody<'_> {
-    /// Gives the room back, once the sender is proven.
+    /// Returns the permit of a body whose sender is authenticated.
     pub(crate) fn into_proven(self) -> Bytes {
         self.bytes
     }
@@ -57,10 +57,10 @@ impl Default for BodyBudget {
 }
 
 impl BodyBudget {
-    /// Reads a body of at most `limit` bytes. It takes room for the length that its head declares, or for the limit.
+    /// Reads a body of at most `limit` bytes, with a permit for the declared length, or else for `limit`.
     ///
     /// # Errors
-    /// 413 too large, 503 no room in time, 408 too slow, 400 broken off.
+    /// 413 too large, 503 no permit within 5 s, 408 not received within 20 s, 400 connection closed early.
     pub(crate) async fn read(
         &self,
         headers: &HeaderMap,
@@ -69,40 +69,39 @@ impl BodyBudget {
     ) -> Result<RequestBody<'_>, HttpProblem> {
         check_length(headers, limit)?;
         let length = declared(headers).unwrap_or(limit);
-        let room = match length <= SMALL_BODY {
+        let permit = match length <= SMALL_BODY {
             true => self.small.acquire_many(1),
             false => self.large.acquire_many(u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX)),
         };
-        let Ok(Ok(room)) = timeout(MAX_WAIT, room).await else {
+        let Ok(Ok(permit)) = timeout(MAX_WAIT, permit).await else {
             let detail = "too many requests are being received: send the same request again";
             return Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail));
         };
         match timeout(MAX_RECEIVE_TIME, to_bytes(body, length)).await {
-            Ok(Ok(bytes)) => Ok(RequestBody { bytes, _room: room }),
-            Ok(Err(error)) => Err(broken(&error, length)),
+            Ok(Ok(bytes)) => Ok(RequestBody { bytes, _permit: permit }),
+            Ok(Err(error)) => Err(incomplete(&error, length)),
             Err(_) => {
-                let detail = format!("the body did not arrive within {} s", MAX_RECEIVE_TIME.as_secs());
+                let detail = format!("the body did not arrive within {} s; send it again", MAX_RECEIVE_TIME.as_secs());
                 Err(HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", detail))
             }
         }
     }
 }
 
-/// Refuses a body by the length that its head declares.
+/// Rejects a body by its `Content-Length`.
 ///
 /// # Errors
-/// 413.
+/// 413 for more than `limit` bytes.
 pub(crate) fn check_length(headers: &HeaderMap, limit: usize) -> Result<(), HttpProblem> {
     if declared(headers).is_some_and(|length| length > limit) { Err(too_large(limit)) } else { Ok(()) }
 }
 
-/// Says why a body of at most `limit` bytes could not be read.
-pub(crate) fn broken(error: &axum::Error, limit: usize) -> HttpProblem {
-    let exceeded = std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"));
-    match exceeded {
-        true => too_large(limit),
-        false => HttpProblem::new(StatusCode::BAD_REQUEST, "incomplete-body", format!("the body broke off: {error}")),
+/// Returns the problem of a body of at most `limit` bytes that could not be read.
+pub(crate) fn incomplete(error: &axum::Error, limit: usize) -> HttpProblem {
+    if std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit")) {
+        return too_large(limit);
     }
+    HttpProblem::new(StatusCode::BAD_REQUEST, "incomplete-body", format!("the body is incomplete: {error}"))
 }
 
 fn declared(headers: &HeaderMap) -> Option<usize> {
@@ -110,7 +109,7 @@ fn declared(headers: &HeaderMap) -> Option<usize> {
 }
 
 fn too_large(limit: usize) -> HttpProblem {
-    let detail = format!("the body is larger than {limit} bytes");
+    let detail = format!("the body has more than {limit} bytes, the limit of this path");
     HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
 }
 
@@ -126,7 +125,6 @@ mod tests {
 
     type Read<'a> = Pin<Box<dyn Future<Output = Result<RequestBody<'a>, HttpProblem>> + 'a>>;
 
-    /// Reads a body that arrives at once.
     fn read(budget: &BodyBudget, length: usize) -> Read<'_> {
         read_from(budget, length, Body::from(vec![0; length]))
     }
@@ -139,12 +137,12 @@ mod tests {
 
     fn read_from(budget: &BodyBudget, length: usize, body: Body) -> Read<'_> {
         let headers = HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from(length))]);
-        // Without tokio's limit of polls per task, which a thousand bodies in one task exceed.
+        // Tokio limits polls per task. A thousand bodies in one task exceed the limit.
         unconstrained(async move { budget.read(&headers, body, LARGE_BODIES).await }).boxed_local()
     }
 
     #[tokio::test]
-    async fn small_bodies_are_bounded_and_keep_out_no_large_ones() {
+    async fn small_bodies_are_limited_and_do_not_block_large_ones() {
         let budget = BodyBudget::default();
         let mut stalled: Vec<_> = (0..SMALL_BODIES).map(|_| stall(&budget, SMALL_BODY)).collect();
         for read in &mut stalled {
@@ -158,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_keep_out_no_small_ones() {
+    async fn large_bodies_do_not_block_small_ones() {
         let budget = BodyBudget::default();
         let mut stalled = stall(&budget, LARGE_BODIES);
         assert!(poll!(&mut stalled).is_pending());

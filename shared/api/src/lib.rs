@@ -1,4 +1,9 @@
-//! The functions behind HTTP: one router, on Lambda and on one machine.
+//! The HTTP API: routers for Lambda and for one machine.
+//!
+//! 1. [`instrument_router`] runs each request as an invocation (`background`).
+//! 2. A handler (`routes`) checks token or signature, reads the body and calls `ebb_flow`, `ebb_relay_client` or a query.
+//! 3. [`queries`] read state for people and programs. They decide nothing.
+//! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 
 mod background;
 mod bodies;
@@ -24,16 +29,12 @@ pub use background::instrument_router;
 pub use problem::HttpProblem;
 pub use routes::auth::{ApiRole, ApiTokens};
 
-/// What the routes are given.
 #[derive(Clone)]
 pub struct ServerState {
-    /// The surroundings of the functions.
     pub env: Arc<Env>,
-    /// The store with what the api needs.
+    /// The store, with the operations of the API.
     pub store: Arc<dyn HttpStore>,
-    /// Who may do what.
     pub tokens: Arc<ApiTokens>,
-    /// The endpoint of relays that poll.
     pub poll_endpoint: Arc<PollEndpoint>,
 }
 
@@ -41,38 +42,38 @@ pub struct ServerState {
 #[openapi(
     info(title = "Ebb", description = "Ephemeral resources for sandboxes."),
     tags(
-        (name = "lifecycle", description = "What the sandbox platform sends."),
-        (name = "callbacks", description = "What units say of themselves."),
-        (name = "plugins", description = "Definitions, versioned and immutable."),
-        (name = "targets", description = "Sandboxes and whatever else has a life."),
-        (name = "clusters", description = "Where units run, and what is left there."),
-        (name = "checks", description = "Whether the deployment works."),
-        (name = "runs", description = "Executions of the units of one hook."),
+        (name = "lifecycle", description = "Lifecycle webhooks of the sandbox platform."),
+        (name = "callbacks", description = "Results and progress of attempts."),
+        (name = "plugins", description = "Immutable versions of plugins, and previews of plans."),
+        (name = "targets", description = "Sandboxes, route groups and other objects with a lifecycle."),
+        (name = "clusters", description = "Connected clusters, their relays, and orphans in them."),
+        (name = "checks", description = "Checks of the deployment."),
+        (name = "runs", description = "Executions of the units of one hook, with their logs."),
     )
 )]
 struct ApiDoc;
 
-/// `receive`: lifecycle webhooks.
+/// Returns the router of `receive`: lifecycle webhooks.
 pub fn receive(server: ServerState) -> Router {
     finish(receive_routes(), server)
 }
 
-/// `complete`: callbacks.
+/// Returns the router of `complete`: callbacks.
 pub fn complete(server: ServerState) -> Router {
     finish(complete_routes(), server)
 }
 
-/// `api`: everything that people and programs ask.
+/// Returns the router of `api`: requests of people, programs and polling relays.
 pub fn api(server: ServerState) -> Router {
     finish(api_routes(), server)
 }
 
-/// All functions behind one address, for one machine.
+/// Returns the router of all functions, for one machine.
 pub fn all(server: ServerState) -> Router {
     finish(all_routes(), server)
 }
 
-/// The OpenAPI document of all functions, made from the code.
+/// Returns the OpenAPI document of all functions.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = all_routes().into_openapi();
     openapi::complete(&mut document);

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what each handler says of itself, completed by what holds for all of them.
+//! Completes the OpenAPI document of the handlers with security schemes and common errors.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -6,21 +6,20 @@ use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
 
 /// The media type of errors.
 const PROBLEM: &str = "application/problem+json";
-/// The security scheme of tokens of the api.
+/// The security scheme of API tokens.
 const API: &str = "apiToken";
-/// The security scheme of tokens that units get.
+/// The security scheme of tokens of attempts.
 const CALLBACK: &str = "callbackToken";
-/// Paths that are open, or whose requests are signed.
+/// Paths that are public, or whose requests are signed.
 const NO_TOKEN: [&str; 4] = ["/v1/events", "/v1/clusters/{name}/poll", "/v1/openapi.json", "/healthz"];
-/// The path whose token is that of a unit.
 const CALLBACKS: &str = "/v1/callbacks";
 
-/// Adds security schemes, the answers that every operation may give, their descriptions and the media type of errors.
+/// Adds security schemes, common responses, missing descriptions and the media type of errors.
 pub(super) fn complete(document: &mut OpenApi) {
     let components = document.components.get_or_insert_with(Components::new);
     for (name, description) in [
-        (API, "A token of `EBB_API_TOKENS`; its role decides what it may do."),
-        (CALLBACK, "The token that the unit was sent with."),
+        (API, "A token of `EBB_API_TOKENS`. Its role limits the operations."),
+        (CALLBACK, "The token of the attempt, from the request or the environment of the unit."),
     ] {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
         components.add_security_scheme(name, SecurityScheme::Http(scheme));
@@ -64,7 +63,7 @@ fn complete_operation(path: &str, operation: &mut Operation) {
         let RefOr::T(response) = response else { continue };
         let status = status.parse().unwrap_or_default();
         if response.description.is_empty() {
-            described(status).clone_into(&mut response.description);
+            description(status).clone_into(&mut response.description);
         }
         if status >= 400 && !response.content.contains_key(PROBLEM) {
             response.content = problem(status).content;
@@ -73,28 +72,28 @@ fn complete_operation(path: &str, operation: &mut Operation) {
 }
 
 fn problem(status: u16) -> Response {
-    let mut response = Response::new(described(status));
+    let mut response = Response::new(description(status));
     let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
     response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
     response
 }
 
-fn described(status: u16) -> &'static str {
+fn description(status: u16) -> &'static str {
     match status {
-        200 => "Done.",
+        200 => "The request succeeded.",
         201 => "Created.",
         202 => "Accepted.",
         204 => "The request succeeded. The response has no body.",
         400 => "The request is malformed.",
         401 => "The token is missing or unknown.",
         403 => "The token's role does not allow this.",
-        404 => "Not found.",
+        404 => "The object does not exist.",
         409 => "The state does not allow this.",
         413 => "The body is too large.",
         415 => "The media type is not supported.",
-        422 => "The request is understood and cannot be carried out.",
+        422 => "The content of the request is invalid.",
         503 => "The state cannot be read or written now. Send the same request again.",
-        _ => "The server cannot carry out the request; its log has the reason.",
+        _ => "The request failed. The log of the server has the cause.",
     }
 }
 
@@ -112,7 +111,7 @@ mod tests {
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let id = operation["operationId"].as_str().unwrap();
-                assert!(ids.insert(id.to_owned()), "{id} of {method} {path} is not the only one");
+                assert!(ids.insert(id.to_owned()), "{method} {path}: the id {id} is used twice");
                 for (status, response) in operation["responses"].as_object().unwrap() {
                     seen += 1;
                     let at = format!("{method} {path}: {status}");
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_name_nothing_of_the_code() {
+    fn descriptions_contain_no_rust_paths() {
         let text = crate::openapi().to_json().unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
         for word in ["crate::", "Self::", "[`", "super::"] {

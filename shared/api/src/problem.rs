@@ -1,4 +1,4 @@
-//! Errors as RFC 9457 has them.
+//! Errors of the API, as in RFC 9457.
 
 use axum::extract::rejection::{PathRejection, QueryRejection, RawPathParamsRejection};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,34 +8,32 @@ use ebb_protocol::api::{DocumentChange, DocumentError, ProblemDetails};
 
 use ebb_flow::error::{FlowError, RequestError};
 
-/// After so many seconds a request that met a passing trouble may be sent again.
+/// `Retry-After` of responses 503, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
 
-/// An answer that says what is wrong.
 #[derive(Debug)]
 pub struct HttpProblem(pub ProblemDetails);
 
 impl HttpProblem {
-    /// A problem with its status, its stable word, and what to do.
+    /// Creates a problem. `code` is stable and for programs; `detail` has the error and its fix.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.to_owned(), detail.into());
         Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new(), changes: Vec::new() })
     }
 
-    /// 409 with what an update of a living target would change.
+    /// Creates a 409 with the differences between an active target and its update.
     pub fn changed(changes: Vec<DocumentChange>) -> Self {
-        let detail = "a living target cannot be changed: delete it first, then create it again";
+        let detail = "an active target cannot be changed: delete it first, then create it again";
         let mut problem = Self::new(StatusCode::CONFLICT, "changed", detail);
         problem.0.changes = changes;
         problem
     }
 
-    /// 404.
-    pub fn not_found(what: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", what)
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// 422 with the errors of a document.
+    /// Creates a 422 with the errors of a document.
     pub fn document(errors: &Diagnostics) -> Self {
         let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
         let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
@@ -44,16 +42,15 @@ impl HttpProblem {
         problem
     }
 
-    /// An error or warning of a document, on the wire.
     pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
-        let place = diagnostic.at.map(|at| diagnostic.source.author(at));
+        let position = diagnostic.at.map(|at| diagnostic.source.author(at));
         DocumentError {
             file: diagnostic.source.name.clone(),
             code: diagnostic.code.to_owned(),
             message: diagnostic.message.clone(),
             help: diagnostic.help.clone(),
-            line: place.map(|at| at.line),
-            column: place.map(|at| at.column),
+            line: position.map(|at| at.line),
+            column: position.map(|at| at.column),
         }
     }
 }
@@ -90,18 +87,19 @@ impl From<RawPathParamsRejection> for HttpProblem {
 
 impl From<FlowError> for HttpProblem {
     fn from(error: FlowError) -> Self {
-        // What is wrong inside is for our log; the caller learns whether to come again.
+        // Internal errors go to the log only. The caller learns whether a repetition can succeed.
         if let FlowError::Damaged { .. } = error {
-            tracing::error!(%error, "damaged");
+            tracing::error!(%error, "stored data is damaged");
             return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string());
         }
         if error.is_retryable() {
-            tracing::warn!(%error, "the caller is asked to come again");
-            let detail = "the state could not be read or written just now: send the same request again";
+            tracing::warn!(%error, "request failed; the client may retry");
+            let detail = "the state cannot be read or written now: send the same request again";
             Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
         } else {
-            tracing::error!(%error, "broken");
-            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; the log says why")
+            tracing::error!(%error, "request failed");
+            let detail = "the request failed; the log of the server has the cause";
+            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
         }
     }
 }

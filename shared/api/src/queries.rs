@@ -1,4 +1,4 @@
-//! Queries of people and programs: plugins, targets, runs, logs, causes. They read and decide nothing.
+//! Read state for people and programs: plugins, targets, runs, logs and causes.
 
 pub mod checks;
 pub mod clusters;

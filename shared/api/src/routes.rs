@@ -1,4 +1,4 @@
-//! The handlers, thin: what HTTP says in, what HTTP says out.
+//! The handlers. They translate between HTTP and the functions behind it.
 
 pub(super) mod auth;
 pub(super) mod callbacks;
@@ -20,12 +20,11 @@ use serde::de::DeserializeOwned;
 
 use super::{HttpProblem, bodies};
 
-/// Bytes of the longest name that anything has: a target's, of characters of four bytes. The table refuses keys that
-/// are much longer.
+/// Maximum bytes of a name in a path: a target name of characters of four bytes. DynamoDB rejects much longer keys.
 const MAX_NAME: usize = 4 * ebb_protocol::lifecycle::LifecycleData::MAX_NAME;
 
-/// The names in a path. A name that cannot be read is answered as a problem, a name that is too long as not found. utoipa
-/// recognises an extractor of path parameters by the name of this type.
+/// The names in a path. A malformed name is rejected with a problem, a name that is too long with 404. utoipa recognises
+/// an extractor of path parameters by the name `Path`.
 pub(crate) struct Path<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -34,7 +33,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
         let raw = RawPathParams::from_request_parts(parts, state).await?;
         if raw.iter().any(|(_, name)| name.len() > MAX_NAME) {
-            return Err(HttpProblem::not_found("no name is as long as the one in this path"));
+            return Err(HttpProblem::not_found(format!("a name in the path has more than {MAX_NAME} bytes")));
         }
         let axum::extract::Path(names) = axum::extract::Path::from_request_parts(parts, state).await?;
         Ok(Self(names))
@@ -43,13 +42,12 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
 
 /// Reads a body of at most `limit` bytes.
 async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
-    to_bytes(body, limit).await.map_err(|error| bodies::broken(&error, limit))
+    to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
 }
 
-/// Reads a JSON body strictly.
 async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, HttpProblem> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not what is expected: {error}"))
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not the expected JSON: {error}"))
     })
 }

@@ -1,9 +1,8 @@
-//! Work that outlives the request that it came with.
+//! Runs the follow-up of a request, partly after its response.
 //!
-//! A request is accepted when its state is durable. Its answer waits for the work that follows, but only for
-//! 0.5 s; the rest runs after the answer. Neither a connection that closes nor a slow receiver ends that work.
-//! One machine joins it when it stops. Lambda joins it between the answer and the next event, because it freezes a function
-//! that asks for the next event.
+//! A request is accepted when its state is durable. The response waits up to 0.5 s for the follow-up; the rest runs
+//! after the response. A closed connection or a slow receiver does not end the follow-up. A machine joins these tasks
+//! when it stops. Lambda freezes a function between events, so it joins them before it asks for the next event.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,8 +16,8 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::follow_up::FollowUp;
 
-/// How long an answer waits for the work that follows from its request. Most receivers answer sooner, and then the answer
-/// costs no write.
+/// Maximum delay of a response by its follow-up. Most receivers respond sooner, and then no write is needed to make the
+/// run due.
 const MAX_RESPONSE_DELAY: Duration = Duration::from_millis(500);
 
 /// The tasks of accepted requests.
@@ -27,72 +26,70 @@ pub struct BackgroundTasks(Mutex<JoinSet<()>>);
 
 impl BackgroundTasks {
     fn tasks(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        // The set is whole after every operation.
+        // The set is consistent after every operation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts `work` as a task of its own.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(work);
+        tasks.spawn(task);
     }
 
-    /// Waits until no task is left.
     pub async fn join(&self) {
         loop {
             let mut tasks = std::mem::take(&mut *self.tasks());
             if tasks.is_empty() {
                 return;
             }
-            // A task that panicked has said so.
+            // The panic of a task is already logged.
             while tasks.join_next().await.is_some() {}
         }
     }
 }
 
-/// Does what follows from an accepted request. Returns what is still under way when the answer has waited long enough. If
-/// the run cannot be made due, the answer waits for all of it.
+/// Runs the follow-up of an accepted request for up to 0.5 s. Returns the rest, after it has made the run due. If the
+/// run cannot be made due, waits for the whole follow-up.
 ///
 /// # Errors
-/// The store's, if the work ends within that time.
+/// The follow-up failed before this function returned.
 pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> Result<Option<BoxFuture<'static, ()>>, FlowError> {
     let run = follow_up.run().cloned();
-    let (own, work_env) = (Arc::clone(env), Arc::clone(env));
-    let hasten = async move {
+    let (own, follow_up_env) = (Arc::clone(env), Arc::clone(env));
+    let wake_up = async move {
         let Some(run) = run else { return Ok(()) };
-        // A sender that was answered does not repeat its request. If this process dies, the schedule finds the run.
-        // Refused where the run is due sooner.
+        // A sender with a response does not repeat its request. If this process dies, the schedule finds the run. The
+        // write is rejected if the run is due sooner.
         let due = own.now().plus(own.settings.response_window());
         own.store.patch_run(&run, &accept(RunEvent::WakeupAdvanced { due })).await?;
         Ok(())
     };
-    let rest = wait(async move { follow_up.finish(&work_env).await }, hasten).await?;
+    let rest = wait(async move { follow_up.finish(&follow_up_env).await }, wake_up).await?;
     Ok(rest.map(|rest| {
         async move {
             if let Err(error) = rest.await {
-                tracing::warn!(%error, "the run is looked at when it is due");
+                tracing::warn!(%error, "the follow-up failed; sweep continues when the run is due");
             }
         }
         .boxed()
     }))
 }
 
-/// Waits for `work` as long as an answer does, then does `hasten` and returns the rest of `work`. If `hasten` fails, the
-/// requests under way are answered and recorded first.
+/// Waits for `follow_up` for the maximum delay, then runs `wake_up` and returns the rest of `follow_up`. If `wake_up`
+/// fails, waits for all of `follow_up`.
 async fn wait<'a>(
-    work: impl Future<Output = Result<(), FlowError>> + Send + 'a,
-    hasten: impl Future<Output = Result<(), FlowError>>,
+    follow_up: impl Future<Output = Result<(), FlowError>> + Send + 'a,
+    wake_up: impl Future<Output = Result<(), FlowError>>,
 ) -> Result<Option<BoxFuture<'a, Result<(), FlowError>>>, FlowError> {
-    let mut work = work.boxed();
-    if let Ok(done) = tokio::time::timeout(MAX_RESPONSE_DELAY, &mut work).await {
+    let mut follow_up = follow_up.boxed();
+    if let Ok(done) = tokio::time::timeout(MAX_RESPONSE_DELAY, &mut follow_up).await {
         return done.map(|()| None);
     }
-    if let Err(error) = hasten.await {
-        tracing::warn!(%error, "the run could not be made due; the answer waits for its work");
-        return work.await.map(|()| None);
+    if let Err(error) = wake_up.await {
+        tracing::warn!(%error, "cannot make the run due; the response waits for the follow-up");
+        return follow_up.await.map(|()| None);
     }
-    Ok(Some(work))
+    Ok(Some(follow_up))
 }
 
 #[cfg(test)]
@@ -101,48 +98,48 @@ mod tests {
 
     use super::*;
 
-    fn unwritten() -> Result<(), FlowError> {
+    fn write_error() -> Result<(), FlowError> {
         Err(FlowError::Contended("a run".to_owned()))
     }
 
-    /// Work that ends once it was tried to make the run due, and the trial.
-    fn after_the_wait<'a>(
-        ended: &'a AtomicBool,
+    /// Returns a follow-up that ends after its wake-up was attempted, and that wake-up.
+    fn follow_up_and_wake_up<'a>(
+        has_ended: &'a AtomicBool,
         end: Result<(), FlowError>,
-        hastened: Result<(), FlowError>,
+        woken: Result<(), FlowError>,
     ) -> (impl Future<Output = Result<(), FlowError>> + 'a, impl Future<Output = Result<(), FlowError>>) {
         let (release, released) = tokio::sync::oneshot::channel();
-        let work = async move {
+        let follow_up = async move {
             released.await.unwrap();
-            ended.store(true, SeqCst);
+            has_ended.store(true, SeqCst);
             end
         };
-        let hasten = async move {
+        let wake_up = async move {
             release.send(()).unwrap();
-            hastened
+            woken
         };
-        (work, hasten)
+        (follow_up, wake_up)
     }
 
     #[tokio::test]
-    async fn requests_under_way_are_awaited_if_their_run_cannot_be_made_due() {
-        for (hastened, is_awaited) in [(Ok(()), false), (unwritten(), true)] {
-            let ended = AtomicBool::new(false);
-            let (work, hasten) = after_the_wait(&ended, Ok(()), hastened);
-            let rest = wait(work, hasten).await.unwrap();
-            assert_eq!((ended.load(SeqCst), rest.is_none()), (is_awaited, is_awaited));
+    async fn a_follow_up_is_awaited_if_its_run_cannot_be_made_due() {
+        for (woken, is_awaited) in [(Ok(()), false), (write_error(), true)] {
+            let has_ended = AtomicBool::new(false);
+            let (follow_up, wake_up) = follow_up_and_wake_up(&has_ended, Ok(()), woken);
+            let rest = wait(follow_up, wake_up).await.unwrap();
+            assert_eq!((has_ended.load(SeqCst), rest.is_none()), (is_awaited, is_awaited));
             if let Some(rest) = rest {
                 rest.await.unwrap();
             }
-            assert!(ended.load(SeqCst));
+            assert!(has_ended.load(SeqCst));
         }
     }
 
     #[tokio::test]
-    async fn the_answer_tells_what_work_failed_with() {
-        let ended = AtomicBool::new(false);
-        let (work, hasten) = after_the_wait(&ended, unwritten(), unwritten());
-        assert!(wait(work, hasten).await.is_err());
-        assert!(wait(async { unwritten() }, async { Ok(()) }).await.is_err());
+    async fn errors_of_a_follow_up_are_returned() {
+        let has_ended = AtomicBool::new(false);
+        let (follow_up, wake_up) = follow_up_and_wake_up(&has_ended, write_error(), write_error());
+        assert!(wait(follow_up, wake_up).await.is_err());
+        assert!(wait(async { write_error() }, async { Ok(()) }).await.is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Circuit breakers: clusters that give no answer are asked less and less often.
+//! Circuit breakers of clusters without responses.
 //!
-//! Their state is in the memory of one instance of a function. They decide when a cluster is asked, and never how a unit
-//! ends. A new instance asks every cluster.
+//! Their state is in the memory of one function instance. They decide when a request is sent, never how a unit ends. A
+//! new instance sends requests to every cluster.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,43 +9,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ebb_engine::{Millis, Timestamp};
 use tokio::sync::Notify;
 
-/// A silent cluster is asked again after this part of its silence: an outage delays work by a quarter more at most.
-pub(crate) const WAIT_PART: u64 = 4;
+/// The next request follows after 1/4 of the outage so far. An outage therefore delays units by a quarter of its
+/// duration at most.
+pub(crate) const OUTAGE_PART: u64 = 4;
 pub(crate) const SHORTEST_WAIT_MS: u64 = 5_000;
 pub(crate) const LONGEST_WAIT_MS: u64 = 5 * 60 * 1000;
-/// Unanswered requests in a row that open a circuit: a single one may have been lost on its way.
+/// Failures in a row that open a circuit. A single request may have been lost.
 pub(crate) const OPEN_AFTER_FAILURES: u32 = 2;
-/// One request without an answer for this long opens the circuit.
+/// Duration of a request without a response that opens the circuit at once.
 pub(crate) const HUNG_MS: u64 = 5_000;
-/// Trial requests at a time to a cluster whose circuit was open.
-pub(crate) const TRIALS: usize = 2;
-/// Looks of `sweep` at a time that may wait for a cluster that is not known to be healthy.
+/// Concurrent trial requests to a cluster whose circuit was open.
+pub(crate) const MAX_TRIALS: usize = 2;
+/// Concurrent sweeps of runs that may wait for a cluster without a recent response.
 pub(crate) const MAX_WAITING_SWEEPS: usize = 2;
-/// For how long after an answer a cluster counts as healthy.
+/// Time after a response for which a cluster counts as healthy.
 pub(crate) const HEALTHY_MS: u64 = 60_000;
 
-/// The circuits of all clusters, by name.
 #[derive(Default)]
 pub(crate) struct CircuitBreakers {
     circuits: Mutex<BTreeMap<String, ClusterCircuit>>,
     pub(crate) changed: Notify,
 }
 
-/// The state of one cluster.
 #[derive(Default)]
 pub(crate) struct ClusterCircuit {
-    /// Requests in a row that were not answered. Those that were under way together count as one.
+    /// Requests without a response, in a row. Concurrent ones count as one.
     pub(crate) failures: u32,
-    /// When the first of them began.
+    /// The start of the first failed request.
     outage_since: Option<Timestamp>,
-    /// When the last of them ended.
+    /// The end of the last failed request.
     last_failure: Option<Timestamp>,
-    /// The cluster is asked again then.
+    /// The time from which requests are sent again.
     pub(crate) retry: Option<Timestamp>,
-    /// When it answered last, unless that was a slow "not now".
+    /// The time of the last response, except slow ones that reported *busy*.
     last_response: Option<Timestamp>,
     pub(crate) trials: usize,
-    /// Looks that hold a permit for it.
+    /// Sweeps of runs that hold a permit for the cluster.
     pub(crate) permits: usize,
 }
 
@@ -69,14 +68,15 @@ impl ClusterCircuit {
         self.last_response = Some(now);
     }
 
-    /// Counts an answer "not now". It closes the circuit; a slow one makes looks wait as for a silent cluster.
+    /// Records a response *busy*. It closes the circuit. A slow one makes sweeps wait as for a cluster without
+    /// responses.
     pub(crate) fn record_busy(&mut self, begun: Timestamp, now: Timestamp) {
-        let has_hung = now.since(begun).0 >= HUNG_MS;
-        let helped_since = self.has_responded_since(begun);
+        let is_slow = now.since(begun).0 >= HUNG_MS;
+        let responded_since = self.has_responded_since(begun);
         self.close();
-        if !has_hung {
+        if !is_slow {
             self.last_response = Some(now);
-        } else if !helped_since {
+        } else if !responded_since {
             self.last_response = None;
         }
     }
@@ -85,27 +85,27 @@ impl ClusterCircuit {
         self.last_response.is_some_and(|answered| answered >= begun)
     }
 
-    /// Counts a request without an answer, unless the cluster has answered others since it began.
+    /// Records a request without a response, unless the cluster has responded to others since its start.
     pub(crate) fn record_failure(&mut self, begun: Timestamp, now: Timestamp) {
         if self.has_responded_since(begun) || self.last_failure.is_some_and(|failed| failed > begun) {
             return;
         }
-        let hung = now.since(begun).0 >= HUNG_MS;
-        self.failures = self.failures.saturating_add(1).max(if hung { OPEN_AFTER_FAILURES } else { 1 });
+        let is_slow = now.since(begun).0 >= HUNG_MS;
+        self.failures = self.failures.saturating_add(1).max(if is_slow { OPEN_AFTER_FAILURES } else { 1 });
         self.last_failure = Some(now);
-        let silent = *self.outage_since.get_or_insert(begun);
-        self.retry = Some(now.plus(retry_wait(now.since(silent))));
+        let since = *self.outage_since.get_or_insert(begun);
+        self.retry = Some(now.plus(retry_wait(now.since(since))));
     }
 }
 
-/// Returns the wait after a request without an answer at the end of a silence.
-fn retry_wait(silence: Millis) -> Millis {
-    Millis((silence.0 / WAIT_PART).clamp(SHORTEST_WAIT_MS, LONGEST_WAIT_MS))
+/// Returns the wait after a failure, by the duration of the outage so far.
+fn retry_wait(outage: Millis) -> Millis {
+    Millis((outage.0 / OUTAGE_PART).clamp(SHORTEST_WAIT_MS, LONGEST_WAIT_MS))
 }
 
 impl CircuitBreakers {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterCircuit>> {
-        // A poisoned lock only means that another request panicked; each change of a circuit is whole.
+        // Each change of a circuit is consistent, so a panic of another request is harmless.
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,51 +120,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_with_the_silence_up_to_minutes() {
-        let waits = [0, 15, 40, 600, 1_200, 86_400].map(|silence: u64| retry_wait(Millis(silence * 1000)).0 / 1000);
+    fn waits_grow_with_the_outage_up_to_minutes() {
+        let waits = [0, 15, 40, 600, 1_200, 86_400].map(|outage: u64| retry_wait(Millis(outage * 1000)).0 / 1000);
         assert_eq!(waits, [5, 5, 10, 150, 300, 300]);
         let at = |seconds: u64| Timestamp(seconds * 1000);
         let mut circuit = ClusterCircuit::default();
-        let mut asked = 0;
+        let mut requested_at = 0;
         let mut requests = 0;
-        // A cluster that is away for ten minutes, and hangs.
-        while asked < 600 {
-            circuit.record_failure(at(asked), at(asked + 15));
-            asked = circuit.retry.unwrap().0 / 1000;
+        // The cluster is down for ten minutes, and each request times out.
+        while requested_at < 600 {
+            circuit.record_failure(at(requested_at), at(requested_at + 15));
+            requested_at = circuit.retry.unwrap().0 / 1000;
             requests += 1;
         }
-        assert!(asked <= 600 * 5 / 4 + 15, "asked after {asked} s");
+        assert!(requested_at <= 600 * 5 / 4 + 15, "requested after {requested_at} s");
         assert!(requests <= 15, "{requests} requests");
-        circuit.record_response(at(asked));
-        circuit.record_failure(at(asked + 1), at(asked + 2));
-        assert_eq!(circuit.retry, Some(at(asked + 7)));
+        circuit.record_response(at(requested_at));
+        circuit.record_failure(at(requested_at + 1), at(requested_at + 2));
+        assert_eq!(circuit.retry, Some(at(requested_at + 7)));
     }
 
     #[test]
     fn a_circuit_opens_by_two_lost_requests_or_by_one_that_hung() {
         let at = |seconds: u64| Timestamp(seconds * 1000);
-        let mut lost = ClusterCircuit::default();
-        lost.record_failure(at(1), at(1));
-        assert!(!lost.is_open(at(1)));
-        // It was under way together with the first one.
-        lost.record_failure(at(0), at(2));
-        assert!(!lost.is_open(at(2)));
-        lost.record_failure(at(3), at(3));
-        assert!(lost.is_open(at(7)) && !lost.is_open(at(8)));
-        let mut hung = ClusterCircuit::default();
-        hung.record_failure(at(0), at(15));
-        assert!(hung.is_open(at(19)) && !hung.is_open(at(20)));
-        // An answer ends the wait, too.
-        hung.record_response(at(25));
-        assert_eq!(hung.retry, None);
-        // It answered another request meanwhile.
+        let mut circuit = ClusterCircuit::default();
+        circuit.record_failure(at(1), at(1));
+        assert!(!circuit.is_open(at(1)));
+        // It was concurrent with the first one.
+        circuit.record_failure(at(0), at(2));
+        assert!(!circuit.is_open(at(2)));
+        circuit.record_failure(at(3), at(3));
+        assert!(circuit.is_open(at(7)) && !circuit.is_open(at(8)));
+        let mut is_slow = ClusterCircuit::default();
+        is_slow.record_failure(at(0), at(15));
+        assert!(is_slow.is_open(at(19)) && !is_slow.is_open(at(20)));
+        // A response ends the wait, too.
+        is_slow.record_response(at(25));
+        assert_eq!(is_slow.retry, None);
+        // The cluster responded to another request meanwhile.
         let mut slow = ClusterCircuit { last_response: Some(at(10)), ..ClusterCircuit::default() };
         slow.record_failure(at(0), at(15));
         assert!(!slow.is_open(at(15)));
     }
 
     #[test]
-    fn an_answer_that_is_not_now_closes_a_circuit_and_a_slow_one_limits_looks() {
+    fn busy_closes_a_circuit_and_a_slow_busy_limits_sweeps() {
         let at = |seconds: u64| Timestamp(seconds * 1000);
         let mut circuit = ClusterCircuit::default();
         circuit.record_failure(at(0), at(15));
@@ -173,7 +173,7 @@ mod tests {
         assert!(!circuit.is_open(at(26)) && circuit.is_healthy(at(26)));
         circuit.record_busy(at(27), at(40));
         assert!(!circuit.is_open(at(40)) && !circuit.is_healthy(at(40)));
-        // Another request was answered meanwhile.
+        // The cluster responded to another request meanwhile.
         circuit.record_response(at(50));
         circuit.record_busy(at(45), at(58));
         assert!(circuit.is_healthy(at(58)));

@@ -1,4 +1,4 @@
-//! The surroundings of a function: store, ports, settings, and what it keeps warm between invocations.
+//! The context of a function: store, ports, settings, and caches that outlive an invocation.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,7 +23,7 @@ use crate::error::FlowError;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::sweep::failures::FailedSweeps;
 
-/// What moving a run on needs of the store; `complete` needs no more.
+/// The store operations that advance a run. `complete` needs no others.
 pub trait DriveStore:
     ReadRun
     + PatchRun
@@ -53,56 +53,54 @@ impl<T> DriveStore for T where
 {
 }
 
-/// What the api needs beside it.
+/// The store operations of plugins and lists.
 pub trait ApiStore: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 impl<T> ApiStore for T where T: DriveStore + ReadPlugins + WritePlugins + ListTargets {}
 
-/// What the routes need: the api, what is told of clusters, and what is tried out.
+/// The store operations of all routes, including outages and checks.
 pub trait HttpStore: ApiStore + RelayOutages + QueryDue {}
 impl<T> HttpStore for T where T: ApiStore + RelayOutages + QueryDue {}
 
-/// What `sweep` needs beside [`DriveStore`].
 pub trait SweepStore: DriveStore + QueryDue {}
 impl<T> SweepStore for T where T: DriveStore + QueryDue {}
 
-/// Settings of a deployment.
 #[derive(Debug)]
 pub struct DeploymentSettings {
-    /// Where callbacks go: the URL of `POST /v1/callbacks`.
+    /// The URL of `POST /v1/callbacks`.
     pub callback_url: String,
-    /// Names this installation to relays. It stays the same when URLs and keys change.
+    /// The name of this installation at relays. It stays the same when URLs and keys change.
     pub installation: String,
-    /// `source` of the events that we send.
+    /// The `source` of notifications.
     pub source: String,
-    /// Where notifications go; `None`: nobody is told.
+    /// The URL for notifications. `None`: no notifications are sent.
     pub platform_url: Option<String>,
     pub platform_keys: WebhookKeys,
     pub webhook_keys: WebhookKeys,
-    /// The secrets from which those are derived that sign the requests of each plugin's webhook units.
+    /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
     pub token_keys: TokenKeys,
-    /// `L` of the protocol: after a decision to send, this long something may still arrive. Function timeout,
-    /// transport and clock skew together.
+    /// The in-flight limit: the longest time from the decision to send a request until it can no longer arrive. It
+    /// covers function timeout, transport and clock skew. `L` of the protocol.
     pub max_in_flight: Millis,
-    /// How long work that was cancelled may take to end.
+    /// The time that a cancelled script has to end.
     pub grace: Duration,
-    /// How long a webhook unit's answer is waited for; a unit that takes longer answers 202.
+    /// Maximum wait for the response of a webhook unit. A unit that takes longer responds 202.
     pub response_timeout: Duration,
-    /// When `sweep` looks at a new run first.
+    /// Delay of the first sweep of a new run.
     pub first_sweep_delay: Millis,
-    /// `H` of the protocol: no open run is left alone for longer.
+    /// Maximum time between two sweeps of an open run. `H` of the protocol.
     pub max_sweep_interval: Millis,
-    /// How long the stored data of a life is kept after it is gone; `None`: forever.
+    /// The time for which the data of a gone instance is kept. `None`: forever.
     pub retention: Option<Millis>,
-    /// Sends per invocation; the rest goes through the queue.
+    /// Maximum dispatches per invocation. The rest goes through the queue.
     pub max_dispatches: usize,
-    /// For how long an invocation begins sends.
+    /// The time within which an invocation starts dispatches.
     pub dispatch_budget: Duration,
 }
 
 impl DeploymentSettings {
-    /// How long after a decision to send a webhook unit its answer may still be taken: an invocation's sends begin
-    /// within its budget, and each waits for its answer.
+    /// Returns the longest time from the decision to send a webhook request until its response can no longer be
+    /// applied: an invocation starts dispatches within its budget, and waits for each response.
     pub fn response_window(&self) -> Millis {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let all = self
@@ -114,22 +112,21 @@ impl DeploymentSettings {
     }
 }
 
-/// What a function is given.
 pub struct Env {
     pub store: Arc<dyn DriveStore>,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn RandomSource>,
     pub relay: Arc<dyn RelayClient>,
     pub egress: Arc<dyn HttpCall>,
-    /// The platform's server, which may be where units must not reach.
+    /// The client for the platform, whose server may be unreachable for units.
     pub platform: Arc<dyn HttpCall>,
     pub queue: Arc<dyn MessageQueue>,
     pub settings: DeploymentSettings,
-    /// Plans and facts of recent runs. They never change, so a warm function reads neither again.
+    /// Plans and facts of recent runs. They never change, so a warm function does not read them again.
     pub cache: InstanceCache,
 }
 
-/// A plan with what is made of it once.
+/// A plan with its compiled expressions and graphs.
 pub struct CompiledPlan {
     pub plan: Plan,
     pub compiled: CompiledExpressions,
@@ -138,10 +135,10 @@ pub struct CompiledPlan {
 }
 
 impl CompiledPlan {
-    /// Reads a stored plan.
+    /// Parses a stored plan.
     ///
     /// # Errors
-    /// [`FlowError::Broken`] for bytes that this program did not write.
+    /// [`FlowError::Broken`] if the bytes are not a plan.
     pub fn read(digest: &str, json: &[u8]) -> Result<Self, FlowError> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let text = std::str::from_utf8(json).map_err(|error| broken(error.to_string()))?;
@@ -149,10 +146,10 @@ impl CompiledPlan {
         Self::of(plan, digest)
     }
 
-    /// Prepares a plan.
+    /// Compiles the expressions and graphs of a plan.
     ///
     /// # Errors
-    /// [`FlowError::Broken`] for a plan that was not compiled by us.
+    /// [`FlowError::Broken`] if the plan does not come from the compiler.
     pub fn of(plan: Plan, digest: &str) -> Result<Self, FlowError> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
@@ -163,33 +160,31 @@ impl CompiledPlan {
         Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
     }
 
-    /// Which hooks have units.
     pub fn hooks(&self) -> HookSet {
         self.plan.hooks.iter().filter(|hook| !hook.units.is_empty()).map(|hook| hook.hook.into()).collect()
     }
 
-    /// The units and the graph of a hook, if it has units.
+    /// Returns the units and the graph of a hook, if it has units.
     pub fn hook_plan(&self, hook: Hook) -> Option<(&HookPlan, &Graph)> {
         Some((self.plan.hook_plan(hook.into())?, self.graphs.get(&hook)?))
     }
 }
 
-/// The memory of a function between invocations: immutable data, clusters that gave no answer, and failed looks.
+/// The state of a function instance between invocations: immutable data, circuit breakers and failed sweeps.
 pub struct InstanceCache {
     plans: Mutex<LruCache<Arc<CompiledPlan>>>,
-    /// Plans that are being read, by digest. Each is read once, however many ask for it.
+    /// Plans that are being read, by digest. Concurrent readers share one read.
     loading: Mutex<HashMap<String, Weak<PlanCell>>>,
     facts: Mutex<LruCache<RunFacts>>,
     pub(crate) breakers: CircuitBreakers,
     pub(crate) failed_sweeps: FailedSweeps,
-    /// Bytes of outputs that may still be read from the bucket.
+    /// Permits for bytes of outputs from the bucket.
     output_budget: Semaphore,
 }
 
-/// A plan that one of its readers reads for all.
 type PlanCell = OnceCell<Arc<CompiledPlan>>;
 
-/// Bytes of outputs from the bucket that an instance of 256 MB holds at once. Parsed, they take as much again.
+/// Maximum bytes of outputs from the bucket in an instance of 256 MB. Parsed outputs take the same amount again.
 const OUTPUT_BUDGET: u32 = 32 << 20;
 
 impl Default for InstanceCache {
@@ -206,14 +201,13 @@ impl Default for InstanceCache {
 }
 
 impl InstanceCache {
-    /// Waits until `bytes` may be read from the bucket. Dropping the permit gives them back. `None`: never, because
-    /// the semaphore was closed.
+    /// Waits for permits to read `bytes` from the bucket. Returns `None` only if the semaphore is closed.
     pub(crate) async fn reserve_output_bytes(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         let bytes = u32::try_from(bytes).unwrap_or(OUTPUT_BUDGET).min(OUTPUT_BUDGET);
         self.output_budget.acquire_many(bytes).await.ok()
     }
 
-    /// Returns the cell of the plan that is being read under `digest`.
+    /// Returns the shared cell for the plan `digest`.
     fn loading(&self, digest: &str) -> Arc<PlanCell> {
         let mut loading = lock(&self.loading);
         loading.retain(|_, cell| cell.strong_count() > 0);
@@ -224,25 +218,21 @@ impl InstanceCache {
 }
 
 impl Env {
-    /// The present.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Returns the plan of a target's present life, as [`Self::plan`] does.
-    ///
-    /// # Errors
-    /// Those of [`Self::plan`].
+    /// Returns the plan of a target's present instance, as [`Self::plan`] does.
     pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<CompiledPlan>, FlowError> {
         self.plan(&id::instance_key(&target.kind, &target.name, &target.uid), &target.plan).await
     }
 
-    /// Returns the plan of a life, by its digest from memory, or from the store. No digest is that of a target which never
-    /// had a plan: one without hooks.
+    /// Returns the plan of an instance, from memory by its digest, or from the store. An empty digest is the plan
+    /// without hooks of a target that never had a plan.
     ///
     /// # Errors
-    /// The store's; [`FlowError::Damaged`] if the plan does not exist or cannot be read.
-    pub async fn plan(&self, life: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
+    /// [`FlowError::Damaged`] if the plan is missing or unreadable.
+    pub async fn plan(&self, instance: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
         if let Some(loaded) = lock(&self.cache.plans).get(digest) {
             return Ok(loaded);
         }
@@ -252,8 +242,8 @@ impl Env {
         let loading = self.cache.loading(digest);
         let loaded = loading.get_or_try_init(|| async {
             let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
-            let json = self.store.get_plan(life).await.map_err(|error| match error {
-                // Its item is there, and the object that the item names is not.
+            let json = self.store.get_plan(instance).await.map_err(|error| match error {
+                // The item exists, but not the object that it names.
                 StoreError::Broken { .. } => damaged(format!("the stored plan cannot be read: {error}")),
                 error => error.into(),
             })?;
@@ -267,11 +257,8 @@ impl Env {
         Ok(Arc::clone(loaded.await?))
     }
 
-    /// Returns the facts of a run, from memory or the table; `None`: no such run. Another instance may have removed an old
-    /// run since this one remembers it, so those of an old run always come from the table.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Returns the facts of a run, from memory or the table. `None`: the run does not exist. Facts of a run older than
+    /// the retention always come from the table, because another function instance may have removed it.
     pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
         if let Some(facts) = lock(&self.cache.facts).get(run.as_str())
             && !self.may_be_removed(&facts)
@@ -286,52 +273,49 @@ impl Env {
         Ok(facts)
     }
 
-    /// Keeps the facts of a run in memory.
     pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
         lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
-    /// Returns whether the run of `facts` is so old that its life may have been removed.
+    /// Returns true if the run is older than the retention, so that its data may have been removed.
     pub(crate) fn may_be_removed(&self, facts: &RunFacts) -> bool {
         self.settings.retention.is_some_and(|retention| facts.started.plus(retention) <= self.now())
     }
 
-    /// Drops the facts of a run that was removed.
     pub fn forget_run(&self, run: &RunId) {
         lock(&self.cache.facts).remove(run.as_str());
     }
 
-    /// Drops a plan that was removed.
     pub fn forget_plan(&self, digest: &str) {
         lock(&self.cache.plans).remove(digest);
     }
 
-    /// Keeps a plan in memory.
     pub fn remember_plan(&self, loaded: &Arc<CompiledPlan>) {
         let units: usize = loaded.plan.hooks.iter().map(|hook| hook.units.len()).sum();
         lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }
 
-/// A poisoned lock only means that another request panicked; the map itself is whole after every operation.
+/// The map is consistent after every operation, so a panic of another request is harmless.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last entries that were put: two generations, each at most [`MAX_ENTRIES`] entries or [`MAX_BYTES`].
+/// A cache of recent entries in two generations. Each generation has at most [`MAX_ENTRIES`] entries and [`MAX_BYTES`].
 struct LruCache<T> {
     young: HashMap<String, (T, usize)>,
     weight: usize,
     old: HashMap<String, (T, usize)>,
 }
 
-/// The command that restores a plan. Its digest is that of the compiled document, so the same document stores it again.
+/// The fix for a damaged plan. The digest depends on the compiled document only, so the same document stores the same
+/// plan.
 const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
 const MAX_ENTRIES: usize = 512;
-/// Bytes of stored JSON per generation; in memory it is a few times that, in a function of 256 MB.
+/// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
-/// About what one unit of a plan takes in JSON.
+/// Approximate JSON bytes per unit of a plan.
 const UNIT_BYTES: usize = 1 << 10;
 
 impl<T> Default for LruCache<T> {

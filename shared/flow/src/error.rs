@@ -1,21 +1,20 @@
-//! What can go wrong inside a function.
+//! Errors of functions.
 
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_store::StoreError;
 
-/// Why a function did not do its work. What the caller did wrong is an answer ([`ebb_api::HttpProblem`]), not this.
+/// The reason why a function failed. Faults of the caller are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// The table or the bucket gave no answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The same item was changed by others again and again: the caller should come again.
+    /// Other writers changed the same item each time. A repetition may succeed.
     #[error("{0} is being changed by others; try again")]
     Contended(String),
-    /// Something stored is not what we write.
+    /// Stored data has an unexpected form.
     #[error("{0}")]
     Broken(String),
-    /// Something stored is lost or damaged: the same call fails until it is restored.
+    /// Stored data is lost or damaged. The call fails until the data is restored.
     #[error("{what}; {fix}")]
     Damaged { what: String, fix: &'static str },
 }
@@ -30,13 +29,12 @@ impl FlowError {
 /// The error of a request that can be rejected.
 #[derive(Debug)]
 pub enum RequestError<R> {
-    /// The request is at fault.
+    /// The caller has to change the request.
     Rejected(R),
     Failed(FlowError),
 }
 
 impl<R> RequestError<R> {
-    /// Converts the rejection.
     pub fn map<S>(self, convert: impl FnOnce(R) -> S) -> RequestError<S> {
         match self {
             Self::Rejected(rejection) => RequestError::Rejected(convert(rejection)),

@@ -1,14 +1,15 @@
-//! Orchestration: loads the state of a run, decides, writes, dispatches. The functions call it as plain async functions.
+//! Orchestrates runs and targets. Its functions read state, decide, write and dispatch; programs call them as plain
+//! async functions.
 //!
 //! - [`run`] executes the units of one hook: dispatch, results, undo, cancel.
 //! - [`target`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
-//! - [`sweep`] repairs what is due: runs, targets, retention, orphans, outages.
-//! - [`operator`] has the decisions of operators.
+//! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
+//! - [`operator`] applies decisions of operators.
 //! - [`ports`] are the interfaces that programs implement; [`env`] holds the implementations of one program.
 //!
-//! Architecture invariants:
-//! - Memory between invocations holds only what never changes, and the last responses of clusters. Those decide only when
-//!   a cluster is asked.
+//! Invariants:
+//! - State between invocations is immutable, except circuit breakers and failed sweeps. Those decide only when a
+//!   request is sent or repeated.
 //! - The only tasks are those of [`background`], which every invocation joins.
 //! - The only timer is [`sweep`].
 //! - Every write is conditional or harmless to repeat.
@@ -30,5 +31,5 @@ pub mod telemetry;
 pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};
 pub use error::{FlowError, RequestError};
 
-/// How often a write is tried again whose item others keep changing, each time on what is there by then.
+/// Maximum attempts of a conditional write. Each attempt uses the present state of the item.
 pub(crate) const ATTEMPTS: usize = 8;

@@ -1,22 +1,19 @@
-//! Work that takes a core for a while, away from the threads that answer requests.
+//! Runs computations on threads that do not serve requests.
 
 use tokio::runtime::Handle;
 use tokio::task;
 
 use crate::error::FlowError;
 
-/// Runs `work` on a thread for such work, and waits for it without holding a thread that answers requests. Without a
-/// runtime that has such threads, it runs at once.
+/// Runs `compute` on a blocking thread. Without a runtime, runs it at once.
 ///
 /// # Errors
-/// [`FlowError::Broken`] if the work panics.
-pub async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
+/// [`FlowError::Broken`] if `compute` panics.
+pub async fn offload<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
     if Handle::try_current().is_err() {
-        return Ok(work());
+        return Ok(compute());
     }
-    task::spawn_blocking(work)
-        .await
-        .map_err(|error| FlowError::Broken(format!("a document could not be compiled: {error}")))
+    task::spawn_blocking(compute).await.map_err(|error| FlowError::Broken(format!("a computation panicked: {error}")))
 }
 
 #[cfg(test)]
@@ -26,12 +23,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn others_go_on_meanwhile() {
-        let (say, hear) = mpsc::channel();
-        // The only thread of this runtime has to be free to say what the work waits for.
-        let work = offload(move || hear.recv().is_ok());
-        let (heard, ()) = tokio::join!(work, async move { say.send(()).unwrap() });
-        assert!(heard.unwrap());
+    async fn other_tasks_continue_meanwhile() {
+        let (sender, receiver) = mpsc::channel();
+        // The only thread of this runtime must be free to send the message.
+        let compute = offload(move || receiver.recv().is_ok());
+        let (received, ()) = tokio::join!(compute, async move { sender.send(()).unwrap() });
+        assert!(received.unwrap());
     }
 
     #[test]

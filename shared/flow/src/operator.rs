@@ -1,4 +1,4 @@
-//! Decisions of operators about a teardown that does not succeed.
+//! Decisions of operators about failed units.
 
 pub mod overrides;
 pub mod retry;

@@ -1,4 +1,4 @@
-//! What the functions need of their surroundings, beside the store.
+//! Interfaces to the outside, apart from the store.
 
 use std::time::Duration;
 
@@ -9,86 +9,84 @@ use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 
-/// The present.
 pub trait Clock: Send + Sync {
-    /// Milliseconds since 1970.
+    /// Returns the present time, in milliseconds since 1970.
     fn now(&self) -> Timestamp;
 }
 
 /// Randomness for jitter and keys.
 pub trait RandomSource: Send + Sync {
-    /// A number of 64 random bits.
+    /// Returns 64 random bits.
     fn next(&self) -> u64;
 }
 
-/// Why a relay gave no answer, or none that helps.
+/// The reason why a relay did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelayError {
-    /// No answer of the relay arrived: the connection failed, timed out, or another server answered. Whether the relay has
-    /// seen the request is unknown.
-    #[error("the relay does not answer: {0}")]
+    /// No response of the relay arrived: the connection failed, timed out, or led to another server. The relay may have
+    /// received the request.
+    #[error("the relay does not respond: {0}")]
     Unreachable(String),
-    /// The relay answered that it cannot do this now. Whether it has done a part of it is unknown.
-    #[error("the relay cannot do it now: {0}")]
+    /// The relay responded that it cannot carry out the request now. It may have carried out a part of it.
+    #[error("the relay is busy: {0}")]
     Busy(String),
-    /// It refuses the task as it is written, and nothing of it runs or will. Final.
-    #[error("the relay refuses the task: {0}")]
+    /// The relay rejects the task. No part of it runs, and a repetition does not help.
+    #[error("the relay rejects the task: {0}")]
     Refused(String),
 }
 
-/// The outcome of requests for tasks to a cluster.
+/// The health of a relay, by its last responses to requests for tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayObservation {
     Responded,
-    /// It gives no answer, or none that helps; what was said instead.
+    /// No usable response, with the first error.
     NoResponse(String),
 }
 
-/// The relay of a cluster.
 #[async_trait]
 pub trait RelayClient: Send + Sync {
-    /// Starts a task or finds it; cancels all lower attempts first. The state is that after the call; a task that has
-    /// ended already calls back again.
+    /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. A task
+    /// that has already ended calls back again.
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError>;
-    /// Cancels a task, leaves a tombstone, and returns once nothing of it runs: [`TaskState::Ended`] with its result
-    /// if it had ended by itself, else [`TaskState::Tombstoned`]. A task that takes longer to terminate is `Running`: call
-    /// again.
-    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
-    /// Removes a queued task, and waits for nothing to end: [`TaskState::Tombstoned`]. A task that runs or has ended stays
-    /// as it is. A relay without a queue returns the state.
-    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.get(cluster, name).await
+    /// Cancels a task, leaves a tombstone, and waits until nothing of the task runs. Returns [`TaskState::Ended`] with
+    /// the result if the task had ended by itself, otherwise [`TaskState::Tombstoned`]. A task that takes longer to
+    /// terminate is `Running`; repeat the call.
+    async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
+    /// Removes a queued task without waiting: [`TaskState::Tombstoned`]. A running or ended task is unchanged. A relay
+    /// without a queue returns the state only.
+    async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+        self.get(cluster, task).await
     }
-    /// Reads the state of a task, with the tail of its log.
-    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError>;
-    /// Acknowledges the result of an ended task that was read with [`get`](Self::get). The response to a callback
-    /// acknowledges by itself.
-    async fn acknowledge(&self, cluster: Option<&str>, name: &TaskId) -> Result<(), RelayError>;
-    /// Releases the sensitive outputs of an instance that is over. Idempotent.
+    /// Returns the state of a task, with the tail of its log.
+    async fn get(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError>;
+    /// Acknowledges the result of an ended task that was read with [`get`](Self::get). A response to a callback
+    /// acknowledges the result, too.
+    async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError>;
+    /// Releases the sensitive outputs of an ended instance. Idempotent.
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError>;
-    /// The clusters that are connected. None where scripts run without one: then nobody asks for what follows.
+    /// Returns the connected clusters. A program that runs scripts without clusters has none.
     fn clusters(&self) -> Vec<ConnectedCluster> {
         Vec::new()
     }
-    /// The name under which the cluster is connected that a document names so, or does not name; `None`: it is not.
+    /// Returns the registered name of a cluster that a document names. `None`: it is not connected.
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
-    /// Returns the clusters that got requests for tasks since the last call, and whether one of their responses helped.
+    /// Returns the clusters that got requests for tasks since the last call, with their health.
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {
         Vec::new()
     }
-    /// Returns the relay of a cluster, and the uid of that cluster's namespace `kube-system`.
+    /// Returns information about the relay of a cluster, and the UID of the cluster's namespace `kube-system`.
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
         no_cluster(cluster)
     }
-    /// Lists a page of the tasks and objects in a cluster; `after` is the token of the page before.
+    /// Returns a page of the tasks and objects in a cluster. `after` is the token of the previous page.
     async fn list(&self, cluster: &str, _after: Option<String>) -> Result<ClusterListing, RelayError> {
         no_cluster(cluster)
     }
-    /// Ends a task for which no further request comes and deletes the objects that were applied for it; not done before
-    /// all are gone: call again. Idempotent.
-    async fn delete(&self, cluster: &str, _name: &TaskId) -> Result<(), RelayError> {
+    /// Ends an orphaned task and deletes its objects. Fails with [`RelayError::Busy`] until all are gone; repeat the
+    /// call. Idempotent.
+    async fn delete(&self, cluster: &str, _task: &TaskId) -> Result<(), RelayError> {
         no_cluster(cluster)
     }
 }
@@ -97,77 +95,82 @@ fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
     Err(RelayError::Refused(format!("no relay is connected for cluster {cluster:?}")))
 }
 
-/// A cluster that is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectedCluster {
-    /// The name that documents have for it.
+    /// The name in documents.
     pub name: String,
-    /// True if its relay asks for what is to be done, and is not asked.
+    /// True if the cluster has pull transport.
     pub polls: bool,
-    /// The uid of its namespace `kube-system`, if it is pinned.
+    /// The UID of its namespace `kube-system`, if it is pinned.
     pub uid: Option<String>,
 }
 
-/// Work for another invocation. Only ever a hint: a lost message costs time, the table stays the truth.
+/// A message to another invocation. It is a hint: a lost message costs time, because the table has the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QueueMessage {
-    /// Send these units of a run.
+    /// Dispatches these attempts of a run.
     Dispatch {
         run: RunId,
-        /// The epoch in which it was decided.
         epoch: u32,
         units: Vec<(u32, u32)>,
-        /// When the look that passes them on looks at the run again; `None`: no look does.
+        /// The next sweep of the run, if a sweep forwarded the attempts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next_sweep: Option<u64>,
-        /// When they were passed on. `None`: by a version that did not say.
+        /// The time at which they were forwarded. `None`: written by an earlier version.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forwarded_at: Option<u64>,
     },
-    /// `sweep` is to look at a run, if it is due.
+    /// Sweeps a run if it is due.
     Run(RunId),
-    /// `sweep` is to look at one try of a unit, whose time may be up.
+    /// Checks the deadline of one attempt.
     Unit { run: RunId, unit: u32, attempt: u32 },
-    /// `sweep` is to look at a run, due or not: whoever was to act on it may have died.
+    /// Sweeps a run even if it is not due, because its dispatcher may have died.
     Recover(RunId),
-    /// `sweep` is to look at a target, by kind and name.
+    /// Sweeps a target, by kind and name.
     Target(String, String),
-    /// `sweep` is to mark that it has got this.
+    /// Writes the queue mark of the health check.
     Mark,
 }
 
 impl QueueMessage {
-    /// Returns the message that sends `units`, passed on at `passed`, for a look that looks at the run `again` if it is one.
+    /// Returns the message that dispatches `attempts`, forwarded at `forwarded_at`. `next_sweep` is set if a sweep
+    /// forwards them.
     pub fn dispatch(
         run: &RunId,
         epoch: Epoch,
-        units: &[(Unit, Attempt)],
-        again: Option<Timestamp>,
-        passed: Timestamp,
+        attempts: &[(Unit, Attempt)],
+        next_sweep: Option<Timestamp>,
+        forwarded_at: Timestamp,
     ) -> Self {
-        let units = units.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
-        let next_sweep = again.map(|at| at.0);
-        Self::Dispatch { run: run.clone(), epoch: epoch.0, units, next_sweep, forwarded_at: Some(passed.0) }
+        let attempts = attempts.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
+        let next_sweep = next_sweep.map(|at| at.0);
+        Self::Dispatch {
+            run: run.clone(),
+            epoch: epoch.0,
+            units: attempts,
+            next_sweep,
+            forwarded_at: Some(forwarded_at.0),
+        }
     }
 
-    /// The message that looks at one try.
+    /// Returns the message that checks the deadline of one attempt.
     pub fn unit(run: &RunId, unit: Unit, attempt: Attempt) -> Self {
         Self::Unit { run: run.clone(), unit: unit.0, attempt: attempt.0 }
     }
 }
 
-/// The delayed queue.
 #[async_trait]
 pub trait MessageQueue: Send + Sync {
-    /// Delivers `message` after `delay` (at most 15 minutes), at least once or, if things go wrong, never.
+    /// Delivers `message` after `delay`, which is at most 15 minutes. It is usually delivered once, but may be
+    /// delivered again or be lost.
     async fn send(&self, message: QueueMessage, delay: Duration);
-    /// Delivers each of `messages` as soon as possible, as [`Self::send`] does.
+    /// Delivers `messages` as soon as possible, as [`Self::send`] does.
     async fn send_all(&self, messages: Vec<QueueMessage>) {
         for message in messages {
             self.send(message, Duration::ZERO).await;
         }
     }
-    /// Sends [`QueueMessage::Mark`], or says why it cannot be sent.
+    /// Sends [`QueueMessage::Mark`]. The error is a text for operators.
     async fn check(&self) -> Result<(), String>;
 }

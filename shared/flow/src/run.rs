@@ -1,7 +1,7 @@
 //! Advances a run: executes the units of one hook of an instance.
 //!
-//! [`dispatch_all`] sends the attempts that are ready, [`callback`] and [`results`] record results and return the next
-//! attempts. [`cancel`] ends a run before it is complete, [`reopen`] continues one that has ended.
+//! [`dispatch_all`] dispatches ready attempts, [`callback`] and [`results`] record results and return the next
+//! attempts. [`cancel`] ends a run before it is complete, [`reopen`] continues a run that has ended.
 
 mod acceptances;
 pub mod attempt;

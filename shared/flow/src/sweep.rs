@@ -1,8 +1,8 @@
-//! The only place where time acts: due retries, deadlines, lost dispatches, lost callbacks, times to live, notifications
-//! that were not accepted.
+//! Repairs what is due. Only this module acts because of time: retries, deadlines, lost dispatches and callbacks, times
+//! to live, and undelivered notifications.
 //!
-//! The index is a hint. Each thing is read strongly, acted on, and only then made due again: two sweeps at a time do no
-//! harm, and one that dies in between leaves it due.
+//! The index is a hint. Each item is read with strong consistency, handled, and only then made due again. Concurrent
+//! sweeps are therefore harmless, and an item whose sweep dies stays due.
 
 mod attempts;
 pub(crate) mod failures;
@@ -33,43 +33,42 @@ use permits::SweepPermit;
 pub use runs::{sweep_run, sweep_unit};
 pub use targets::sweep_target;
 
-/// Runs and targets that one sweep looks at. A look that waits for a cluster holds no place.
+/// Maximum runs and targets per sweep. One that waits for a cluster holds no permit.
 const MAX_DUE: usize = 2_000;
-/// Unfinished looks that are postponed at a time.
+/// Unfinished runs and targets that are postponed at the same time.
 const MAX_POSTPONES: usize = 16;
 
-/// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
     pub processed: usize,
-    /// Things that could not be dealt with; they are due again.
+    /// Runs and targets that failed. They are due again.
     pub failed: usize,
-    /// Things that were not dealt with to the end.
+    /// Runs and targets that were not finished in time.
     pub unfinished: usize,
-    /// Milliseconds that the most urgent one was due for when it was found.
+    /// Milliseconds by which the most urgent one was overdue.
     pub lag_ms: u64,
 }
 
-/// The condition under which a look acts on a run.
+/// The condition under which a run is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepCondition {
     Due,
-    /// Always: the sender may have died, and this process has no request under way.
+    /// Always: its dispatcher may have died, and this process has no request in progress.
     Always,
 }
 
-/// Looks at everything that is due.
+/// Sweeps all due runs and targets.
 ///
 /// # Errors
-/// The index cannot be asked. What fails later is counted, and due again.
+/// The index cannot be read. Later errors are counted, and their items are due again.
 pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<SweepSummary, FlowError> {
     sweep_until(env, store, std::future::pending()).await
 }
 
-/// Looks at everything that is due. A look that is unfinished at `end` is dropped, and its run or target is due again.
+/// Sweeps all due runs and targets until `end`. Unfinished ones are dropped and due again.
 ///
 /// # Errors
-/// The index cannot be asked. What fails later is counted, and due again.
+/// The index cannot be read. Later errors are counted, and their items are due again.
 pub async fn sweep_until(
     env: &Env,
     store: &dyn SweepStore,
@@ -82,35 +81,40 @@ pub async fn sweep_until(
         due.reverse();
     }
     let mut swept = SweepSummary { lag_ms: late_ms, ..SweepSummary::default() };
-    // Reported at once: a look that hangs must not hide the delay.
+    // Reported first, so that a hanging sweep does not hide the delay.
     telemetry::sweep_ended(0, late_ms);
-    let places = SweepPermits::new(now);
+    let permits = SweepPermits::new(now);
     let begun: Mutex<BTreeSet<DueItem>> = Mutex::default();
     let open = || begun.lock().unwrap_or_else(PoisonError::into_inner);
-    let looks = due.into_iter().map(|(_, due)| {
-        let (places, open) = (&places, &open);
+    let sweeps = due.into_iter().map(|(_, due)| {
+        let (permits, open) = (&permits, &open);
         async move {
-            let mut place = places.acquire().await;
-            // The next sweep begins with the rest, because everything that was looked at is due later.
-            if place.is_out_of_time(env) {
+            let mut permit = permits.acquire().await;
+            // The next sweep begins with the rest, because all handled items are due later.
+            if permit.is_out_of_time(env) {
                 return None;
             }
             open().insert(due.clone());
             let done = match &due {
-                DueItem::Run(run) => Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut place)).await,
-                DueItem::Target(kind, name) => Box::pin(targets::sweep_with_permit(env, kind, name, &mut place)).await,
+                DueItem::Run(run) => {
+                    Box::pin(runs::sweep_with_permit(env, run, SweepCondition::Due, &mut permit)).await
+                }
+                DueItem::Target(kind, name) => Box::pin(targets::sweep_with_permit(env, kind, name, &mut permit)).await,
             };
             open().remove(&due);
-            Some(done.inspect_err(|error| tracing::warn!(?due, %error, "stays due")).is_ok())
+            Some(
+                done.inspect_err(|error| tracing::warn!(?due, %error, "cannot sweep an item; it is due again later"))
+                    .is_ok(),
+            )
         }
     });
     {
-        let (mut looks, mut end) = (futures::stream::iter(looks).buffer_unordered(MAX_DUE), pin!(end));
+        let (mut sweeps, mut end) = (futures::stream::iter(sweeps).buffer_unordered(MAX_DUE), pin!(end));
         loop {
-            match select(looks.next(), end.as_mut()).await {
-                Either::Left((Some(Some(well)), _)) => {
+            match select(sweeps.next(), end.as_mut()).await {
+                Either::Left((Some(Some(succeeded)), _)) => {
                     swept.processed += 1;
-                    swept.failed += usize::from(!well);
+                    swept.failed += usize::from(!succeeded);
                 }
                 Either::Left((Some(None), _)) => {}
                 Either::Left((None, _)) | Either::Right(_) => break,
@@ -119,19 +123,18 @@ pub async fn sweep_until(
     }
     let given_up = begun.into_inner().unwrap_or_else(PoisonError::into_inner);
     swept.unfinished = given_up.len();
-    let put_off = given_up.into_iter().map(|due| async move { postpone(env, &due).await });
-    futures::stream::iter(put_off).buffer_unordered(MAX_POSTPONES).collect::<()>().await;
+    let postponed = given_up.into_iter().map(|due| async move { postpone(env, &due).await });
+    futures::stream::iter(postponed).buffer_unordered(MAX_POSTPONES).collect::<()>().await;
     telemetry::sweep_ended(swept.processed, late_ms);
     Ok(swept)
 }
 
-/// Returns true in odd minutes, in which a sweep begins with the least overdue entries. A look that ends its process, for
-/// example by running out of memory, also ends the looks after it. Alternating the order gives each entry its turn.
+/// Returns true in odd minutes, in which a sweep begins with the least urgent items. An item that ends the process, for
+/// example by its memory, blocks all items after it. With alternating order it cannot block the same items each time.
 fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
 }
 
-/// Postpones a run or target whose look is unfinished.
 async fn postpone(env: &Env, due: &DueItem) {
     let wait = env.cache.failed_sweeps.next_wait(due, true);
     match due {
@@ -140,7 +143,7 @@ async fn postpone(env: &Env, due: &DueItem) {
     }
 }
 
-/// Postpones the run or target of a message whose processing was dropped. Without it only the message would know of the work.
+/// Postpones the run or target of a message whose handling was dropped. Otherwise only the message would know of it.
 pub async fn postpone_message(env: &Env, message: &QueueMessage) {
     match message {
         QueueMessage::Run(run)
@@ -152,18 +155,12 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
     }
 }
 
-/// Marks that a minute of the schedule has come.
-///
-/// # Errors
-/// The store's.
+/// Writes the schedule mark of the health check.
 pub async fn mark_schedule(env: &Env) -> Result<(), FlowError> {
     Ok(env.store.put_mark(HealthMark::Schedule, env.now()).await?)
 }
 
-/// Takes a message of the queue.
-///
-/// # Errors
-/// The store's; the message may be delivered again.
+/// Handles a queue message. After an error it may be delivered again.
 pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), FlowError> {
     match message {
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
@@ -171,11 +168,11 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), Fl
         QueueMessage::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
         QueueMessage::Target(kind, name) => sweep_target(env, kind, name).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
-        QueueMessage::Dispatch { run, epoch, units, next_sweep: again, forwarded_at: passed } => {
+        QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
             let units: Vec<(Unit, Attempt)> =
                 units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
-            let passed = passed.map_or(env.now(), Timestamp);
-            drive_slice(env, run, Epoch(*epoch), &units, again.map(Timestamp), passed).await
+            let forwarded_at = forwarded_at.map_or(env.now(), Timestamp);
+            drive_slice(env, run, Epoch(*epoch), &units, next_sweep.map(Timestamp), forwarded_at).await
         }
     }
 }
@@ -185,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweeps_begin_at_either_end_by_turns() {
+    fn sweeps_alternate_their_order() {
         let orders = [0, 59_999, 60_000, 119_999, 120_000].map(|at| is_reversed(Timestamp(at)));
         assert_eq!(orders, [false, false, true, true, false]);
     }

@@ -1,11 +1,10 @@
-//! Clock and randomness of the machine that a function runs on.
+//! The clock and randomness of the machine.
 
 use std::time::SystemTime;
 
 use crate::ports::{Clock, RandomSource};
 use ebb_engine::Timestamp;
 
-/// The machine's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
 
@@ -16,7 +15,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's randomness.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemRandom;
 

@@ -1,11 +1,11 @@
-//! Gathers figures and spans of an invocation and hands them to [`MetricSink`] and [`SpanSink`] at its end.
+//! Collects metrics and spans of an invocation and exports them to [`MetricSink`] and [`SpanSink`] at its end.
 //!
-//! Everything is gathered in the task of the invocation and nowhere else: invocations beside each other do not see each
-//! other's, and code that runs outside of one (tests of parts, the simulated world) gathers nothing.
+//! They are collected in the task of the invocation, so concurrent invocations are separate, and code outside of an
+//! invocation collects nothing.
 //!
-//! Nothing of a trace is stored. The trace of a run, the span of a run and that of a try have ids that follow from the
-//! names of run and try (`ids`), so each of the invocations that move a run on can add to its trace by itself. Spans of
-//! runs and tries are told by whoever wrote their end, which is one, because that write has a condition.
+//! No trace is stored. The ids of the traces and spans of runs and attempts are derived from their names (`ids`), so
+//! each invocation can add spans to the trace of a run. The writer of the end of a run or attempt reports its span. The
+//! write is conditional, so there is one writer.
 
 mod ids;
 mod invocation;
@@ -36,25 +36,22 @@ tokio::task_local! {
     static INVOCATION: Arc<InvocationTelemetry>;
 }
 
-/// What is gathered of one invocation.
 struct InvocationTelemetry {
     function: FunctionKind,
-    /// Its id, if it has one.
+    /// The request id, or an empty text.
     request_id: String,
-    /// `None`: nobody wants figures.
+    /// `None`: metrics are disabled.
     sink: Option<Arc<dyn MetricSink>>,
-    /// When what it is about has come in.
+    /// The time at which the request was received.
     started: Timestamp,
     counters: Mutex<MetricCounters>,
-    /// The run that it moves on, and the unit that a callback is about.
     subject: Mutex<InvocationSubject>,
-    /// When tries were begun, as far as it is known.
     begun: Mutex<HashMap<(RunId, Unit, Attempt), Timestamp>>,
-    /// `None`: nobody collects spans.
+    /// `None`: tracing is disabled.
     trace: Option<Mutex<InvocationTrace>>,
 }
 
-/// The subject of an invocation, for its metrics.
+/// The run that the invocation advances, and the unit of a callback.
 #[derive(Clone, Debug, Default)]
 struct InvocationSubject {
     run: Option<String>,
@@ -66,13 +63,12 @@ impl InvocationTelemetry {
         lock(&self.counters)
     }
 
-    /// Tells the figures so far, and starts again at zero.
     fn export_metrics(&self) {
         let counters = std::mem::take(&mut *self.counters());
         let Some(sink) = &self.sink else { return };
         let at = time(SystemClock.now());
-        if let Some(figures) = counters.into_metrics(self.function, &self.request_id, &lock(&self.subject), at) {
-            sink.take(&figures);
+        if let Some(metrics) = counters.into_metrics(self.function, &self.request_id, &lock(&self.subject), at) {
+            sink.take(&metrics);
         }
     }
 
@@ -85,13 +81,13 @@ fn time(at: Timestamp) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(at.0)
 }
 
-/// What is gathered is whole after every operation.
+/// The data is consistent after every operation.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count(count: impl FnOnce(&mut MetricCounters)) {
-    // Outside of an invocation nobody counts.
+    // Fails outside of an invocation, where nothing is counted.
     let _ = INVOCATION.try_with(|invocation| count(&mut invocation.counters()));
 }
 
@@ -99,98 +95,94 @@ fn trace<T>(add: impl FnOnce(&mut InvocationTrace) -> T) -> Option<T> {
     INVOCATION.try_with(|invocation| invocation.trace().map(|mut trace| add(&mut trace))).ok().flatten()
 }
 
-/// How a try ended that moved its run on.
+/// The end of an attempt that advanced its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptDisposition {
     Completed,
-    /// It failed, and another try follows.
+    /// It failed and has a further attempt.
     Retried,
-    /// It failed, and with it the unit.
+    /// It failed, and so did the unit.
     Failed,
 }
 
-/// A lifecycle webhook has come that is authentic. `parents` are W3C trace contexts that came with it; the first one
-/// that is well formed is continued.
+/// Records an authentic lifecycle webhook. The first valid W3C trace context of `parents` is continued.
 pub fn webhook_received<'a>(kind: &str, name: &str, parents: impl IntoIterator<Item = &'a str>) {
     trace(|trace| trace.event(kind, name, parents));
 }
 
-/// A callback has come whose token is authentic, for a try that was sent at `sent`.
-pub(crate) fn callback_received(run: &Run, this: AttemptRef, sent: Timestamp) {
-    attempt_started(&run.id, this, sent);
-    let unit = run.unit(this.unit).map(|unit| unit.key.clone());
+/// Records an authentic callback for an attempt that was dispatched at `sent`.
+pub(crate) fn callback_received(run: &Run, attempt: AttemptRef, sent: Timestamp) {
+    attempt_started(&run.id, attempt, sent);
+    let unit = run.unit(attempt.unit).map(|unit| unit.key.clone());
     let subject = InvocationSubject { run: Some(run.id.to_string()), unit };
     let _ = INVOCATION.try_with(|invocation| *lock(&invocation.subject) = subject);
-    trace(|trace| trace.callback(run, this));
+    trace(|trace| trace.callback(run, attempt));
 }
 
-/// This invocation moves a run on.
+/// Records that this invocation advances a run.
 pub(crate) fn run_driven(run: &RunId) {
-    // The first one: runs that follow it begin with its end.
+    // Only the first run counts. Following runs begin with its end.
     let _ = INVOCATION.try_with(|invocation| {
         lock(&invocation.subject).run.get_or_insert_with(|| run.to_string());
     });
     trace(|trace| trace.drives(run));
 }
 
-/// When a try was begun, by an earlier invocation.
-pub(crate) fn attempt_started(run: &RunId, this: AttemptRef, at: Timestamp) {
+/// Records the start of an attempt by an earlier invocation.
+pub(crate) fn attempt_started(run: &RunId, attempt: AttemptRef, at: Timestamp) {
     let _ = INVOCATION.try_with(|invocation| {
-        lock(&invocation.begun).insert((run.clone(), this.unit, this.attempt), at);
+        lock(&invocation.begun).insert((run.clone(), attempt.unit, attempt.number), at);
     });
 }
 
-/// What whoever gets a try is told of its trace: a W3C `traceparent`. `None`: nobody collects spans.
-pub(crate) fn traceparent(run: &RunId, this: AttemptRef) -> Option<String> {
-    trace(|_| ids::traceparent(run, this))
+/// Returns the W3C `traceparent` for an attempt. `None`: tracing is disabled.
+pub(crate) fn traceparent(run: &RunId, attempt: AttemptRef) -> Option<String> {
+    trace(|_| ids::traceparent(run, attempt))
 }
 
-/// The request for a try goes out now.
-pub(crate) fn dispatch_started(run: &Run, this: AttemptRef, now: Timestamp) {
-    // Of one invocation the first request alone: the others wait for their turn or for its answer.
+pub(crate) fn dispatch_started(run: &Run, attempt: AttemptRef, now: Timestamp) {
+    // Only the first request of an invocation counts. Others wait for a slot or for its response.
     let _ = INVOCATION.try_with(|invocation| {
         invocation.counters().count_dispatch(invocation.function, now.since(invocation.started).0);
     });
-    attempt_started(&run.id, this, now);
+    attempt_started(&run.id, attempt, now);
 }
 
-/// The request for a try, which went out at `begun`, is answered, or nobody waits any longer. `wrong` is the class of a
-/// failure.
+/// Records the end of a dispatch that started at `begun`. `failure` is the class of an error.
 pub(crate) fn dispatch_ended(
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     begun: Timestamp,
     now: Timestamp,
-    wrong: Option<&'static str>,
+    failure: Option<&'static str>,
 ) {
-    trace(|trace| trace.sent(run, this, begun, now, wrong));
+    trace(|trace| trace.dispatch_ended(run, attempt, begun, now, failure));
 }
 
-/// A try has ended, and whoever calls this has written that.
-pub(crate) fn attempt_ended(run: &Run, this: AttemptRef, end: AttemptDisposition, now: Timestamp) {
-    let key = (run.id.clone(), this.unit, this.attempt);
+/// Records the end of an attempt. Called by its writer.
+pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: AttemptDisposition, now: Timestamp) {
+    let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
     count(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));
-    trace(|trace| trace.ended(run, this, end, begun.unwrap_or(now), now));
+    trace(|trace| trace.attempt_ended(run, attempt, end, begun.unwrap_or(now), now));
 }
 
-/// A result came too late to count.
 pub(crate) fn result_late() {
     count(|counters| counters.late_results += 1);
 }
 
-/// Counts a success beyond those that are kept of its attempt.
+/// Counts a success above the limit per attempt.
 pub(crate) fn result_in_excess() {
     count(|counters| counters.excess_results += 1);
 }
 
-/// A run has ended, and whoever calls this has moved its target on.
+/// Records the end of a run. Called by the invocation that moved its target.
 pub(crate) fn run_ended(run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
     count(|counters| counters.run_time(now.since(run.facts.started).0));
-    trace(|trace| trace.over(run, outcome, now));
+    trace(|trace| trace.run_ended(run, outcome, now));
 }
 
-/// The teardown of a target has given up. Told at once: an alarm waits for it, and whoever moves the target sees it once.
+/// Counts a stuck target and exports it at once, because an alarm depends on it.
 pub(crate) fn target_stuck() {
     let _ = INVOCATION.try_with(|invocation| {
         invocation.counters().stuck += 1;
@@ -198,18 +190,17 @@ pub(crate) fn target_stuck() {
     });
 }
 
-/// A sweep has looked at what is due, of which the most urgent was due for `late_ms`.
-pub(crate) fn sweep_ended(looked: usize, late_ms: u64) {
+/// Records a sweep. The most urgent item was overdue by `late_ms`.
+pub(crate) fn sweep_ended(items: usize, late_ms: u64) {
     count(|counters| {
-        counters.items_swept += looked as u64;
+        counters.items_swept += items as u64;
         counters.sweep_lag = Some(counters.sweep_lag.map_or(late_ms, |late| late.max(late_ms)));
     });
-    if looked > 0 {
+    if items > 0 {
         trace(InvocationTrace::mark_authentic);
     }
 }
 
-/// Objects were found in a cluster that are left of lives that are over.
 pub(crate) fn orphans_found(objects: usize) {
     count(|counters| counters.orphaned += objects as u64);
 }

@@ -1,12 +1,12 @@
-//! Verbs that are asked for at the same time go to a cluster in one batch.
+//! Collects simultaneous requests to a cluster in batches.
 //!
-//! The first caller opens a batch, and it stays open until no further verb joins it. Callers share one future: each of
-//! them drives it, so a caller that gives up stops no other one, and nothing is sent that no caller waits for.
+//! The first request opens a batch. The batch closes when no further request joins it. All callers share and poll one
+//! future: a caller that is dropped does not stop the others, and a batch without callers is not sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebb_protocol::relay::{BATCH, RelayRequest as Verb, RelayResponse};
+use ebb_protocol::relay::{BATCH, RelayRequest, RelayResponse};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 
@@ -14,41 +14,41 @@ use super::batch_sender::BatchSender;
 use super::registry::ClusterConfig;
 use ebb_flow::ports::RelayError;
 
-/// Bytes of the verbs in one batch, but for a verb that has more by itself.
+/// Maximum bytes of the requests in a batch. A larger request has a batch of its own.
 const MAX_BYTES: usize = 1 << 20;
-/// Verbs of one batch whose answers hold the tail of a log.
+/// Maximum requests in a batch whose responses contain the tail of a log.
 const MAX_LOGS: usize = 16;
 
-/// The answer to a verb, with the uid of the cluster whose relay gave it.
+/// The response to a request, with the UID of the cluster that sent it.
 pub(super) type RelayReply = Result<(RelayResponse, String), RelayError>;
-/// The answers of a batch, in the order of its verbs. Each caller takes its own.
+/// The replies of a batch, in the order of its requests. Each caller takes its own.
 type BatchReplies = Arc<Mutex<Vec<Option<RelayReply>>>>;
 type BatchFuture = Shared<BoxFuture<'static, BatchReplies>>;
 
-/// Verbs that may share a batch. A batch is answered when its slowest verb is.
+/// The class of requests that may share a batch. The slowest request delays the response of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum BatchClass {
     Start,
-    /// Starts of later tries, which wait for the end of the lower ones.
+    /// Starts of later attempts, which wait for the end of earlier ones.
     Restart,
     Cancel,
     Dequeue,
     Get,
-    /// The facts that only the relay needs.
+    /// Requests without a result.
     Notify,
 }
 
 impl BatchClass {
-    /// `None`: the verb goes by itself.
-    fn of(verb: &Verb) -> Option<Self> {
-        match verb {
-            Verb::Ensure(request) if request.task.attempt == 1 => Some(Self::Start),
-            Verb::Ensure(_) => Some(Self::Restart),
-            Verb::Cancel { .. } => Some(Self::Cancel),
-            Verb::Dequeue(_) => Some(Self::Dequeue),
-            Verb::Get(_) => Some(Self::Get),
-            Verb::Acknowledge(_) | Verb::Release { .. } => Some(Self::Notify),
-            Verb::About | Verb::List { .. } | Verb::Delete(_) => None,
+    /// Returns the class of a request. `None`: the request has a batch of its own.
+    fn of(request: &RelayRequest) -> Option<Self> {
+        match request {
+            RelayRequest::Ensure(ensure) if ensure.task.attempt == 1 => Some(Self::Start),
+            RelayRequest::Ensure(_) => Some(Self::Restart),
+            RelayRequest::Cancel { .. } => Some(Self::Cancel),
+            RelayRequest::Dequeue(_) => Some(Self::Dequeue),
+            RelayRequest::Get(_) => Some(Self::Get),
+            RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } => Some(Self::Notify),
+            RelayRequest::About | RelayRequest::List { .. } | RelayRequest::Delete(_) => None,
         }
     }
 
@@ -57,97 +57,103 @@ impl BatchClass {
     }
 }
 
-/// The batches that are open, by cluster and class.
+/// The open batches by cluster and class.
 #[derive(Default)]
 pub(super) struct OpenBatches(Mutex<HashMap<(String, BatchClass), OpenBatch>>);
 
 struct OpenBatch {
-    /// The batch is not sent if its callers are gone.
+    /// Weak, so that a batch without callers is dropped and not sent.
     future: WeakShared<BoxFuture<'static, BatchReplies>>,
     requests: Arc<Mutex<BatchRequests>>,
 }
 
 #[derive(Default)]
 struct BatchRequests {
-    list: Vec<Verb>,
+    list: Vec<RelayRequest>,
     bytes: usize,
     closed: bool,
 }
 
 impl OpenBatches {
-    /// Asks a cluster for one thing, together with what others ask it for now.
-    pub(super) async fn request(&self, sender: &Arc<BatchSender>, cluster: &ClusterConfig, verb: Verb) -> RelayReply {
-        let Some(class) = BatchClass::of(&verb) else {
-            let timeout = verb.timeout();
-            let mut answers = sender.send(&cluster.name, vec![verb], timeout).await;
-            return answers.pop().unwrap_or_else(lost_reply);
+    /// Sends a request to a cluster, in a batch with simultaneous requests of its class.
+    pub(super) async fn request(
+        &self,
+        sender: &Arc<BatchSender>,
+        cluster: &ClusterConfig,
+        request: RelayRequest,
+    ) -> RelayReply {
+        let Some(class) = BatchClass::of(&request) else {
+            let timeout = request.timeout();
+            let mut replies = sender.send(&cluster.name, vec![request], timeout).await;
+            return replies.pop().unwrap_or_else(lost_reply);
         };
-        let bytes = serde_json::to_vec(&verb).map_err(super::batch_sender::encode_error)?.len();
-        let (sending, place) = self.join(sender, cluster, class, verb, bytes);
-        let answers = sending.await;
-        let answer = lock(&answers).get_mut(place).and_then(Option::take);
-        answer.unwrap_or_else(lost_reply)
+        let bytes = serde_json::to_vec(&request).map_err(super::batch_sender::encode_error)?.len();
+        let (batch, index) = self.join(sender, cluster, class, request, bytes);
+        let replies = batch.await;
+        let reply = lock(&replies).get_mut(index).and_then(Option::take);
+        reply.unwrap_or_else(lost_reply)
     }
 
+    /// Adds a request to an open batch, or to a new one. Returns the future of the batch and the index of the request.
     fn join(
         &self,
         sender: &Arc<BatchSender>,
         cluster: &ClusterConfig,
         class: BatchClass,
-        verb: Verb,
+        request: RelayRequest,
         bytes: usize,
     ) -> (BatchFuture, usize) {
         let mut open = lock(&self.0);
         let key = (cluster.name.clone(), class);
         if let Some(batch) = open.get(&key)
-            && let Some(sending) = batch.future.upgrade()
+            && let Some(future) = batch.future.upgrade()
         {
-            let mut verbs = lock(&batch.requests);
-            if !verbs.closed && verbs.list.len() < class.capacity() && verbs.bytes + bytes <= MAX_BYTES {
-                verbs.bytes += bytes;
-                verbs.list.push(verb);
-                return (sending, verbs.list.len() - 1);
+            let mut requests = lock(&batch.requests);
+            if !requests.closed && requests.list.len() < class.capacity() && requests.bytes + bytes <= MAX_BYTES {
+                requests.bytes += bytes;
+                requests.list.push(request);
+                return (future, requests.list.len() - 1);
             }
         }
-        let timeout = verb.timeout();
-        let verbs = Arc::new(Mutex::new(BatchRequests { list: vec![verb], bytes, closed: false }));
-        let (sender, name, own) = (Arc::clone(sender), cluster.name.clone(), Arc::clone(&verbs));
-        let sending = async move {
-            let verbs = close_batch(&own).await;
-            let answers = sender.send(&name, verbs, timeout).await;
-            Arc::new(Mutex::new(answers.into_iter().map(Some).collect()))
+        let timeout = request.timeout();
+        let requests = Arc::new(Mutex::new(BatchRequests { list: vec![request], bytes, closed: false }));
+        let (sender, name, own) = (Arc::clone(sender), cluster.name.clone(), Arc::clone(&requests));
+        let future = async move {
+            let requests = close_batch(&own).await;
+            let replies = sender.send(&name, requests, timeout).await;
+            Arc::new(Mutex::new(replies.into_iter().map(Some).collect()))
         };
-        let sending = sending.boxed().shared();
-        if let Some(weak) = sending.downgrade() {
-            open.insert(key, OpenBatch { future: weak, requests: verbs });
+        let future = future.boxed().shared();
+        if let Some(weak) = future.downgrade() {
+            open.insert(key, OpenBatch { future: weak, requests });
         }
-        (sending, 0)
+        (future, 0)
     }
 }
 
-/// Closes a batch once everybody who can run now has had a turn, and none of them has joined it.
-async fn close_batch(verbs: &Mutex<BatchRequests>) -> Vec<Verb> {
-    let mut known = 0;
+/// Closes a batch after a round of the executor in which no request has joined it.
+async fn close_batch(requests: &Mutex<BatchRequests>) -> Vec<RelayRequest> {
+    let mut count = 0;
     loop {
         {
-            let mut verbs = lock(verbs);
-            if verbs.list.len() == known {
-                verbs.closed = true;
-                return std::mem::take(&mut verbs.list);
+            let mut requests = lock(requests);
+            if requests.list.len() == count {
+                requests.closed = true;
+                return std::mem::take(&mut requests.list);
             }
-            known = verbs.list.len();
+            count = requests.list.len();
         }
         tokio::task::yield_now().await;
     }
 }
 
 fn lost_reply() -> RelayReply {
-    Err(RelayError::Unreachable("its answer was lost".to_owned()))
+    Err(RelayError::Unreachable("its response was lost".to_owned()))
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole after every use of it.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is consistent after every statement, so a panic of another holder is harmless.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The Job that runs a script: our pod template, the author's overlay on it, and the Job around both.
+//! Builds the Job that runs a script: Ebb's pod template, merged with the author's pod template.
 
 use std::time::Duration;
 
@@ -8,75 +8,71 @@ use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{ScriptTask, TaskId};
 use serde_json::{Value, json};
 
-/// The folder of the entrypoint, and of the script below it.
+/// The folder of the entrypoint and the script.
 const FOLDER: &str = "/ebb";
-/// The folder of [`super::script`]'s Secret.
+/// The folder of the Secret.
 const INPUT: &str = "/ebb-in";
-/// The key of that Secret, a file in [`INPUT`].
+/// The key of the Secret, a file in [`INPUT`].
 pub(super) const SPEC: &str = "spec.json";
-/// The container that the script runs in.
+/// The container of the script.
 pub(super) const MAIN: &str = "main";
-/// Characters of a name that is a label's value, too.
-const LONGEST_NAME: usize = 63;
-/// Seconds beside the entrypoint's grace that the Job controller waits before it ends a pod that its relay has forgotten.
+/// Maximum length of a label value. Names of Jobs are label values, too.
+const MAX_NAME: usize = 63;
+/// Seconds after the deadline and the grace periods. The Job controller then ends a pod without a relay.
 const SLACK: u64 = 60;
-/// The user of the init container: any but root, for the folder that it writes to is everybody's.
-const NOBODY: u64 = 65532;
+/// The user of the init container. It is not root, and its folder is writable by all users.
+const INIT_USER: u64 = 65532;
 
-/// How the pods of a cluster are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSettings {
     /// The image with the entrypoint, as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    /// Between `SIGTERM` and `SIGKILL` of a script.
+    /// The time between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
     pub user: PodUser,
 }
 
-/// Who scripts run as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodUser {
-    /// The image's user. Stock images run as root, so this is what works with them; all else that the level `restricted`
-    /// of the Pod Security Standards asks for is there.
+    /// The user of the image, which is root in most images. The pod meets all other requirements of the level
+    /// `restricted` of the Pod Security Standards.
     #[default]
     Image,
-    /// Anybody but root, as the level `restricted` asks: an image that says otherwise does not start.
+    /// Any user but root, as the level `restricted` requires. An image with the user root does not start.
     NonRoot,
 }
 
-/// Returns the name of an attempt's Job and Secret: the same for the same attempt, and with a prefix that no author's object
-/// may have.
+/// Returns the name of the Job and the Secret of an attempt. It is deterministic, and its prefix is reserved.
 pub(super) fn name(task: &TaskId) -> String {
-    let name = format!("{}{}-{}", ebb_podspec::RESERVED_PREFIX, task.unit, task.attempt);
-    match name.len() > LONGEST_NAME {
-        true => {
-            format!("{}{}", ebb_podspec::RESERVED_PREFIX, short_digest(&[&task.unit, &task.attempt.to_string()], 32))
-        }
-        false => name,
+    let prefix = ebb_podspec::RESERVED_PREFIX;
+    let name = format!("{prefix}{}-{}", task.unit, task.attempt);
+    if name.len() <= MAX_NAME {
+        return name;
     }
+    format!("{prefix}{}", short_digest(&[&task.unit, &task.attempt.to_string()], 32))
 }
 
-/// The Job of a script, `named` like the Secret that it mounts.
+/// Returns the Job of a script. It has the name of the Secret that it mounts.
 ///
 /// # Errors
-/// What of the author's pod template is no YAML, does not fit, or changes what is ours.
+/// The author's pod template is not YAML, does not fit, or changes a reserved field.
 pub(super) fn job(
     script: &ScriptTask,
     timeout_ms: u64,
-    named: &str,
+    name: &str,
     pods: &PodSettings,
 ) -> Result<Value, Vec<PodspecViolation>> {
-    let base = template(script, named, pods);
+    let base = template(script, name, pods);
     let template = match &script.pod_template {
         Some(text) => {
-            let overlay = ebb_podspec::parse(text).map_err(|refusal| vec![refusal])?;
+            let overlay = ebb_podspec::parse(text).map_err(|violation| vec![violation])?;
             ebb_podspec::merge(&base, &overlay)?
         }
         None => base,
     };
-    // The entrypoint and the relay keep the deadline; this is for a pod that neither of them ends.
+    // The entrypoint and the relay enforce the timeout. This deadline ends a pod without either.
     let deadline = timeout_ms.div_ceil(1000).saturating_add(2 * pods.grace.as_secs()).saturating_add(SLACK);
-    let mut metadata = json!({"name": named});
+    let mut metadata = json!({"name": name});
     if let Some(namespace) = &script.namespace {
         metadata["namespace"] = namespace.as_str().into();
     }
@@ -98,17 +94,17 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
         context["runAsNonRoot"] = true.into();
     }
     let confined = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
-    let mut installing = confined.clone();
-    installing["runAsNonRoot"] = true.into();
-    installing["runAsUser"] = NOBODY.into();
+    let mut init_context = confined.clone();
+    init_context["runAsNonRoot"] = true.into();
+    init_context["runAsUser"] = INIT_USER.into();
     json!({
         "metadata": {},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
-            // A script's variables are those of its document, not the services of a namespace.
+            // The script gets the variables of its document only, not those of the services of the namespace.
             "enableServiceLinks": false,
-            // The entrypoint needs the grace twice at most: for the script, and to report its end.
+            // The entrypoint needs the grace period up to twice: for the script, and to report its end.
             "terminationGracePeriodSeconds": 2 * pods.grace.as_secs() + 5,
             "securityContext": context,
             "initContainers": [{
@@ -117,7 +113,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
                 "command": [format!("/{PROGRAM_NAME}"), "install", FOLDER],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-                "securityContext": installing,
+                "securityContext": init_context,
                 "volumeMounts": [{"name": "ebb-entrypoint", "mountPath": FOLDER}],
             }],
             "containers": [{
@@ -134,14 +130,14 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
             }],
             "volumes": [
                 {"name": "ebb-entrypoint", "emptyDir": {}},
-                // Readable for whoever the image runs as.
+                // Readable by every user, because the user of the image is unknown.
                 {"name": "ebb-in", "secret": {"secretName": secret, "defaultMode": 0o444}},
             ],
         },
     })
 }
 
-/// A folder for the script itself.
+/// Returns the folder in which the entrypoint writes the script.
 pub(super) fn folder() -> String {
     format!("{FOLDER}/script")
 }

@@ -1,9 +1,10 @@
-//! The control plane's side of units in a cluster.
+//! The client of relays in the control plane.
 //!
-//! A cluster's relay knows objects and nothing of scripts: [`script`] makes a Job and a Secret of a script, and
-//! [`ClusterRelay`] sends it to the relay of the cluster that is named, signed. What is made and how is decided here, so
-//! that it changes without anything in a cluster changing. A relay that cannot be reached polls the batch
-//! queue ([`PollEndpoint`]); to callers there is no difference.
+//! 1. [`script`] converts a script into a Job and a Secret, because a relay applies objects only. The format of a Job can
+//!    therefore change without an upgrade of relays.
+//! 2. [`ClusterRelay`] collects simultaneous requests to a cluster in batches (`batches`).
+//! 3. `batch_sender` signs a batch and sends it to the relay (push), or stores it in the batch queue (`pull`).
+//! 4. [`PollEndpoint`] serves the polls of relays with pull transport.
 
 mod batch_sender;
 mod batches;

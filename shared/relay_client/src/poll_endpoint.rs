@@ -1,4 +1,8 @@
-//! The endpoint of relays that poll: they get their batches and deliver the responses.
+//! Serves the polls of relays with pull transport.
+//!
+//! 1. Verify the signature, the version and the pinned cluster.
+//! 2. Store the responses of the relay in the batch queue.
+//! 3. Wait for batches and return them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,24 +22,21 @@ use ebb_flow::ports::Clock;
 
 /// The pause between two reads of the batch queue, each one `Query`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Replies that are stored at one time.
+/// Replies that are stored at the same time.
 const MAX_CONCURRENT: usize = 8;
 
-/// Serves the relays of clusters that poll.
 pub struct PollEndpoint {
     clusters: Arc<ClusterRegistry>,
     queue: Arc<dyn BatchQueue>,
     clock: Arc<dyn Clock>,
 }
 
-/// The reason why a poll is rejected.
 #[derive(Debug)]
 pub enum PollRejection {
-    /// It is not signed by the relay of this cluster.
+    /// The signature is not that of a connected cluster.
     Unauthenticated(String),
-    /// It is signed, and its body is no poll.
     Malformed(String),
-    /// It comes from another cluster than the pinned one, or from a cluster with the push transport.
+    /// The relay runs in another cluster than the pinned one, or the cluster has the push transport. A code and a text.
     Conflict(&'static str, String),
     /// The batch queue does not respond.
     Store(StoreError),
@@ -48,28 +49,34 @@ impl From<StoreError> for PollRejection {
 }
 
 impl PollEndpoint {
-    /// Serves `clusters` from `queue`.
     pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<dyn BatchQueue>, clock: Arc<dyn Clock>) -> Self {
         Self { clusters, queue, clock }
     }
 
-    /// Stores the replies of the relay of `cluster` from a body that [`Self::authenticate`] has checked. Then waits for
-    /// batches, if the relay wants any, for as long as it says.
+    /// Stores the replies in a body that [`Self::authenticate`] has checked. Then waits for batches, for the time that the
+    /// relay asks for.
     ///
     /// # Errors
-    /// [`PollRejection`]; replies may have been stored.
+    /// [`PollRejection`]. Some replies may have been stored.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
         let name = cluster.name.as_str();
         let poll: PollRequest =
             serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
         let too_many = poll.in_progress.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
         if poll.v != pull::VERSION || too_many {
-            let why = format!("version {} is not known here, or more than {MAX_CONCURRENT_BATCHES} at once", poll.v);
+            let why = format!(
+                "expected version {} and at most {MAX_CONCURRENT_BATCHES} batches and replies, got version {} with {} \
+                 batches and {} replies",
+                pull::VERSION,
+                poll.v,
+                poll.in_progress.len(),
+                poll.replies.len()
+            );
             return Err(PollRejection::Malformed(why));
         }
         if cluster.uid != poll.cluster {
             let theirs = message(&poll.cluster);
-            let why = format!("cluster {name} is pinned to another uid than {theirs}: was it restored or copied?");
+            let why = format!("cluster {name} is pinned to another uid than {theirs}; was it restored or copied?");
             return Err(PollRejection::Conflict("wrong-cluster", why));
         }
         let PollRequest { replies, in_progress, wait_ms, .. } = poll;
@@ -87,10 +94,10 @@ impl PollEndpoint {
         }
     }
 
-    /// Returns the cluster of this name, whose relay polls and has signed the body.
+    /// Verifies the signature of a poll and returns its cluster.
     ///
     /// # Errors
-    /// [`PollRejection::Unauthenticated`]; [`PollRejection::Conflict`] for a cluster with the push transport.
+    /// [`PollRejection::Unauthenticated`], or [`PollRejection::Conflict`] for a cluster with the push transport.
     pub fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> Result<&ClusterConfig, PollRejection> {
         let cluster = self.clusters.all().find(|cluster| cluster.name == name);
         let Some(cluster) = cluster else {
@@ -110,13 +117,13 @@ impl PollEndpoint {
     async fn store_response(&self, name: &str, reply: QueuedReply) -> Result<(), StoreError> {
         let QueuedReply { id, outcome } = reply;
         let outcome = match outcome {
-            ReplyOutcome::Status { status, message: said } => ReplyOutcome::Status { status, message: message(&said) },
+            ReplyOutcome::Status { status, message: text } => ReplyOutcome::Status { status, message: message(&text) },
             response => response,
         };
-        // What was read from JSON can be written.
+        // A value that was parsed from JSON can be encoded.
         let response = serde_json::to_vec(&outcome).unwrap_or_default();
         if !ebb_protocol::pull::SealedBatch::is_id(&id) || !self.queue.put_reply(name, &id, &response).await? {
-            tracing::info!(cluster = name, id = message(&id), "no request waits for this response");
+            tracing::info!(cluster = name, id = message(&id), "discarded a response without a waiting request");
         }
         Ok(())
     }
@@ -128,9 +135,10 @@ impl PollEndpoint {
         wait: Duration,
     ) -> Result<PollResponse, PollRejection> {
         let begun = Instant::now();
-        let room = MAX_CONCURRENT_BATCHES.saturating_sub(in_progress.len());
+        let limit = MAX_CONCURRENT_BATCHES.saturating_sub(in_progress.len());
         loop {
-            let queued = self.queue.pending_batches(name, self.clock.now(), in_progress, room, MAX_BATCH_BYTES).await?;
+            let queued =
+                self.queue.pending_batches(name, self.clock.now(), in_progress, limit, MAX_BATCH_BYTES).await?;
             let waited = begun.elapsed();
             if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();

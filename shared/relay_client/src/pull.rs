@@ -1,7 +1,10 @@
-//! The pull transport: a batch waits in the table until the relay polls for it, and so does its response.
+//! The pull transport: the batch queue holds a batch until the relay polls for it, and then its response.
 //!
-//! To its caller it is a request over HTTP that takes as long. Without a response the relay may still have got the batch. At
-//! the timeout the batch is taken back, so that a relay gets none later than a request could have arrived.
+//! 1. Encrypt the batch and store it in the queue.
+//! 2. Read the queue until it has a response, or until the timeout.
+//! 3. Delete the batch. The relay cannot get it later, as a request over HTTP cannot arrive later.
+//!
+//! Without a response the outcome is unknown, as after a lost HTTP response: the relay may have got the batch.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::pull::{MAX_BATCH_BYTES, ReplyOutcome, SealedBatch};
-use ebb_protocol::relay::{Batch, RelayRequest as Verb};
+use ebb_protocol::relay::{Batch, RelayRequest};
 use ebb_protocol::seal::{self, NONCE};
 use ebb_store::{QueuedBatch, StoreError};
 
@@ -17,8 +20,9 @@ use super::batch_sender::{BatchSender, encode_error};
 use super::registry::ClusterConfig;
 use ebb_flow::ports::RelayError;
 
-/// The pauses between two reads of a response: the first and the longest. Each is half as long again as the one before.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(150), Duration::from_secs(2));
+/// The first pause between two reads of the queue. Each pause is 1.5 times the previous one.
+const FIRST_PAUSE: Duration = Duration::from_millis(150);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 impl BatchSender {
     /// Queues a batch for a cluster and waits for the response.
@@ -32,29 +36,29 @@ impl BatchSender {
         let id = queued.id.clone();
         self.queue.enqueue_batch(&cluster.name, &queued).await.map_err(|error| queue_error(&error))?;
         let end = Instant::now() + timeout;
-        let mut pause = PAUSE.0;
+        let mut pause = FIRST_PAUSE;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 break;
             }
-            tokio::time::sleep(pause.min(left)).await;
-            pause = (pause * 3 / 2).min(PAUSE.1);
+            tokio::time::sleep(pause.min(remaining)).await;
+            pause = (pause * 3 / 2).min(MAX_PAUSE);
             match self.queue.read_reply(&cluster.name, &id).await {
                 Ok(None) => {}
-                Ok(Some(answer)) => {
+                Ok(Some(response)) => {
                     if let Err(error) = self.queue.take_batch(&cluster.name, &id).await {
-                        tracing::info!(%error, "a batch stays until the table removes it");
+                        tracing::info!(%error, "cannot delete a batch; the table deletes it later");
                     }
-                    return parse_response(&answer);
+                    return parse_response(&response);
                 }
-                Err(error) => tracing::info!(%error, "the response is read again"),
+                Err(error) => tracing::info!(%error, "cannot read the response; trying again"),
             }
         }
         match self.queue.take_batch(&cluster.name, &id).await.map_err(|error| queue_error(&error))? {
-            Some(answer) => parse_response(&answer),
+            Some(response) => parse_response(&response),
             None => {
-                let why = format!("it polls, and has not answered within {} s", timeout.as_secs());
+                let why = format!("no poll returned a response within {} s", timeout.as_secs());
                 Err(RelayError::Unreachable(why))
             }
         }
@@ -65,7 +69,7 @@ impl BatchSender {
         if body.len() > MAX_BATCH_BYTES {
             let (bytes, name) = (body.len(), &cluster.name);
             let why = format!(
-                "the batch has {bytes} bytes, and cluster {name}, which polls, takes {MAX_BATCH_BYTES} at once"
+                "the batch has {bytes} bytes; cluster {name} has pull transport, which takes {MAX_BATCH_BYTES} at once"
             );
             return Err(RelayError::Refused(why));
         }
@@ -76,32 +80,31 @@ impl BatchSender {
             part.copy_from_slice(&self.random.next().to_be_bytes());
         }
         let body = seal::seal(cluster.keys.first(), nonce, &SealedBatch::associated_data(&cluster.name, &id), &body);
-        let ends = posted.plus(Millis(lifetime_ms(batch, timeout)));
-        Ok(QueuedBatch { id, posted, expires: ends, body })
+        let expires = posted.plus(Millis(lifetime_ms(batch, timeout)));
+        Ok(QueuedBatch { id, posted, expires, body })
     }
 }
 
-/// Returns the milliseconds for which a relay can get a batch: until its timeout, or until its first request is not valid
-/// any more.
+/// Returns the milliseconds for which a relay can get a batch: until the timeout, or until its first start expires.
 fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
-    let starts = batch.requests.iter().filter_map(|verb| match verb {
-        Verb::Ensure(request) => Some(request.valid_for_ms),
+    let valid_for = batch.requests.iter().filter_map(|request| match request {
+        RelayRequest::Ensure(ensure) => Some(ensure.valid_for_ms),
         _ => None,
     });
     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    starts.min().map_or(timeout, |valid_for| valid_for.min(timeout))
+    valid_for.min().map_or(timeout, |valid_for| valid_for.min(timeout))
 }
 
-fn parse_response(answer: &[u8]) -> Result<ReplyOutcome, RelayError> {
-    serde_json::from_slice(answer)
-        .map_err(|error| RelayError::Unreachable(format!("its response cannot be read: {error}")))
+fn parse_response(response: &[u8]) -> Result<ReplyOutcome, RelayError> {
+    serde_json::from_slice(response)
+        .map_err(|error| RelayError::Unreachable(format!("its response cannot be parsed: {error}")))
 }
 
 fn queue_error(error: &StoreError) -> RelayError {
     RelayError::Busy(format!("its batch queue does not respond: {error}"))
 }
 
-/// Returns a queued batch as a relay gets it.
+/// Converts a queued batch into the form for the relay.
 pub(super) fn sealed_batch(batch: QueuedBatch, now: Timestamp) -> SealedBatch {
     SealedBatch {
         age_ms: now.since(batch.posted).0,

@@ -1,4 +1,4 @@
-//! The clusters that are connected.
+//! The connected clusters and their configuration.
 
 use std::collections::BTreeMap;
 
@@ -7,52 +7,48 @@ use serde::Deserialize;
 
 use super::job::PodUser;
 
-/// The cluster of documents that name none.
+/// The cluster of documents that do not name one.
 const DEFAULT: &str = "default";
 
-/// The clusters that are connected, by the names that documents have for them.
+/// The connected clusters, by their names in documents.
 #[derive(Debug, Default)]
 pub struct ClusterRegistry {
     named: BTreeMap<String, ClusterConfig>,
     only: Option<ClusterConfig>,
 }
 
-/// A cluster that is connected.
 #[derive(Debug)]
 pub struct ClusterConfig {
-    /// The name that documents have for it.
+    /// The name in documents.
     pub name: String,
     pub transport: RelayTransport,
-    /// The first one signs and seals what is sent to it; any of them proves a poll, so that a relay can change its secret.
+    /// The first key signs and encrypts batches. Polls are accepted with any key, so that a secret can be rotated.
     pub keys: WebhookKeys,
-    /// The uid of its namespace `kube-system`: the relay of another cluster is not believed.
+    /// The UID of the namespace `kube-system`. Responses from a relay in another cluster are rejected.
     pub uid: String,
     /// The image with the entrypoint, as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     pub user: PodUser,
 }
 
-/// How the relay of a cluster is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayTransport {
-    /// At this URL, without `/v1/batch`.
+    /// The control plane sends batches to this URL, which is without `/v1/batch`.
     Push(String),
-    /// It asks for what waits for it, because nobody reaches it.
     Pull,
 }
 
-/// Why a list of clusters cannot be used. No text has a secret in it.
+/// The reason why a list of clusters is invalid. Its text contains no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterConfigError {
-    /// It is not the JSON that is wanted; where.
-    #[error("line {0}, column {1}: it is a JSON object of NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}")]
+    /// Not the expected JSON; line and column.
+    #[error("line {0}, column {1}: expected a JSON object NAME: {{url, secret, uid, entrypointImage, runAsNonRoot}}")]
     Form(usize, usize),
     #[error("the secret of cluster {0:?}: {1}")]
     Secret(String, #[source] SecretError),
-    /// A cluster is not pinned.
     #[error(
-        "cluster {0:?} has no `uid`: without it the relay of a restored or copied cluster would act for the original. \
-         Set it to what `kubectl get namespace kube-system --output=jsonpath={{.metadata.uid}}` prints in the cluster"
+        "cluster {0:?} has no `uid`: without it, the relay of a restored or copied cluster would act for the original. \
+         Set it to the output of `kubectl get namespace kube-system --output=jsonpath={{.metadata.uid}}` in the cluster"
     )]
     Unpinned(String),
 }
@@ -69,47 +65,42 @@ struct ClusterEntry {
 }
 
 impl ClusterRegistry {
-    /// Reads `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
-    /// `runAsNonRoot` is optional, and so is `url`: a relay without one polls. `secret` may list several secrets,
-    /// separated by white space or commas: the first one signs. Documents that name no cluster use the cluster
-    /// `default`.
-    ///
-    /// # Errors
-    /// [`ClusterConfigError`].
+    /// Parses `{"NAME": {"url": …, "secret": "whsec_…", "uid": …, "entrypointImage": …, "runAsNonRoot": true}}`.
+    /// `url` and `runAsNonRoot` are optional; a cluster without `url` has the pull transport. `secret` lists secrets,
+    /// separated by white space or commas. The first one signs.
     pub fn parse(text: &str) -> Result<Self, ClusterConfigError> {
-        let written: BTreeMap<String, ClusterEntry> =
+        let entries: BTreeMap<String, ClusterEntry> =
             serde_json::from_str(text).map_err(|error| ClusterConfigError::Form(error.line(), error.column()))?;
-        let clusters = written.into_iter().map(|(name, written)| {
+        let clusters = entries.into_iter().map(|(name, entry)| {
             let keys =
-                WebhookKeys::parse(&written.secret).map_err(|error| ClusterConfigError::Secret(name.clone(), error))?;
-            let uid = written.uid.filter(|uid| !uid.is_empty());
+                WebhookKeys::parse(&entry.secret).map_err(|error| ClusterConfigError::Secret(name.clone(), error))?;
+            let uid = entry.uid.filter(|uid| !uid.is_empty());
             let uid = uid.ok_or_else(|| ClusterConfigError::Unpinned(name.clone()))?;
             let cluster = ClusterConfig {
                 name: name.clone(),
-                transport: written
+                transport: entry
                     .url
                     .map_or(RelayTransport::Pull, |url| RelayTransport::Push(url.trim_end_matches('/').to_owned())),
                 keys,
                 uid,
-                entrypoint_image: written.entrypoint_image,
-                user: if written.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+                entrypoint_image: entry.entrypoint_image,
+                user: if entry.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
             };
             Ok((name, cluster))
         });
         Ok(Self { named: clusters.collect::<Result<_, _>>()?, only: None })
     }
 
-    /// The only cluster that there is, whatever documents call it.
+    /// Returns a registry with one cluster, which every name refers to.
     pub fn only(cluster: ClusterConfig) -> Self {
         Self { named: BTreeMap::new(), only: Some(cluster) }
     }
 
-    /// The cluster of this name; `None`: the one of documents that name none.
+    /// Returns the cluster of a name, or of documents that do not name one.
     pub fn named(&self, name: Option<&str>) -> Option<&ClusterConfig> {
         self.only.as_ref().or_else(|| self.named.get(name.unwrap_or(DEFAULT)))
     }
 
-    /// All of them, by name.
     pub fn all(&self) -> impl Iterator<Item = &ClusterConfig> {
         self.only.iter().chain(self.named.values())
     }
@@ -120,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_and_what_is_refused() {
-        let read = |text: &str| ClusterRegistry::parse(text).map_err(|error| error.to_string());
+    fn valid_lists_are_parsed_and_others_rejected() {
+        let parse = |text: &str| ClusterRegistry::parse(text).map_err(|error| error.to_string());
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let second = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let push = |url: &str| RelayTransport::Push(url.to_owned());
         let one = format!(r#"{{"url": "https://r/", "secret": "{secret}", "uid": "u", "entrypointImage": "i"}}"#);
-        let clusters = read(&format!(
+        let clusters = parse(&format!(
             r#"{{"default": {one}, "eu": {{"url": "http://10.0.0.1:8080", "secret": "{secret}", "uid": "u", "entrypointImage": "i", "runAsNonRoot": true}}, "inside": {{"secret": "{second}, {secret}", "uid": "v", "entrypointImage": "i"}}}}"#
         ))
         .unwrap();
@@ -138,13 +129,13 @@ mod tests {
             (Some("us"), None),
         ] {
             let found = clusters.named(name);
-            let expected = expected.map(|(way, uid, user, first)| (way, uid, user, first.to_owned()));
+            let expected = expected.map(|(transport, uid, user, first)| (transport, uid, user, first.to_owned()));
             let found = found.map(|c| (c.transport.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
             assert_eq!(found, expected, "{name:?}");
         }
         let names: Vec<&str> = clusters.all().map(|cluster| cluster.name.as_str()).collect();
         assert_eq!(names, ["default", "eu", "inside"]);
-        assert!(read("{}").unwrap().named(None).is_none());
+        assert!(parse("{}").unwrap().named(None).is_none());
         for (text, expected) in [
             ("", "line 1, column 0: "),
             (r#"{"a": {"url": "u"}}"#, "line 1, column 18: "),
@@ -153,8 +144,8 @@ mod tests {
             (&format!(r#"{{"a": {}}}"#, one.replace("\"uid\": \"u\", ", "")), "cluster \"a\" has no `uid`"),
             (&format!(r#"{{"a": {}}}"#, one.replace("\"u\"", "\"\"")), "kubectl get namespace kube-system"),
         ] {
-            let refused = read(text).unwrap_err();
-            assert!(refused.contains(expected) && !refused.contains("canary"), "{text}: {refused}");
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("canary"), "{text}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The relays of clusters, over HTTP or the batch queue of those that poll.
+//! The client of all connected relays.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,28 +7,28 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
-use ebb_protocol::relay::{EnsureTask, RelayRequest as Verb, RelayResponse, TaskId, TaskState};
+use ebb_protocol::relay::{EnsureTask, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_store::BatchQueue;
 
 use super::batch_sender::BatchSender;
-use super::batches::OpenBatches;
+use super::batches::{OpenBatches, RelayReply};
 use super::job::PodSettings;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use super::script;
 use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation};
 
-/// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to one cluster go together.
+/// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to a cluster share a batch.
 pub struct ClusterRelay {
     sender: Arc<BatchSender>,
     batches: OpenBatches,
-    /// Between `SIGTERM` and `SIGKILL` of a script.
+    /// The time between `SIGTERM` and `SIGKILL` of a script.
     grace: Duration,
-    /// By cluster, until somebody asks for it. Only for people.
+    /// Observations by cluster, until a sweep takes them. They are for operators only.
     observations: Mutex<BTreeMap<String, RelayObservation>>,
 }
 
 impl ClusterRelay {
-    /// The relays of `clusters`, reached by `call`, or by `queue` if they poll.
+    /// Creates a client that uses `call` for push transport and `queue` for pull transport.
     pub fn new(
         clusters: Arc<ClusterRegistry>,
         call: Arc<dyn HttpCall>,
@@ -48,22 +48,21 @@ impl ClusterRelay {
         })
     }
 
-    /// Asks one thing. Gives the answer, and the uid of the cluster whose relay gave it.
-    async fn request(&self, cluster: &ClusterConfig, verb: Verb) -> Result<(RelayResponse, String), RelayError> {
-        self.batches.request(&self.sender, cluster, verb).await
+    async fn request(&self, cluster: &ClusterConfig, request: RelayRequest) -> RelayReply {
+        self.batches.request(&self.sender, cluster, request).await
     }
 
-    async fn state(&self, cluster: Option<&str>, verb: Verb) -> Result<TaskState, RelayError> {
-        match self.request(self.named(cluster)?, verb).await?.0 {
+    async fn state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
+        match self.request(self.named(cluster)?, request).await?.0 {
             RelayResponse::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Notes whether there was an answer. One that helps outweighs others: they are about single tasks then.
+    /// Records whether the relay responded. One usable response outweighs errors: these concern single tasks.
     fn observe(&self, cluster: &ClusterConfig, error: Option<&RelayError>) {
-        let mut heard = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = heard.entry(cluster.name.clone());
+        let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = observations.entry(cluster.name.clone());
         match error {
             Some(RelayError::Unreachable(why) | RelayError::Busy(why)) => {
                 entry.or_insert_with(|| RelayObservation::NoResponse(why.clone()));
@@ -72,68 +71,71 @@ impl ClusterRelay {
         }
     }
 
-    /// Reads the state of a task that may exist. A refusal says nothing of that: only that no such cluster is connected (any
-    /// more) is final.
-    async fn task_state(&self, cluster: Option<&str>, verb: Verb) -> Result<TaskState, RelayError> {
-        let found = self.named(cluster)?;
-        let state = self.state(cluster, verb).await.map_err(|error| match error {
+    /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run. Only
+    /// a cluster that is not connected is a final error.
+    async fn task_state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
+        let connected = self.named(cluster)?;
+        let state = self.state(cluster, request).await.map_err(|error| match error {
             RelayError::Refused(reason) => RelayError::Busy(reason),
             error => error,
         });
-        self.observe(found, state.as_ref().err());
+        self.observe(connected, state.as_ref().err());
         state
     }
 
-    async fn expect_done(&self, cluster: Option<&str>, verb: Verb) -> Result<(), RelayError> {
-        match self.request(self.named(cluster)?, verb).await?.0 {
+    async fn expect_done(&self, cluster: Option<&str>, request: RelayRequest) -> Result<(), RelayError> {
+        match self.request(self.named(cluster)?, request).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
 }
 
-fn unexpected(answer: &RelayResponse) -> RelayError {
-    let kind = match answer {
-        RelayResponse::State(_) => "a state",
-        RelayResponse::Done => "done",
-        RelayResponse::About(_) => "what it is",
-        RelayResponse::Listing(_) => "a list",
-        RelayResponse::Refused(_) | RelayResponse::Unavailable(_) | RelayResponse::TooLarge => "why not",
+fn unexpected(response: &RelayResponse) -> RelayError {
+    let kind = match response {
+        RelayResponse::State(_) => "the state of a task",
+        RelayResponse::Done => "`done`",
+        RelayResponse::About(_) => "information about itself",
+        RelayResponse::Listing(_) => "a listing",
+        RelayResponse::Refused(_) | RelayResponse::Unavailable(_) | RelayResponse::TooLarge => "an error",
     };
-    RelayError::Unreachable(format!("it answered with {kind}, which is no answer to what was asked"))
+    RelayError::Unreachable(format!("it responded with {kind}, which does not match the request"))
 }
 
 #[async_trait]
 impl RelayClient for ClusterRelay {
     async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        let found = self.named(cluster)?;
-        let pods =
-            PodSettings { entrypoint_image: found.entrypoint_image.clone(), grace: self.grace, user: found.user };
+        let connected = self.named(cluster)?;
+        let pods = PodSettings {
+            entrypoint_image: connected.entrypoint_image.clone(),
+            grace: self.grace,
+            user: connected.user,
+        };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
-        let state = self.state(cluster, Verb::Ensure(Box::new(request))).await;
-        self.observe(found, state.as_ref().err());
+        let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await;
+        self.observe(connected, state.as_ref().err());
         state
     }
 
-    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.task_state(cluster, Verb::Cancel { task: name.clone(), grace_ms }).await
+        self.task_state(cluster, RelayRequest::Cancel { task: task.clone(), grace_ms }).await
     }
 
-    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.task_state(cluster, Verb::Dequeue(name.clone())).await
+    async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+        self.task_state(cluster, RelayRequest::Dequeue(task.clone())).await
     }
 
-    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.task_state(cluster, Verb::Get(name.clone())).await
+    async fn get(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+        self.task_state(cluster, RelayRequest::Get(task.clone())).await
     }
 
-    async fn acknowledge(&self, cluster: Option<&str>, name: &TaskId) -> Result<(), RelayError> {
-        self.expect_done(cluster, Verb::Acknowledge(name.clone())).await
+    async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError> {
+        self.expect_done(cluster, RelayRequest::Acknowledge(task.clone())).await
     }
 
     async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
-        self.expect_done(cluster, Verb::Release { instance: instance.to_owned() }).await
+        self.expect_done(cluster, RelayRequest::Release { instance: instance.to_owned() }).await
     }
 
     fn clusters(&self) -> Vec<ConnectedCluster> {
@@ -150,12 +152,12 @@ impl RelayClient for ClusterRelay {
     }
 
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {
-        let mut heard = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *heard).into_iter().collect()
+        let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *observations).into_iter().collect()
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        match self.request(self.named(Some(cluster))?, Verb::About).await? {
+        match self.request(self.named(Some(cluster))?, RelayRequest::About).await? {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
@@ -163,9 +165,9 @@ impl RelayClient for ClusterRelay {
 
     async fn list(&self, cluster: &str, after: Option<String>) -> Result<ClusterListing, RelayError> {
         let cluster = self.named(Some(cluster))?;
-        match self.request(cluster, Verb::List { after }).await?.0 {
+        match self.request(cluster, RelayRequest::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
-                // There may be no request for a task for a long time.
+                // A complete listing ends an outage while no unit sends requests to the cluster.
                 if listing.errors.is_empty() {
                     self.observe(cluster, None);
                 }
@@ -175,11 +177,8 @@ impl RelayClient for ClusterRelay {
         }
     }
 
-    async fn delete(&self, cluster: &str, name: &TaskId) -> Result<(), RelayError> {
-        match self.request(self.named(Some(cluster))?, Verb::Delete(name.clone())).await?.0 {
-            RelayResponse::Done => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+    async fn delete(&self, cluster: &str, task: &TaskId) -> Result<(), RelayError> {
+        self.expect_done(Some(cluster), RelayRequest::Delete(task.clone())).await
     }
 }
 

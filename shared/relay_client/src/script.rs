@@ -1,4 +1,4 @@
-//! A script as objects of a cluster: a Job, and a Secret with the spec of its entrypoint.
+//! Converts a script into Kubernetes objects: a Job, and a Secret with the spec of its entrypoint.
 
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
@@ -10,54 +10,51 @@ use serde_json::Value as Json;
 
 use super::job::{self, MAIN, PodSettings, SPEC};
 
-/// Bytes that a Secret may hold.
+/// Maximum bytes of a Secret in Kubernetes.
 pub const MAX_SECRET: usize = 1 << 20;
 
-/// The reason why a script cannot be sent to a cluster. For people.
+/// The reason why a script cannot be sent to a cluster. Repeating the request does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// The pod template cannot be laid onto ours.
+    /// The author's pod template cannot be merged with Ebb's.
     #[error("pod template: {0}")]
     PodTemplate(String),
-    /// Script and inputs have this many bytes.
+    /// The size of script and inputs, in bytes.
     #[error(
-        "script and inputs have {0} bytes together, and the Secret that carries them holds at most {MAX_SECRET}; let \
-         the script fetch what is large"
+        "script and inputs have {0} bytes together, and their Secret holds at most {MAX_SECRET}; let the script fetch \
+         large inputs"
     )]
     TooLarge(usize),
-    /// Never: a message of ours that is no JSON.
+    /// Cannot happen: the spec of the entrypoint cannot be encoded.
     #[error("{0}")]
-    Unwritable(#[from] serde_json::Error),
+    Encode(#[from] serde_json::Error),
 }
 
-/// What a cluster's relay is asked for. Objects are passed on; a script becomes a Job and its Secret.
-///
-/// # Errors
-/// [`ScriptError`]: it will never be possible as it is written.
+/// Returns the request for the relay. Objects are unchanged; a script becomes a Job and its Secret.
 pub fn objects(request: EnsureTask, pods: &PodSettings) -> Result<EnsureTask<ObjectTask>, ScriptError> {
     let EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body } = request;
     let body = match body {
         TaskBody::Objects(objects) => objects,
-        TaskBody::Script(script) => of_script(script, &task, timeout_ms, pods)?,
+        TaskBody::Script(script) => script_objects(script, &task, timeout_ms, pods)?,
     };
     Ok(EnsureTask { v, task, valid_for_ms, timeout_ms, callback, body })
 }
 
-fn of_script(
+fn script_objects(
     script: ScriptTask,
-    name: &TaskId,
+    task: &TaskId,
     timeout_ms: u64,
     pods: &PodSettings,
 ) -> Result<ObjectTask, ScriptError> {
-    let named = job::name(name);
-    let job = job::job(&script, timeout_ms, &named, pods).map_err(|refusals| {
-        let list: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+    let name = job::name(task);
+    let job = job::job(&script, timeout_ms, &name, pods).map_err(|violations| {
+        let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ScriptError::PodTemplate(list.join("\n"))
     })?;
     let namespace = script.namespace.clone();
-    let secret = document(script, named, timeout_ms, pods)?;
+    let secret = document(script, name, timeout_ms, pods)?;
     Ok(ObjectTask {
-        instance: name.instance().to_owned(),
+        instance: task.instance().to_owned(),
         namespace,
         apply: vec![job],
         secrets: vec![secret],
@@ -66,10 +63,10 @@ fn of_script(
     })
 }
 
-/// The spec of the entrypoint. What only the cluster knows is `null` and filled in there.
+/// Returns the Secret with the spec of the entrypoint. The relay fills in values of other Secrets and its report URL.
 fn document(
     script: ScriptTask,
-    named: String,
+    name: String,
     timeout_ms: u64,
     pods: &PodSettings,
 ) -> Result<SecretDocument, ScriptError> {
@@ -99,7 +96,7 @@ fn document(
     };
     let mut document = serde_json::to_value(spec)?;
     for fill in &fill {
-        // What is replaced has to be there.
+        // The relay replaces existing members only.
         let (parent, key) = fill.pointer.rsplit_once('/').unwrap_or_default();
         if let Some(Json::Object(parent)) = document.pointer_mut(parent) {
             parent.insert(key.to_owned(), Json::Null);
@@ -107,7 +104,7 @@ fn document(
     }
     match document.to_string().len() {
         bytes if bytes > MAX_SECRET => Err(ScriptError::TooLarge(bytes)),
-        _ => Ok(SecretDocument { name: named, key: SPEC.to_owned(), document, fill }),
+        _ => Ok(SecretDocument { name, key: SPEC.to_owned(), document, fill }),
     }
 }
 

@@ -109,7 +109,7 @@ async fn a_cluster_that_is_away() {
         })
         .await;
     };
-    let silent = "cluster default gives no answer since 20";
+    let silent = "cluster default has not responded since 20";
     says(&["sandbox", "get", "away"], &[silent, "waiting units: it/unmake", "ebb why away"]).await;
     says(&["why", "away"], &[silent, "it/unmake", "ebb cluster list", "ebb sandbox delete away --force"]).await;
     says(&["cluster", "list"], &["degraded since 20"]).await;

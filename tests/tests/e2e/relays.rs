@@ -241,12 +241,12 @@ async fn relays_that_are_killed_gone_and_others() {
         assert_eq!((version.as_deref(), about(name).uid.as_deref()), (Some(env!("CARGO_PKG_VERSION")), Some(&*uid)));
         assert!(about(name).up_seconds.is_some() && about(name).tasks.is_some(), "{listed:?}");
     }
-    assert!(about("gone").error.as_ref().unwrap().contains("does not answer"), "{listed:?}");
-    assert!(about("copy").error.as_ref().unwrap().contains("is that of another cluster"), "{listed:?}");
+    assert!(about("gone").error.as_ref().unwrap().contains("does not respond"), "{listed:?}");
+    assert!(about("copy").error.as_ref().unwrap().contains("runs in another cluster"), "{listed:?}");
 
     // People see what is waited for, and cannot override what may still run.
     let silence = about("gone").outage.as_ref().expect("it was asked in vain");
-    let silent = format!("cluster gone gives no answer since {}", silence.since);
+    let silent = format!("cluster gone has not responded since {}", silence.since);
     let seen = place.get("lost").await;
     assert_eq!(seen.info.phase, TargetState::Stopping);
     assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);

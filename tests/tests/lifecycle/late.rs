@@ -86,7 +86,7 @@ pub(crate) async fn a_repeated_try_undoes_the_same() {
     let last = harness.receiver.call("POST /undo", 3).await;
     let state = harness.state("a", Hook::PostStop).await;
     let (unit, attempt, _) = state.records[1];
-    send_again(&harness, AttemptRef { unit, attempt, epoch: state.heads[0].head.epoch }).await;
+    send_again(&harness, AttemptRef { unit, number: attempt, epoch: state.heads[0].head.epoch }).await;
     let again = harness.receiver.call("POST /undo", 4).await;
     let second = &harness.receiver.calls("POST /undo")[1];
     assert_eq!((again.header("webhook-id"), &again.body), (second.header("webhook-id"), &second.body));
@@ -171,14 +171,16 @@ pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
 async fn last_try(harness: &Harness) -> AttemptRef {
     let state = harness.state("a", Hook::PostStop).await;
     let (unit, attempt, _) = *state.records.last().unwrap();
-    AttemptRef { unit, attempt, epoch: state.heads[0].head.epoch }
+    AttemptRef { unit, number: attempt, epoch: state.heads[0].head.epoch }
 }
 
 /// Sends an attempt of the undo of the sandbox `a` again.
-async fn send_again(harness: &Harness, this: AttemptRef) {
+async fn send_again(harness: &Harness, attempt: AttemptRef) {
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
-    ebb_flow::run::dispatch::send(env, &run, this, &InvocationCache::default(), DispatchReason::Result).await.unwrap();
+    ebb_flow::run::dispatch::send(env, &run, attempt, &InvocationCache::default(), DispatchReason::Result)
+        .await
+        .unwrap();
 }
 
 /// Both attempts were given up, and both had succeeded. Their successes come at the same time.

@@ -91,7 +91,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     // The target is remembered without its plan.
     let target = harness.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
-    assert!(harness.why("ends").await.summary.contains("nothing of it is left"));
+    assert!(harness.why("ends").await.summary.contains("nothing remains"));
     // The other life goes on.
     harness.tear_down("lasts").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);

@@ -54,7 +54,7 @@ pub(crate) async fn answers() {
     let again = CannedReply::status(202).after(1);
     let date = CannedReply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT");
     let page = CannedReply::page("<html>\n<body>login to continue</body>");
-    let shown = "the answer is text/html, not JSON: `<html> <body>login to continue</body>`";
+    let shown = "the response is text/html, not JSON: `<html> <body>login to continue</body>`";
     let cases: [AnswerCase; 5] = [
         ("flaky", vec![503.into(), 429.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
         ("final", vec![410.into()], Failed, 1, "410", 1..=1),

@@ -200,7 +200,7 @@ pub(crate) async fn gives_up_and_is_force_deleted() {
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 0));
     assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
-    let end = "some of it may be left; r/drop, r/unmark: overridden by an operator: the cluster is no more";
+    let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     let told = harness.told("a", &["ready", "stuck", "gone"]).await;
     let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
@@ -298,7 +298,7 @@ pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
     done.is_problem(409, "late-result");
     let why = harness.why("a").await;
     assert_eq!((why.remaining, why.notes), (vec![], vec![]));
-    assert!(why.summary.ends_with("nothing of it is left"), "{}", why.summary);
+    assert!(why.summary.ends_with("nothing remains"), "{}", why.summary);
     drop(hold);
 }
 
@@ -311,7 +311,7 @@ pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
     harness.run("a", "plain", DEAF, TargetState::Ready).await;
     harness.tear_down("a").await;
     let summary = harness.why("a").await.summary;
-    assert!(summary.ends_with("nothing of it is left"), "{summary}");
+    assert!(summary.ends_with("nothing remains"), "{summary}");
     let (make, undo) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /drop", 1).await);
     let (key, undoes) = ("idempotency-key", "ebb-undoes-idempotency-key");
     assert!(!make.header(key).is_empty());

@@ -159,11 +159,11 @@ pub(crate) async fn answers() {
 pub(crate) async fn what_relays_answer() {
     let harness = harness().await;
     for (outcome, expected) in [
-        (json!({"status": {"status": 409, "message": ""}}), "polls as inside is that of another cluster"),
-        (json!({"status": {"status": 401, "message": "no\u{7}"}}), "it answered 401: no\u{fffd}"),
+        (json!({"status": {"status": 409, "message": ""}}), "the relay that polls as inside runs in another cluster"),
+        (json!({"status": {"status": 401, "message": "no\u{7}"}}), "it responded 401: no\u{fffd}"),
         (json!({"response": {"v": 1, "cluster": "copy", "responses": ["done"]}}), "another cluster (copy)"),
-        (json!({"response": {"v": 1, "cluster": PINNED, "responses": []}}), "0 answers to one request"),
-        (json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}), "no answer to what was asked"),
+        (json!({"response": {"v": 1, "cluster": PINNED, "responses": []}}), "0 responses to 1 request"),
+        (json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}), "does not match the request"),
     ] {
         let relay = harness.stack().env().relay.clone();
         let asking = tokio::spawn(async move { relay.about("inside").await });

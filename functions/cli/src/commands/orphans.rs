@@ -90,15 +90,15 @@ mod tests {
             uid: "8c1a".to_owned(),
             instance: "k3j2".to_owned(),
             age_seconds: 7200,
-            reason: "sandbox/a, for which it was made, is gone".to_owned(),
+            reason: "its owner sandbox/a is gone".to_owned(),
             owned: true,
         };
         let forged = Orphan { namespace: None, kind: "Node".to_owned(), owned: false, ..job.clone() };
         let list = OrphanList { orphans: vec![job, forged], errors: vec![] };
         insta::assert_snapshot!(text(&list), @r"
         CLUSTER  KIND  NAME               UID   AGE    OWNED  REASON
-        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes    sandbox/a, for which it was made, is gone
-        eu       Node  ebb-a-1            8c1a  2h00m  no     sandbox/a, for which it was made, is gone
+        eu       Job   ebb-units/ebb-a-1  8c1a  2h00m  yes    its owner sandbox/a is gone
+        eu       Node  ebb-a-1            8c1a  2h00m  no     its owner sandbox/a is gone
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! `api` on Lambda.
+//! Runs the router `ebb_api::api` on Lambda.
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {

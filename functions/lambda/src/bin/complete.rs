@@ -1,4 +1,4 @@
-//! `complete` on Lambda.
+//! Runs the router `ebb_api::complete` on Lambda.
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {

@@ -1,4 +1,4 @@
-//! A function on Lambda that does nothing: the least that a function in Rust weighs and takes to start.
+//! Returns its event. `cargo xtask` compares the size and the cold start of the other functions with this one.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `receive` on Lambda.
+//! Runs the router `ebb_api::receive` on Lambda.
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {

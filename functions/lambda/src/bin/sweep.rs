@@ -1,4 +1,4 @@
-//! `sweep` on Lambda: woken by the schedule and by the delayed queue.
+//! Runs `sweep` on Lambda, for events of the schedule and messages of the wake-up queue.
 
 use lambda_http::{Error, LambdaEvent, lambda_runtime, service_fn};
 

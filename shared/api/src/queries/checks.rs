@@ -1,5 +1,7 @@
-//! Whether table, indexes, bucket, queue, schedule and relays work: each is used as the functions use it. Of `sweep`, which
-//! is another function, it is seen by its marks that messages and the schedule reach it.
+//! Checks table, indexes, bucket, queue, schedule and relays by using them as the functions do.
+//!
+//! `sweep` is another function. It writes a mark at each message of the check and at each event of the schedule; the check
+//! reads these marks.
 
 use std::time::Duration;
 
@@ -10,47 +12,50 @@ use tokio::time::Instant;
 use crate::queries::clusters;
 use ebb_flow::env::{Env, HttpStore};
 
-/// How long one part may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What is due is not left alone for longer by a schedule of one minute.
-const LATE: u64 = 300_000;
-/// How long a message may take to come through, in milliseconds, a start of sweep included.
-const ARRIVES: u64 = 8_000;
-/// Between two looks whether it has.
-const LOOK: Duration = Duration::from_millis(200);
-/// The key in the bucket, which is always the same.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Age in milliseconds from which the last sweep, or a due item, is late. The schedule has an event per minute.
+const LATE_MS: u64 = 300_000;
+/// Maximum time in milliseconds from a message to the mark of `sweep`, with a cold start.
+const MAX_DELIVERY_MS: u64 = 8_000;
+/// The pause between two reads of the mark.
+const MARK_INTERVAL: Duration = Duration::from_millis(200);
+/// The key of the object that the check writes.
 const OBJECT: &str = "checks/check";
 
-/// Tries each part, all at once.
+/// Runs all checks at the same time.
 pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
     let now = env.now();
-    let parts = futures::join!(
-        part("table", async {
+    let results = futures::join!(
+        check("table", async {
             HealthMarks::put_mark(store, HealthMark::Table, now).await.map_err(reason)?;
-            // Somebody else may have made one meanwhile.
+            // A concurrent check may have written a later mark.
             if HealthMarks::read_mark(store, HealthMark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
                 Ok("written and read".to_owned())
             } else {
-                Err("what was written is not read".to_owned())
+                Err("a read does not return the item that was written".to_owned())
             }
         }),
-        part("list-index", async {
+        check("list-index", async {
             let found = ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
-            Ok(if found.is_empty() { "asked; no targets" } else { "asked" }.to_owned())
+            Ok(if found.is_empty() { "queried; no targets" } else { "queried" }.to_owned())
         }),
-        part("due-index", async {
+        check("due-index", async {
             let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
-            Ok(if due.is_empty() { "asked; nothing is due" } else { "asked" }.to_owned())
+            Ok(if due.is_empty() { "queried; nothing is due" } else { "queried" }.to_owned())
         }),
-        part("sweep", async {
+        check("sweep", async {
             let ago =
                 HealthMarks::read_mark(store, HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
             match ago {
                 None => {
-                    return Err("its schedule has never started it; a minute after the deployment it has".to_owned());
+                    return Err("the schedule has not invoked it yet; repeat the check a minute after the deployment"
+                        .to_owned());
                 }
-                Some(ago) if ago >= LATE => {
-                    return Err(format!("its schedule has not started it for {} s: its log says why", ago / 1000));
+                Some(ago) if ago >= LATE_MS => {
+                    return Err(format!(
+                        "the schedule has not invoked it for {} s; check the schedule and the log of `sweep`",
+                        ago / 1000
+                    ));
                 }
                 Some(_) => {}
             }
@@ -58,41 +63,38 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             let late = due.first().map_or(0, |(due, _)| now.0.saturating_sub(due.0));
             let seconds = late / 1000;
             match late {
-                0 => Ok("started each minute; nothing waits for it".to_owned()),
-                late if late < LATE => Ok(format!("what is due waits for {seconds} s")),
-                _ => Err(format!(
-                    "what is due has waited for {seconds} s: sweep does not run or fails, its schedule and its log say why"
-                )),
+                0 => Ok("invoked each minute; nothing is overdue".to_owned()),
+                late if late < LATE_MS => Ok(format!("invoked each minute; overdue by {seconds} s")),
+                _ => Err(format!("overdue by {seconds} s; check the log of `sweep`")),
             }
         }),
-        part("bucket", async {
+        check("bucket", async {
             ObjectStore::put_object(store, OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
             let read = ObjectStore::get_object(store, OBJECT).await.map_err(reason)?;
             let read = read.and_then(|read| String::from_utf8_lossy(&read).parse::<u64>().ok());
-            // Somebody else may have written it meanwhile.
+            // A concurrent check may have written a later time.
             if read.is_some_and(|read| read >= now.0) {
                 Ok("written and read".to_owned())
             } else {
-                Err("what was written is not read".to_owned())
+                Err("a read does not return the object that was written".to_owned())
             }
         }),
-        part("queue", async {
+        check("queue", async {
             env.queue.check().await?;
             while HealthMarks::read_mark(store, HealthMark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
-                if env.now().since(now).0 > ARRIVES {
-                    return Err(
-                        "it takes messages, and sweep does not get them: the log of sweep, and what lies in the \
-                                dead-letter queue, say why"
-                            .to_owned(),
-                    );
+                if env.now().since(now).0 > MAX_DELIVERY_MS {
+                    let seconds = MAX_DELIVERY_MS / 1000;
+                    return Err(format!(
+                        "`sweep` did not receive a message within {seconds} s; check its log and the dead-letter queue"
+                    ));
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(MARK_INTERVAL).await;
             }
-            Ok("a message has come through to sweep".to_owned())
+            Ok("`sweep` received a message".to_owned())
         }),
         relays(env),
     );
-    let (table, list, due, sweep, bucket, queue, relays) = parts;
+    let (table, list, due, sweep, bucket, queue, relays) = results;
     CheckList {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         now_ms: env.now().0,
@@ -101,13 +103,13 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
     }
 }
 
-async fn part(name: &str, work: impl Future<Output = Result<String, String>>) -> HealthCheck {
+async fn check(name: &str, steps: impl Future<Output = Result<String, String>>) -> HealthCheck {
     let began = Instant::now();
-    let seen = tokio::time::timeout(PATIENCE, work).await;
-    let seen = seen.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+    let result = tokio::time::timeout(TIMEOUT, steps).await;
+    let result = result.unwrap_or_else(|_| Err(format!("no response within {} s", TIMEOUT.as_secs())));
     let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let passed = seen.is_ok();
-    let (Ok(detail) | Err(detail)) = seen;
+    let passed = result.is_ok();
+    let (Ok(detail) | Err(detail)) = result;
     HealthCheck { name: name.to_owned(), passed, detail: ebb_protocol::limits::message(&detail), duration_ms }
 }
 
@@ -116,16 +118,16 @@ fn reason(error: StoreError) -> String {
 }
 
 async fn relays(env: &Env) -> Vec<HealthCheck> {
-    let asked = env.relay.clusters().into_iter().map(|cluster| async {
+    let checks = env.relay.clusters().into_iter().map(|cluster| async {
         let name = format!("relay/{}", cluster.name);
-        let seen = async {
+        let steps = async {
             let about = clusters::about(env, cluster).await;
             match about.error {
-                Some(trouble) => Err(trouble),
+                Some(error) => Err(error),
                 None => Ok(format!("version {}", about.version.unwrap_or_default())),
             }
         };
-        part(&name, seen).await
+        check(&name, steps).await
     });
-    futures::future::join_all(asked).await
+    futures::future::join_all(checks).await
 }

@@ -1,4 +1,4 @@
-//! The clusters for people: all relays are asked for their information at the same time.
+//! Lists clusters, with information from all relays at the same time.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,10 @@ use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
 use ebb_flow::ports::{ConnectedCluster, RelayError};
 
-/// Lists the connected clusters. A cluster whose relay does not answer in time has an error.
-///
-/// # Errors
-/// The store's.
+/// Lists the connected clusters. A cluster whose relay does not respond in time has an error.
 pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, FlowError> {
-    let asked = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
-    let mut clusters = futures::future::join_all(asked).await;
+    let requests = env.relay.clusters().into_iter().map(|cluster| about(env, cluster));
+    let mut clusters = futures::future::join_all(requests).await;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     let mut outages = match clusters.is_empty() {
         true => BTreeMap::new(),

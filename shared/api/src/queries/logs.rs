@@ -1,4 +1,4 @@
-//! Logs of units.
+//! Reads logs of units from the bucket or from a relay.
 
 use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Unit};
@@ -12,11 +12,8 @@ use ebb_flow::run::attempt::task_id;
 use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records::log_key;
 
-/// Returns the tail of a unit's log and its attempt: from the relay while the unit runs, from the bucket once it has ended.
-/// Without `attempt`, the log is that of the last attempt that has one.
-///
-/// # Errors
-/// The store's.
+/// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
+/// `attempt`, returns the log of the last attempt that has one.
 pub async fn log(
     env: &Env,
     id: &RunId,
@@ -27,18 +24,18 @@ pub async fn log(
     let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
     let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(None) };
     let last = head::attempt(&run.read_view(env).await?, unit);
-    let tries = match attempt {
+    let attempts = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
     };
-    for attempt in tries {
+    for attempt in attempts {
         if let Some(bytes) = env.store.get_object(&log_key(&run, unit, attempt)).await? {
             return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
         }
         let log = match env.relay.get(run.cluster(unit), &task_id(&run, unit, attempt)).await {
             Ok(TaskState::Running { log, pending, heartbeat_ms }) => Some(partial_log(log, pending, heartbeat_ms)),
-            Ok(TaskState::Queued { ahead }) => Some(format!("it is queued behind {ahead} others\n")),
-            // Its result is on the way.
+            Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", queued(ahead))),
+            // The callback of the relay has not been applied yet.
             Ok(TaskState::Ended(result)) => result.log,
             Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(_) => None,
         };
@@ -49,7 +46,8 @@ pub async fn log(
     Ok(None)
 }
 
-/// Returns what a unit that runs waits for, as its relay saw it last; `None` if the relay gives no answer.
+/// Returns the reason why a running unit waits, as last seen by its relay. `None`: it does not wait, it is a webhook, or
+/// the relay does not respond.
 pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> Option<String> {
     let unit = unit.filter(|unit| unit.state == UnitState::Running)?;
     let position = run.hook_plan().units.iter().position(|plan| plan.key == unit.key)?;
@@ -59,15 +57,19 @@ pub(crate) async fn pending(env: &Env, run: &Run, unit: Option<&UnitDetail>) -> 
     let (at, attempt) = (Unit(u32::try_from(position).ok()?), Attempt(unit.attempt));
     match env.relay.get(run.cluster(at), &task_id(run, at, attempt)).await {
         Ok(TaskState::Running { pending, .. }) => pending,
-        Ok(TaskState::Queued { ahead }) => Some(format!("it is queued behind {ahead} others")),
+        Ok(TaskState::Queued { ahead }) => Some(queued(ahead)),
         _ => None,
     }
 }
 
-/// A heartbeat that is older than this is late, in milliseconds: entrypoints send one every 15 s.
+fn queued(ahead: usize) -> String {
+    format!("queued behind {ahead} other tasks")
+}
+
+/// The age in milliseconds from which a heartbeat is late. Entrypoints send one every 15 s.
 const LATE_MS: u64 = 60_000;
 
-/// Returns what a script has printed so far, with what it waits for and a late heartbeat of its entrypoint.
+/// Returns the output of a running script, followed by the reason why it waits and the age of a late heartbeat.
 fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
     let mut line = |text: String| {
         if !log.is_empty() && !log.ends_with('\n') {
@@ -77,10 +79,10 @@ fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u6
         log.push('\n');
     };
     if let Some(why) = pending {
-        line(format!("it waits: {why}"));
+        line(format!("waiting: {why}"));
     }
     if let Some(millis) = heartbeat_ms.filter(|millis| *millis >= LATE_MS) {
-        line(format!("the last heartbeat of its entrypoint came {} s ago", millis / 1000));
+        line(format!("last heartbeat of the entrypoint: {} s ago", millis / 1000));
     }
     log
 }
@@ -90,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_of_work_that_runs() {
+    fn partial_logs_have_reason_and_late_heartbeat() {
         for (log, pending, heartbeat, expected) in [
             ("a\n", None, None, "a\n"),
             ("a\n", None, Some(LATE_MS - 1), "a\n"),
-            ("", Some("Pod p: no node"), None, "it waits: Pod p: no node\n"),
-            ("a", Some("b"), Some(LATE_MS), "a\nit waits: b\nthe last heartbeat of its entrypoint came 60 s ago\n"),
+            ("", Some("Pod p: no node"), None, "waiting: Pod p: no node\n"),
+            ("a", Some("b"), Some(LATE_MS), "a\nwaiting: b\nlast heartbeat of the entrypoint: 60 s ago\n"),
         ] {
             assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
         }

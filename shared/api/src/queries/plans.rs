@@ -1,4 +1,4 @@
-//! Plans that are shown and not carried out.
+//! Compiles documents into previews of plans.
 
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
@@ -16,10 +16,8 @@ use ebb_flow::offload::offload;
 use ebb_flow::target::changes::PinnedVersions;
 use ebb_flow::target::lifecycle::compile_document;
 
-/// Compiles a document with the published plugins and shows the plan.
-///
-/// # Errors
-/// The errors of the document, or the store's.
+/// Compiles a document with the published plugins and returns a preview of the plan. Rejected with the errors of the
+/// document.
 pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
@@ -30,14 +28,15 @@ pub async fn preview(store: &dyn ApiStore, document: &str) -> Result<PlanPreview
     };
     let (plan, warnings) = compile_document(store, &name, document, PinnedVersions::Latest).await?;
     let warnings = warnings.iter().map(HttpProblem::document_error).collect();
-    let shown = offload(move || show(&name, plan)).await??;
-    Ok(PlanPreview { warnings, ..shown })
+    let preview = offload(move || show(&name, plan)).await??;
+    Ok(PlanPreview { warnings, ..preview })
 }
 
-/// Shows a compiled plan for a target of `name`: order, edges, and what each unit would be given as far as it is known.
+/// Returns a preview of a compiled plan for the target `name`: order and edges of the units, and each unit with its known
+/// inputs.
 ///
 /// # Errors
-/// [`FlowError::Broken`] for a plan that was not compiled by us.
+/// [`FlowError::Broken`] if the plan does not come from the compiler.
 pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
     let digest = plan.digest();
     let loaded = CompiledPlan::of(plan, &digest)?;
@@ -87,9 +86,9 @@ pub fn show(name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
 
 fn shown(rendered: RenderedUnit) -> Value {
     match rendered {
-        RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "its `when` is false" }),
+        RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "`when` is false" }),
         RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
-            json!({ "skipped": format!("it reads output `{output}` of `{unit}`, which is skipped") })
+            json!({ "skipped": format!("reads output `{output}` of `{unit}`, which is skipped") })
         }
         RenderedUnit::Pod { inputs } => {
             let list = inputs.into_iter().map(|input| {
@@ -110,6 +109,6 @@ fn shown(rendered: RenderedUnit) -> Value {
             1 => json!({ "manifest": manifests.remove(0) }),
             _ => json!({ "manifest": manifests }),
         },
-        RenderedUnit::Removal => json!({ "removes": "the objects of what it undoes" }),
+        RenderedUnit::Removal => json!({ "removes": "the objects of the unit that it undoes" }),
     }
 }

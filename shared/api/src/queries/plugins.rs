@@ -1,4 +1,4 @@
-//! Plugins: published, listed, withdrawn.
+//! Publishes, lists and withdraws plugins.
 
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
@@ -13,7 +13,7 @@ use ebb_flow::env::ApiStore;
 use ebb_flow::error::{FlowError, RequestError};
 use ebb_flow::offload::offload;
 
-/// A version that is published.
+/// A published version, new or unchanged.
 #[derive(Debug)]
 pub enum PublishOutcome {
     Created(PluginInfo),
@@ -21,7 +21,6 @@ pub enum PublishOutcome {
     Unchanged(PluginInfo),
 }
 
-/// Why a plugin was not published.
 #[derive(Debug)]
 pub enum PublishRejection {
     /// The version exists with another document.
@@ -29,18 +28,12 @@ pub enum PublishRejection {
     Document(Diagnostics),
 }
 
-/// All published versions, by name, the highest version first.
-///
-/// # Errors
-/// The store's.
+/// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
 pub async fn list(store: &dyn ApiStore) -> Result<Vec<PluginInfo>, FlowError> {
     Ok(sorted(ReadPlugins::list_plugins(store).await?))
 }
 
-/// All versions of a plugin that are not withdrawn, the highest first.
-///
-/// # Errors
-/// The store's.
+/// Returns the versions of a plugin that are not withdrawn, the highest first.
 pub async fn versions(store: &dyn ApiStore, name: &str) -> Result<Vec<PluginInfo>, FlowError> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
@@ -63,11 +56,8 @@ fn about(item: &PluginItem) -> PluginInfo {
     }
 }
 
-/// Publishes the plugin of a document. A document without a version is version `0.0.0`. The same document again changes
-/// nothing.
-///
-/// # Errors
-/// The rejection of the plugin, or the store's.
+/// Publishes the plugin of a document. Without a version in the document, the version is `0.0.0`. Publishing the same
+/// document again changes nothing, or reverses a withdrawal.
 pub async fn publish(
     store: &dyn ApiStore,
     document: &str,
@@ -93,36 +83,36 @@ pub async fn publish(
     if store.put_plugin(&item).await? {
         return Ok(PublishOutcome::Created(about(&item)));
     }
-    let known = store.get_plugin(&item.name, &item.version).await?;
-    let is_withdrawn = known.as_ref().is_some_and(|known| known.withdrawn.is_some());
-    if let Some(known) = known.filter(|known| known.digest == item.digest) {
-        return Ok(PublishOutcome::Unchanged(about(&known)));
+    let existing = store.get_plugin(&item.name, &item.version).await?;
+    let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
+    if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
+        return Ok(PublishOutcome::Unchanged(about(&existing)));
     }
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
     Err(RequestError::Rejected(PublishRejection::Exists(text)))
 }
 
-/// The only plugin of a document, checked.
+/// Loads and checks the only plugin of a document.
 fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
     let mut list = load::plugins("document", document, &NoFiles, &DocumentVars::none())?;
     let plugin = match (list.pop(), list.last()) {
         (Some(plugin), None) => plugin,
         (Some(plugin), Some(_)) => {
-            let text = "publish one plugin at a time";
+            let text = "the document has several plugins; publish one at a time";
             return Err(Diagnostic::error("several-documents", &plugin.source, None, text).into());
         }
         (None, _) => {
             let source = ebb_documents::model::SourceText::new("document", document);
-            return Err(Diagnostic::error("no-plugin", &source, None, "there is no plugin in the document").into());
+            return Err(Diagnostic::error("no-plugin", &source, None, "the document has no plugin").into());
         }
     };
     compile::check_plugin(&plugin)?;
     Ok(plugin)
 }
 
-/// The version that a text means: itself, or for `latest` the highest one.
-async fn exact(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
+/// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn.
+async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
     if version != "latest" {
         let canonical = version.parse::<semver::Version>().map(|version| version.to_string());
         return Ok(Some(canonical.unwrap_or_else(|_| version.to_owned())));
@@ -133,12 +123,9 @@ async fn exact(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option
     Ok(compile::resolve_version(None, &versions).map(ToString::to_string))
 }
 
-/// A version with its document, also a withdrawn one.
-///
-/// # Errors
-/// The store's.
+/// Returns a version with its document, also a withdrawn one.
 pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<PluginDetail>, FlowError> {
-    let Some(version) = exact(store, name, version).await? else { return Ok(None) };
+    let Some(version) = resolve(store, name, version).await? else { return Ok(None) };
     let item = store.get_plugin(name, &version).await?;
     Ok(item.map(|item| PluginDetail {
         info: about(&item),
@@ -147,12 +134,9 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
     }))
 }
 
-/// Withdraws a version: new targets cannot use it. Living ones have what they need in their frozen plans. False: there is
-/// no such version.
-///
-/// # Errors
-/// The store's.
+/// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
+/// does not exist.
 pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> Result<bool, FlowError> {
-    let Some(version) = exact(store, name, version).await? else { return Ok(false) };
+    let Some(version) = resolve(store, name, version).await? else { return Ok(false) };
     Ok(store.withdraw_plugin(name, &version, now).await?)
 }

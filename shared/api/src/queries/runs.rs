@@ -1,4 +1,4 @@
-//! Runs and their units as people see them.
+//! Describes runs and their units for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,11 @@ use ebb_flow::run::head::{self, Run};
 use ebb_flow::run::records;
 use ebb_flow::run::records::started_at;
 
-/// A run with its units; `None`: it never began.
-///
-/// # Errors
-/// The store's.
+/// Returns a run with its units. `None`: it has not begun.
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let view = run.read_view(env).await?;
+    // The units that may be running.
     let open: BTreeSet<Unit> = in_flight(run.graph(), &view).into_iter().map(|(unit, _)| unit).collect();
     let in_flight: Vec<Unit> = open.iter().copied().collect();
     let outlines = env.store.read_outlines(id).await?;
@@ -31,12 +29,11 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
         records.entry(unit).or_default().push((attempt, record));
     }
     let state = state(&view);
-    let nothing = Vec::new();
-    let seen = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
+    let snapshot = RunSnapshot { run: &run, view: &view, state, now: env.now(), blocked: blocked(&run, &view) };
     let units = run.graph().units().map(|unit| {
-        let tries = records.get(&unit).unwrap_or(&nothing);
-        let place = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
-        seen.unit(unit, tries, place)
+        let attempts = records.get(&unit).map(Vec::as_slice).unwrap_or_default();
+        let activity = if open.contains(&unit) { UnitActivity::Open } else { UnitActivity::Closed };
+        snapshot.unit(unit, attempts, activity)
     });
     Ok(Some(RunDetail {
         id: id.to_string(),
@@ -48,28 +45,28 @@ pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> 
     }))
 }
 
-/// Cuts a run to the units after the unit `after` that fit in `bytes` of an event of Lambda, at least one. Returns the
-/// bytes that are left. `None`: the run has no unit `after`.
+/// Keeps the units after the unit `after` that fit into `bytes` of a Lambda event, at least one. Returns the remaining
+/// bytes. `None`: the run has no unit `after`.
 pub fn page(run: &mut RunDetail, after: Option<&str>, bytes: usize) -> Option<usize> {
     if let Some(after) = after {
         let position = run.units.iter().position(|unit| unit.key == after)?;
         run.units.drain(..=position);
     }
-    let mut left = bytes;
-    let mut fits = 0;
+    let mut remaining = bytes;
+    let mut count = 0;
     for unit in &run.units {
         let size = limits::lambda_event_size_of(unit);
-        if size > left && fits > 0 {
+        if size > remaining && count > 0 {
             break;
         }
-        left = left.saturating_sub(size);
-        fits += 1;
+        remaining = remaining.saturating_sub(size);
+        count += 1;
     }
-    if fits < run.units.len() {
-        run.units.truncate(fits);
+    if count < run.units.len() {
+        run.units.truncate(count);
         run.next_token = run.units.last().map(|unit| unit.key.clone());
     }
-    Some(left)
+    Some(remaining)
 }
 
 fn state(view: &RunView) -> RunState {
@@ -83,9 +80,9 @@ fn state(view: &RunView) -> RunState {
     }
 }
 
-/// Whether a unit may be running.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UnitActivity {
+    /// The unit may be running.
     Open,
     Closed,
 }
@@ -99,17 +96,18 @@ struct RunSnapshot<'a> {
 }
 
 impl RunSnapshot<'_> {
-    fn unit(&self, unit: Unit, tries: &[(Attempt, AttemptRecord)], place: UnitActivity) -> UnitDetail {
+    fn unit(&self, unit: Unit, attempts: &[(Attempt, AttemptRecord)], activity: UnitActivity) -> UnitDetail {
         let plan = self.run.unit(unit).expect("a unit of the graph is a unit of the plan");
         let attempt = head::attempt(self.view, unit);
-        let at = |wanted: Attempt| tries.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
-        let record = at(attempt);
-        let before = attempt.0.checked_sub(1).and_then(|before| at(Attempt(before)));
-        let failed_before = before.and_then(|record| record.result.as_ref());
+        let record_of =
+            |wanted: Attempt| attempts.iter().find(|(attempt, _)| *attempt == wanted).map(|(_, record)| record);
+        let record = record_of(attempt);
+        let previous = attempt.0.checked_sub(1).and_then(|previous| record_of(Attempt(previous)));
+        let previous_result = previous.and_then(|record| record.result.as_ref());
         let result = record.and_then(|record| record.result.as_ref());
-        let wait = failed_before.and_then(|result| result.next).map(Timestamp).filter(|&next| next > self.now);
-        let again = record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&again| again > self.now);
-        let state = match (self.view.status(unit), place) {
+        let next_attempt = previous_result.and_then(|result| result.next).map(Timestamp).filter(|&at| at > self.now);
+        let next_request = record.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&at| at > self.now);
+        let state = match (self.view.status(unit), activity) {
             (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
                 UnitState::Skipped
             }
@@ -118,19 +116,19 @@ impl RunSnapshot<'_> {
             (_, UnitActivity::Open) if result.is_some_and(|result| result.outcome == AttemptOutcome::Cancelled) => {
                 UnitState::Cancelled
             }
-            (_, UnitActivity::Open) if self.is_over() => UnitState::Cancelled,
-            (_, UnitActivity::Open) if wait.is_some() => UnitState::Retrying,
+            (_, UnitActivity::Open) if !self.is_running() => UnitState::Cancelled,
+            (_, UnitActivity::Open) if next_attempt.is_some() => UnitState::Retrying,
             (_, UnitActivity::Open) => UnitState::Running,
-            (_, UnitActivity::Closed) if self.is_over() || self.blocked.contains(&unit) => UnitState::Blocked,
+            (_, UnitActivity::Closed) if !self.is_running() || self.blocked.contains(&unit) => UnitState::Blocked,
             (_, UnitActivity::Closed) => UnitState::Waiting,
         };
-        let reason = result.or(failed_before).and_then(|result| result.reason.clone());
+        let reason = result.or(previous_result).and_then(|result| result.reason.clone());
         let started = record.and_then(started_at);
         let ended = result.map(|result| Timestamp(result.at));
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
-        let excess = tries.iter().map(|(_, record)| record.excess).sum::<u64>();
+        let excess = attempts.iter().map(|(_, record)| record.excess).sum::<u64>();
         let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
         UnitDetail {
             key: plan.key.clone(),
@@ -144,28 +142,28 @@ impl RunSnapshot<'_> {
             started: started.map(rfc3339),
             ended: ended.map(rfc3339),
             duration_ms: result.and_then(|result| result.duration_ms),
-            next: wait.or(again).map(rfc3339),
+            next: next_attempt.or(next_request).map(rfc3339),
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
-            log: result.or(failed_before).is_some_and(|result| result.log),
+            log: result.or(previous_result).is_some_and(|result| result.log),
             excess_results: (excess > 0).then_some(excess),
-            refused_callbacks: refused(tries),
+            refused_callbacks: refused(attempts),
         }
     }
 
-    fn is_over(&self) -> bool {
-        !matches!(self.state, RunState::Running)
+    fn is_running(&self) -> bool {
+        matches!(self.state, RunState::Running)
     }
 }
 
-/// The refused callbacks of all attempts of a unit.
-fn refused(tries: &[(Attempt, AttemptRecord)]) -> Option<RefusedCallbacks> {
-    let all: Vec<_> = tries.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
+/// Returns the rejected callbacks of all attempts of a unit.
+fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<RefusedCallbacks> {
+    let all: Vec<_> = attempts.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
     let reason = all.last()?.reason.clone();
     Some(RefusedCallbacks { count: all.iter().map(|refused| refused.count).sum(), reason })
 }
 
-/// The units that wait, directly or not, for one that has failed for good.
+/// Returns the units that depend, directly or indirectly, on a unit without a further attempt.
 fn blocked(run: &Run, view: &RunView) -> BTreeSet<Unit> {
     let mut blocked = BTreeSet::new();
     if view.any_failed() {
@@ -185,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// A run of units that have failed with the longest reasons, of characters that take two bytes in an event.
+    /// Returns a run of failed units with the longest reasons. Each character takes two bytes in an event.
     fn failed(count: usize) -> RunDetail {
         let message = "\"".repeat(limits::MESSAGE);
         let unit = |number: usize| UnitDetail {
@@ -218,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_fit_in_an_answer_and_hold_every_unit_once() {
+    fn pages_fit_into_a_response_and_hold_every_unit_once() {
         const UNITS: usize = 10_000;
         let whole = failed(UNITS);
-        assert!(limits::lambda_event_size_of(&whole) > limits::LAMBDA_EVENT, "one answer cannot have it");
+        assert!(limits::lambda_event_size_of(&whole) > limits::LAMBDA_EVENT, "the run fits into one response");
         let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
             let mut run = whole.clone();
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_unit_and_begins_after_one_that_is_there() {
+    fn a_page_has_at_least_one_unit_and_begins_after_an_existing_one() {
         let mut run = failed(3);
         assert_eq!(page(&mut run, None, 1), Some(0));
         assert_eq!((run.units.len(), run.next_token.as_deref()), (1, Some("resource/unit-0")));

@@ -1,4 +1,4 @@
-//! Targets as people see them.
+//! Lists and describes targets for people.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,7 @@ use ebb_flow::target::notify;
 
 const PAGE: usize = 100;
 
-/// Returns a page of targets. `token` is the `nextToken` of the previous page.
-///
-/// # Errors
-/// The field that is malformed, or the store's.
+/// Returns a page of targets. `token` is the `nextToken` of the previous page. Rejected with the malformed field.
 pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
@@ -31,7 +28,7 @@ pub async fn list(
 ) -> Result<TargetPage, RequestError<FieldError>> {
     let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
     kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
-    // Pages go by kind and name: one of a kind follows all of the kinds before it.
+    // Pages are ordered by kind, then by name. With a kind, all targets may be before or after the token.
     let after = match (kind, after) {
         (Some(kind), Some((of, _))) if of > kind => {
             return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), next_token: None });
@@ -41,16 +38,16 @@ pub async fn list(
     };
     let ListPage { targets: found, damaged, next } = store.list_page(list, kind, after, PAGE).await?;
     for reason in &damaged {
-        tracing::error!(reason, "a target cannot be read");
+        tracing::error!(reason, "cannot read a target");
     }
     let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
     Ok(TargetPage { targets: found.iter().map(about).collect(), damaged, next_token })
 }
 
-/// Reads the kind and the name that a page ends with.
+/// Parses a `nextToken` into the kind and name of the last target of a page.
 fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
     let (kind, name) = text.split_once('/').unwrap_or((text, ""));
-    // No target is named so, and others follow.
+    // A target cannot be named `.` or `..`, but a page can begin after these names.
     let is_folder = matches!(name, "." | "..");
     match lifecycle::kind(kind).and_then(|()| if is_folder { Ok(()) } else { lifecycle::name(name) }) {
         Ok(()) => Ok((kind, name)),
@@ -61,7 +58,7 @@ fn cursor(text: &str) -> Result<(&str, &str), FieldError> {
     }
 }
 
-/// What a list shows of a target.
+/// Returns the facts of a target that lists contain.
 pub fn about(target: &TargetHead) -> TargetInfo {
     let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     TargetInfo {
@@ -80,7 +77,6 @@ pub fn about(target: &TargetHead) -> TargetInfo {
     }
 }
 
-/// A phase on the wire.
 pub fn phase(phase: TargetPhase) -> TargetState {
     match phase {
         TargetPhase::Starting => TargetState::Starting,
@@ -92,10 +88,6 @@ pub fn phase(phase: TargetPhase) -> TargetState {
     }
 }
 
-/// A target with everything that is known of it.
-///
-/// # Errors
-/// The store's.
 pub async fn get(
     env: &Env,
     store: &dyn RelayOutages,
@@ -113,21 +105,21 @@ pub async fn get(
             runs.extend(runs::get(env, &run).await?);
         }
     }
-    // While it starts there is nothing to hand on yet, and people ask often.
-    let mut given = match target.phase {
+    // A starting target has no complete outputs, and clients read it often.
+    let mut outputs = match target.phase {
         TargetPhase::Starting => notify::TargetOutputs::default(),
         _ => notify::target_outputs(env, &target, &loaded).await?,
     };
-    let outputs = limits::lambda_event_size_of(&given.outputs) + limits::lambda_event_size_of(&given.env);
-    if outputs > limits::API_RESPONSE_OUTPUTS {
+    let size = limits::lambda_event_size_of(&outputs.outputs) + limits::lambda_event_size_of(&outputs.env);
+    if size > limits::API_RESPONSE_OUTPUTS {
         let problem = format!(
-            "outputs and env take {outputs} bytes, and an answer has room for {}; the event `ready` has them",
+            "outputs and env have {size} bytes, and a response holds at most {}; read them from the notification `ready`",
             limits::API_RESPONSE_OUTPUTS
         );
-        given = notify::TargetOutputs { problem: Some(problem), ..notify::TargetOutputs::default() };
+        outputs = notify::TargetOutputs { problem: Some(problem), ..notify::TargetOutputs::default() };
     }
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
-        let outputs = given.outputs.remove(name).unwrap_or_default();
+        let outputs = outputs.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
         (name.clone(), ResourceDetail { plugin: resource.plugin.clone(), params: params.collect(), outputs })
     });
@@ -136,23 +128,23 @@ pub async fn get(
         .await?
         .map(|pending| pending.notification.notification.name().to_owned());
     let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
-    let mut left = limits::API_RESPONSE;
+    let mut remaining = limits::API_RESPONSE;
     for used in [
         limits::lambda_event_size_of(&resources),
-        limits::lambda_event_size_of(&given.env),
+        limits::lambda_event_size_of(&outputs.env),
         limits::lambda_event_size_of(&outage),
     ] {
-        left = left.saturating_sub(used);
+        remaining = remaining.saturating_sub(used);
     }
     for run in &mut runs {
-        left = runs::page(run, None, left).unwrap_or(left);
+        remaining = runs::page(run, None, remaining).unwrap_or(remaining);
     }
     Ok(Some(TargetDetail {
         info: about(&target),
         labels: loaded.plan.target.labels.clone(),
         resources,
-        env: given.env,
-        outputs_error: given.problem,
+        env: outputs.env,
+        outputs_error: outputs.problem,
         runs,
         pending_notification: pending,
         delivery: waits::delivery(&target),
@@ -161,7 +153,6 @@ pub async fn get(
     }))
 }
 
-/// Returns the known parts of a target whose plan is lost.
 fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
     let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
     TargetDetail {
@@ -178,8 +169,8 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
     }
 }
 
-/// The runs that a target's present life may have, in the order of a life.
+/// Returns the possible runs of the present instance, in the order of its hooks.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
-    let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    Hook::ALL.iter().map(|&hook| RunId::new(&life, target.generation, hook)).collect()
+    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
+    Hook::ALL.iter().map(|&hook| RunId::new(&instance, target.generation, hook)).collect()
 }

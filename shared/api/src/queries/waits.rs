@@ -1,4 +1,4 @@
-//! The reasons why a target waits, read from its own item.
+//! Derives the reasons why a target waits from its item.
 
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::NotificationDelivery;
@@ -6,7 +6,7 @@ use ebb_protocol::id::hook_name;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
-/// The delivery of a notification that the platform has been sent and has not accepted.
+/// Returns the delivery of a notification after a failed attempt.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     let pending = target.notification.as_ref().filter(|pending| pending.attempts > 0)?;
     Some(NotificationDelivery {
@@ -17,7 +17,7 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     })
 }
 
-/// Returns the reason why a target, or the next life of its name, waits. `None`: it does not wait.
+/// Returns the reason why a target, or the next instance of its name, waits. `None`: it does not wait.
 pub fn reason(target: &TargetHead) -> Option<String> {
     let delivery = delivery(target).map(|delivery| {
         let NotificationDelivery { notification, attempts, reason, .. } = delivery;
@@ -37,8 +37,8 @@ pub fn reason(target: &TargetHead) -> Option<String> {
     match &target.waiting {
         None => reasons,
         Some(waiting) => {
-            let before = reasons.unwrap_or_else(|| "the deletion of this one".to_owned());
-            Some(format!("{before}; uid {} waits for the name", waiting.uid))
+            let present = reasons.unwrap_or_else(|| "the deletion of this instance".to_owned());
+            Some(format!("{present}; uid {} waits for the name", waiting.uid))
         }
     }
 }

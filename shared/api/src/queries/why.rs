@@ -1,4 +1,9 @@
-//! Why a target is not where it should be.
+//! Explains why a target is not ready, or not gone.
+//!
+//! 1. Find the first cause in the runs that concern the present phase.
+//! 2. List effects that may still exist, and overrides of operators.
+//! 3. Find an outage of a relay, or the reason why a running unit waits.
+//! 4. Summarise these in one sentence and name the next steps.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +28,16 @@ use ebb_flow::run::inputs::{self, InvocationCache};
 use ebb_flow::run::possible_resources::{Override, RemainingResources, remaining_resources};
 use ebb_flow::sweep::outages;
 
-/// Lines of the log that are shown.
-const LINES: usize = 20;
+/// Maximum lines of the log in a diagnosis.
+const LOG_LINES: usize = 20;
+/// Maximum failed units in a diagnosis.
 const FAILURES: usize = 20;
-/// Failed units for which a command is given.
+/// Maximum failed units for which the next steps have a command.
 const FORCE_COMPLETES: usize = 3;
-/// Characters of an input that are shown.
-const SHOWN: usize = 200;
+/// Maximum characters of an input.
+const INPUT_LENGTH: usize = 200;
 
-/// Why a target is not where it should be; `None`: there is no such target.
-///
-/// # Errors
-/// The store's.
+/// Returns the diagnosis of a target. `None`: the target does not exist.
 pub async fn why(
     env: &Env,
     store: &dyn RelayOutages,
@@ -78,13 +81,13 @@ pub async fn why(
         (Some(run), Some(detail), None) => logs::pending(env, run, first_waiting(detail)).await,
         _ => None,
     };
-    let waits = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
-    let mut summary = summary(&target, waits, &failures, (&exists, &overrides), outage.as_ref());
+    let waiting = last.as_ref().and_then(|run| waiting(run, pending.as_deref()));
+    let mut summary = summary(&target, waiting, &failures, (&exists, &overrides), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
     }
-    if let Some(waits) = undelivered(&target) {
-        summary = format!("{summary}; {waits}");
+    if let Some(undelivered) = undelivered(&target) {
+        summary = format!("{summary}; {undelivered}");
     }
     let next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
     let phase = targets::phase(target.phase);
@@ -100,12 +103,12 @@ pub async fn why(
     }))
 }
 
-/// Returns the answer for a target whose plan is lost.
+/// Returns the diagnosis of a target whose plan is lost.
 fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
     TargetDiagnosis {
         target: format!("{}/{}", target.kind, target.name),
         phase: targets::phase(target.phase),
-        summary: format!("{what}; what exists of the target is not known until it is restored"),
+        summary: format!("{what}; the resources of the target are unknown until it is restored"),
         cause: None,
         failed: Vec::new(),
         remaining: Vec::new(),
@@ -121,17 +124,17 @@ fn undelivered(target: &TargetHead) -> Option<String> {
         return None;
     }
     let next = delivery.and_then(|delivery| delivery.next);
-    let next = next.map(|next| format!("; sent again at {next}")).unwrap_or_default();
+    let next = next.map(|next| format!("; next delivery at {next}")).unwrap_or_default();
     waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
 }
 
-/// Returns whether the run of `hook` matters for where the target stands now.
+/// Returns true if the run of `hook` explains the present phase of the target.
 fn concerns(target: &TargetHead, hook: Hook) -> bool {
     match (target.phase, target.hook) {
         (TargetPhase::Failed, last) => last == Some(hook),
         (TargetPhase::Starting, _) => hook == Hook::PreStart,
         (TargetPhase::Ready, _) => hook == Hook::PostStart,
-        // The setup is being cancelled, and the teardown has not begun.
+        // The setup is being cancelled. The teardown begins after it.
         (TargetPhase::Stopping, Some(last @ (Hook::PreStart | Hook::PostStart))) => last == hook,
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => {
             matches!(hook, Hook::PreStop | Hook::PostStop)
@@ -144,47 +147,50 @@ fn failed_unit(run: &Run, found: &FirstCause) -> Option<FailedUnit> {
     Some(FailedUnit { unit, attempt: found.attempt.0, reason: found.reason.clone() })
 }
 
-/// Names a unit that reported more distinct results than are kept.
+/// Returns a note about a unit that reported too many distinct results.
 fn excess(unit: &UnitDetail) -> Option<String> {
     let UnitDetail { key, excess_results: Some(excess), .. } = unit else { return None };
     Some(format!(
-        "{key} reported more than {} distinct results of one attempt; {excess} further callbacks were refused, and what \
-         they name is not undone: check its receiver",
+        "{key} reported more than {} distinct results of one attempt; {excess} further callbacks were rejected, and \
+         their resources are not undone: check the receiver",
         limits::DISTINCT_RESULTS
     ))
 }
 
-/// Names a unit whose callbacks were refused: its receiver has reported something, and the unit waits for it.
+/// Returns a note about a unit with rejected callbacks. The unit still waits for a valid one.
 fn refused(unit: &UnitDetail) -> Option<String> {
     let UnitDetail { key, refused_callbacks: Some(refused), .. } = unit else { return None };
-    let callbacks = if refused.count == 1 { "a callback of it was" } else { "callbacks of it were" };
-    Some(format!("{key}: {} {callbacks} refused, the last one because {}", refused.count, refused.reason))
+    let reason = &refused.reason;
+    Some(match refused.count {
+        1 => format!("{key}: 1 callback was rejected: {reason}"),
+        count => format!("{key}: {count} callbacks were rejected, the last one: {reason}"),
+    })
 }
 
 async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, FlowError> {
-    let unit = run.unit(found.unit).ok_or_else(|| FlowError::Broken(format!("run {} lost a unit", run.id)))?;
-    let memory = InvocationCache::default();
-    let known = inputs::read_inputs(env, run, unit, &memory).await?;
+    let missing = || FlowError::Broken(format!("run {} has no unit {}", run.id, found.unit.0));
+    let unit = run.unit(found.unit).ok_or_else(missing)?;
+    let known = inputs::read_inputs(env, run, unit, &InvocationCache::default()).await?;
     let at = UnitRef { hook: run.hook().into(), unit: found.unit.0 };
     let facts = run.target_facts();
-    let mut shown = BTreeMap::new();
+    let mut texts = BTreeMap::new();
     if let Ok(RenderedUnit::Pod { inputs }) =
         render::preview(&run.loaded.plan, &run.loaded.compiled, at, &facts, &known)
     {
         for input in inputs {
             let value = match input.value {
-                InputValue::Text(text) => limits::excerpt(&text, SHOWN),
+                InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH),
                 InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
                 InputValue::Secret(_) => "<sensitive>".to_owned(),
                 InputValue::Absent => "<unset>".to_owned(),
             };
-            shown.insert(input.name, value);
+            texts.insert(input.name, value);
         }
     }
     let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
     let log = log.map(|(_, log)| log).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
-    let log = lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect();
+    let log = lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect();
     Ok(RootCause {
         run: run.id.to_string(),
         unit: unit.key.clone(),
@@ -193,7 +199,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
         file: unit.source.file.clone(),
         line: unit.source.line,
         column: unit.source.column,
-        inputs: shown,
+        inputs: texts,
         log,
         evidence: found.evidence.map(|evidence| *evidence),
     })
@@ -201,19 +207,19 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, F
 
 fn summary(
     target: &TargetHead,
-    waits: Option<String>,
+    waiting: Option<String>,
     failures: &[FailedUnit],
     (exists, overrides): (&[RemainingEffect], &[Override]),
     outage: Option<&RelayOutage>,
 ) -> String {
     let since = rfc3339(target.since);
     let failed = |first: &FailedUnit| {
-        let more = match failures.len() - 1 {
+        let others = match failures.len() - 1 {
             0 => String::new(),
             1 => format!("; {} also failed", failures[1].unit),
-            more => format!("; {more} other units also failed"),
+            others => format!("; {others} other units also failed"),
         };
-        format!("unit {} failed at attempt {}: {}{more}", first.unit, first.attempt, first.reason.message)
+        format!("unit {} failed at attempt {}: {}{others}", first.unit, first.attempt, first.reason.message)
     };
     match target.phase {
         TargetPhase::Ready => format!("ready since {since}"),
@@ -221,85 +227,80 @@ fn summary(
         TargetPhase::Failed | TargetPhase::Stuck => {
             failures.first().map_or_else(|| format!("failed since {since}"), failed)
         }
-        TargetPhase::Starting | TargetPhase::Stopping => match (outage, waits) {
+        TargetPhase::Starting | TargetPhase::Stopping => match (outage, waiting) {
             (Some(RelayOutage { cluster, since, reason, units }), _) => {
                 let units = units.join(", ");
-                format!("cluster {cluster} gives no answer since {since} ({reason}); waiting units: {units}")
+                format!("cluster {cluster} has not responded since {since} ({reason}); waiting units: {units}")
             }
-            (None, Some(text)) => text,
+            (None, Some(waiting)) => waiting,
             (None, None) => format!("{} since {since}", hook_of(target)),
         },
     }
 }
 
-/// Returns how the life of a gone target ended.
+/// Returns the end of a gone instance.
 fn end(target: &TargetHead, exists: &[RemainingEffect], overrides: &[Override]) -> String {
-    // A life whose stored data was removed has no plan either, but it had a run.
+    // Retention removes the plan of an instance, too, but the instance keeps its hook.
     if target.plan.is_empty() && target.hook.is_none() {
         return "it was deleted before it was created".to_owned();
     }
-    let Some(first) = overrides.first() else {
-        return match exists.is_empty() {
-            true => "nothing of it is left".to_owned(),
-            false => "some of it may be left".to_owned(),
-        };
-    };
+    let remaining = if exists.is_empty() { "nothing remains" } else { "resources may remain" };
+    let Some(first) = overrides.first() else { return remaining.to_owned() };
     let units: Vec<&str> = overrides.iter().map(|one| one.unit.as_str()).collect();
-    let left = if exists.is_empty() { "nothing of it is left" } else { "some of it may be left" };
-    format!("{left}; {}: {}", units.join(", "), first.reason)
+    format!("{remaining}; {}: {}", units.join(", "), first.reason)
 }
 
 fn hook_of(target: &TargetHead) -> &'static str {
     target.hook.map_or("starting", hook_name)
 }
 
-/// The first unit of a run that runs or is tried again.
-fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
-    run.units.iter().find(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying))
+/// Returns true if a unit runs or waits for its next attempt.
+fn is_waiting(unit: &UnitDetail) -> bool {
+    matches!(unit.state, UnitState::Running | UnitState::Retrying)
 }
 
-/// What a run waits for: the first unit that runs or is tried again, with since and until when.
+fn first_waiting(run: &RunDetail) -> Option<&UnitDetail> {
+    run.units.iter().find(|unit| is_waiting(unit))
+}
+
+/// Describes the first unit that a run waits for, with start and deadline, and counts the others.
 fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
     if run.state == RunState::Cancelling {
         return cancelled(run);
     }
     let unit = first_waiting(run)?;
-    let what = match unit.state {
+    let activity = match unit.state {
         UnitState::Retrying => {
             let why = unit.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or("it failed");
-            format!("is tried again at {} ({why})", unit.next.as_deref().unwrap_or("once"))
+            format!("is retried at {} ({why})", unit.next.as_deref().unwrap_or("an unknown time"))
         }
-        _ => match (&unit.started, &unit.deadline) {
-            (Some(started), Some(deadline)) => format!("runs since {started}, at most until {deadline}"),
-            _ => match &unit.next {
-                Some(next) => format!("waits until {next}"),
-                None => "runs".to_owned(),
-            },
+        _ => match (&unit.started, &unit.deadline, &unit.next) {
+            (Some(started), Some(deadline), _) => format!("runs since {started}, at most until {deadline}"),
+            (_, _, Some(next)) => format!("sends its next request at {next}"),
+            _ => "runs".to_owned(),
         },
     };
-    let what = match &unit.progress {
-        Some(progress) => format!("{what} (progress: {})", progress.replace('\n', " ")),
-        None => what,
-    };
-    let more = run.units.iter().filter(|unit| matches!(unit.state, UnitState::Running | UnitState::Retrying)).count();
-    let more = if more > 1 { format!(" (and {} more)", more - 1) } else { String::new() };
-    let pending = pending.map(|why| format!("; it waits: {why}")).unwrap_or_default();
+    let progress = unit.progress.as_ref().map(|progress| format!(" (progress: {})", progress.replace('\n', " ")));
+    let progress = progress.unwrap_or_default();
+    let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
+    let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+    let pending = pending.map(|why| format!("; waiting: {why}")).unwrap_or_default();
     let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
-    Some(format!("{}: unit {} {what}, {attempts}{more}{pending}", run.hook, unit.key))
+    Some(format!("{}: unit {} {activity}{progress}, {attempts}{others}{pending}", run.hook, unit.key))
 }
 
-/// Returns the reason why a cancelled run waits: units that may still be working, and until when.
+/// Returns the reason why a cancelled run waits: units that may still act, with the latest deadline.
 fn cancelled(run: &RunDetail) -> Option<String> {
     let open = run.units.iter().filter(|unit| unit.state == UnitState::Cancelled && unit.ended.is_none());
     let open: Vec<&UnitDetail> = open.collect();
     let keys: Vec<&str> = open.iter().map(|unit| unit.key.as_str()).collect();
-    let worker = if open.first()?.kind == "webhook" { "its receiver" } else { "it" };
+    let actor = if open.first()?.kind == "webhook" { "its receiver" } else { "it" };
     let until = open.iter().filter_map(|unit| unit.deadline.as_deref()).max();
     let until = until.map(|deadline| format!("; at most until {deadline}")).unwrap_or_default();
-    Some(format!("waits for {}: cancelled, but {worker} may still be working{until}", keys.join(", ")))
+    Some(format!("waits for {}: cancelled, but {actor} may still be active{until}", keys.join(", ")))
 }
 
-/// Only scripts have a log.
+/// Returns the command that prints the log. Only scripts have one.
 fn log_of(name: &str, cause: &RootCause) -> Option<String> {
     (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
 }
@@ -314,15 +315,15 @@ fn advice(
     let name = &target.name;
     let mut next = Vec::new();
     if waits::delivery(target).is_some() {
-        next.push("check whether the platform answers: the notification is sent again by itself".to_owned());
+        next.push("check whether the platform accepts notifications; the delivery is retried automatically".to_owned());
     }
     match target.phase {
         TargetPhase::Failed => {
             next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.push(format!("if the cause is outside of the documents: remove it, then `ebb retry {name}`"));
-            let what = if exists.is_empty() { "it" } else { "it with what exists" };
+            next.push(format!("if the cause is outside of the documents: remove it, then: ebb retry {name}"));
+            let undo = if exists.is_empty() { "" } else { ", which deletes its resources" };
             next.push(format!(
-                "if the plugin or file must change: delete {what} first (`ebb sandbox delete {name}`), then apply again"
+                "to change the plugin or the file: ebb sandbox delete {name}{undo}; then apply the file again"
             ));
         }
         TargetPhase::Stuck => {
@@ -335,15 +336,16 @@ fn advice(
         }
         TargetPhase::Starting | TargetPhase::Stopping => {
             if let Some(RelayOutage { cluster, .. }) = outage {
-                next.push("see whether its relay answers: ebb cluster list".to_owned());
+                next.push("show relay health: ebb cluster list".to_owned());
                 next.push(
-                    "start the relay, or restore the connection to it: the waiting units then continue".to_owned(),
+                    "start the relay, or restore the connection to it; the waiting units then continue".to_owned(),
                 );
                 next.push(format!(
-                    "if the cluster is gone for good: disconnect {cluster} (EBB_CLUSTERS), which ends what waits for it; then ebb sandbox delete {name} --force --reason WHY"
+                    "if the cluster does not exist any more: remove {cluster} from EBB_CLUSTERS, which fails the \
+                     waiting units; then: ebb sandbox delete {name} --force --reason WHY"
                 ));
             }
-            next.push(format!("watch it: ebb sandbox get {name}"));
+            next.push(format!("show the progress: ebb sandbox get {name}"));
         }
         TargetPhase::Ready | TargetPhase::Gone => {}
     }

@@ -1,75 +1,73 @@
-//! Who may do what: bearer tokens with roles.
+//! Authorises requests by bearer tokens with roles.
 
 use axum::http::{HeaderMap, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
 use crate::HttpProblem;
 
-/// What a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApiRole {
     /// Reads targets, runs, logs and plugins, and previews plans.
     User,
-    /// Publishes and withdraws plugins, beside what a user may read of plugins.
+    /// Reads, publishes and withdraws plugins, and previews plans.
     Author,
+    /// Has every permission.
     Operator,
 }
 
-/// What a request wants to do.
+/// The permission that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiPermission {
     ReadPlugins,
     WritePlugins,
     ReadTargets,
-    /// Retry what has failed, or let it go.
+    /// Retries, overrides, orphans, clusters and checks.
     Operate,
 }
 
 impl ApiRole {
-    fn may(self, right: ApiPermission) -> bool {
+    fn may(self, permission: ApiPermission) -> bool {
         match self {
             Self::Operator => true,
-            Self::Author => matches!(right, ApiPermission::ReadPlugins | ApiPermission::WritePlugins),
-            Self::User => matches!(right, ApiPermission::ReadPlugins | ApiPermission::ReadTargets),
+            Self::Author => matches!(permission, ApiPermission::ReadPlugins | ApiPermission::WritePlugins),
+            Self::User => matches!(permission, ApiPermission::ReadPlugins | ApiPermission::ReadTargets),
         }
     }
 }
 
-/// The tokens that are known, by their digests: comparing digests leaks nothing of a token through time.
+/// The valid tokens, as digests. The time of a comparison of digests reveals nothing about a token.
 #[derive(Debug, Default)]
 pub struct ApiTokens {
     tokens: Vec<([u8; 32], ApiRole)>,
 }
 
 impl ApiTokens {
-    /// Knows these tokens.
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a str, ApiRole)>) -> Self {
         let digest = |token: &str| <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
         Self { tokens: tokens.into_iter().map(|(token, role)| (digest(token), role)).collect() }
     }
 
-    /// Whether the bearer token of a request has the right.
+    /// Checks the bearer token of a request.
     ///
     /// # Errors
-    /// 401 without a token that is known, 403 for one without the right.
-    pub(crate) fn check(&self, headers: &HeaderMap, right: ApiPermission) -> Result<(), HttpProblem> {
+    /// 401 without a valid token, 403 for a role without the permission.
+    pub(crate) fn check(&self, headers: &HeaderMap, permission: ApiPermission) -> Result<(), HttpProblem> {
         let Some(token) = bearer(headers) else {
-            let detail = "this needs `Authorization: Bearer TOKEN`";
+            let detail = "the request has no token: send `Authorization: Bearer TOKEN`";
             return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
         };
         let digest = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
-        match self.tokens.iter().find(|(known, _)| *known == digest) {
-            None => Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is not known")),
-            Some((_, role)) if role.may(right) => Ok(()),
+        match self.tokens.iter().find(|(valid, _)| *valid == digest) {
+            None => Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", "the token is unknown")),
+            Some((_, role)) if role.may(permission) => Ok(()),
             Some((_, role)) => {
-                let detail = format!("the token's role {role:?} may not do this");
+                let detail = format!("the role of the token, {role:?}, does not allow this request");
                 Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail))
             }
         }
     }
 }
 
-/// The bearer token of a request.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! `POST /v1/callbacks`.
+//! Handles callbacks of attempts: `POST /v1/callbacks`.
 
 use axum::Extension;
 use axum::body::Body;
@@ -15,18 +15,18 @@ use crate::bodies::check_length;
 use crate::{HttpProblem, ServerState};
 use ebb_flow::run::callback::{self, CallbackOutcome};
 
-const NOT_VALID: &str = "the token is not valid here";
+const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";
 
-/// Applies the result or the progress of an attempt. The bearer token is the token of that attempt.
+/// Records the result or the progress of an attempt. The bearer token is the token of that attempt.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
-    (status = 204, description = "Taken."),
-    (status = 400, body = ProblemDetails, description = "Not a callback."),
-    (status = 401, body = ProblemDetails, description = "No token."),
-    (status = 403, body = ProblemDetails, description = "Not a token of ours, or an expired one."),
-    (status = 409, body = ProblemDetails, description = "`late-result`: too late to count; a success is recorded, and its cleanup runs. `too-many-results`: the attempt has reported 16 distinct results; further ones are counted only."),
-    (status = 410, body = ProblemDetails, description = "The run does not exist, or the attempt of an expired token has ended."),
-    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
-    (status = 503, body = ProblemDetails, description = "Try again."),
+    (status = 204, description = "The result is recorded. A repetition changes nothing."),
+    (status = 400, body = ProblemDetails, description = "`invalid-callback`: the body is not a callback."),
+    (status = 401, body = ProblemDetails, description = "The request has no token."),
+    (status = 403, body = ProblemDetails, description = "`invalid-token` or `token-expired`."),
+    (status = 409, body = ProblemDetails, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results; further ones are only counted."),
+    (status = 410, body = ProblemDetails, description = "The run does not exist, or the token has expired and the attempt has ended."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
+    (status = 503, body = ProblemDetails, description = "The state cannot be written now. Send the same callback again."),
 ))]
 pub(crate) async fn complete(
     State(server): State<ServerState>,
@@ -34,40 +34,40 @@ pub(crate) async fn complete(
     body: Body,
 ) -> Result<(Option<Extension<RemainingWork>>, Result<StatusCode, HttpProblem>), HttpProblem> {
     let Some(token) = bearer(&headers) else {
-        let detail = "a callback needs `Authorization: Bearer TOKEN` with the token that the unit was sent with";
+        let detail = "the callback has no token: send `Authorization: Bearer TOKEN` with the token of the attempt";
         return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
     };
     let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
-    // The head is judged before there is memory for a body.
+    // Headers are checked before memory is allocated for the body.
     check_length(&headers, limits::CALLBACK_BODY)?;
     let Some(token) = callback::verify_token(&server.env, token) else {
-        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "invalid-token", NOT_VALID));
+        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "invalid-token", INVALID_TOKEN));
     };
     let body = super::read(body, limits::CALLBACK_BODY).await?;
-    let (taken, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
-    let remainder = background::run_follow_up(&server.env, follow_up).await?;
-    let answer = match taken {
-        // A relay repeats a result until it is taken, and a late or further one changes nothing more.
+    let (outcome, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
+    let rest = background::run_follow_up(&server.env, follow_up).await?;
+    let response = match outcome {
+        // A relay repeats a result until it is accepted. Repeating a late or excess one changes nothing.
         CallbackOutcome::Accepted
         | CallbackOutcome::Late(TokenKind::Relay)
         | CallbackOutcome::Excess(TokenKind::Relay) => Ok(StatusCode::NO_CONTENT),
         CallbackOutcome::Late(TokenKind::Webhook) => problem(
             StatusCode::CONFLICT,
             "late-result",
-            "the result is too late to count; a success is recorded, and its cleanup runs",
+            "the attempt was given up before this result; a success is recorded and undone",
         ),
         CallbackOutcome::Excess(TokenKind::Webhook) => problem(
             StatusCode::CONFLICT,
             "too-many-results",
             &format!(
-                "this attempt has reported {} distinct results; further ones are counted and not kept. Report one \
-                 result, and repeat it unchanged",
+                "the attempt has reported {} distinct results; further ones are only counted. Report one result, and \
+                 repeat it unchanged",
                 limits::DISTINCT_RESULTS
             ),
         ),
-        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "invalid-token", NOT_VALID),
+        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "invalid-token", INVALID_TOKEN),
         CallbackOutcome::Expired(TokenKind::Relay) => {
-            problem(StatusCode::GONE, "gone", "the attempt has ended, and the token has expired")
+            problem(StatusCode::GONE, "gone", "the token has expired, and the attempt has ended")
         }
         CallbackOutcome::Expired(TokenKind::Webhook) => {
             problem(StatusCode::FORBIDDEN, "token-expired", "the token has expired")
@@ -75,5 +75,5 @@ pub(crate) async fn complete(
         CallbackOutcome::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
         CallbackOutcome::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "invalid-callback", &detail),
     };
-    Ok((remainder, answer))
+    Ok((rest, response))
 }

@@ -1,4 +1,4 @@
-//! `/v1/checks`.
+//! Handles checks of the deployment: `/v1/checks`.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,9 +9,10 @@ use super::auth::ApiPermission;
 use crate::queries::checks;
 use crate::{HttpProblem, ServerState};
 
-/// Checks table, indexes, bucket, queue and relays, and returns a result for each. Takes up to 10 s.
+/// Checks table, indexes, bucket, queue, schedule and relays, and returns a result for each. Takes up to 10 s. Role:
+/// operator.
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
-    (status = 200, body = CheckList, description = "Whatever does not work."),
+    (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
     (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
 pub(crate) async fn list(

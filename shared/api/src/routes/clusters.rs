@@ -1,4 +1,4 @@
-//! `/v1/clusters`.
+//! Handles clusters and polls of relays: `/v1/clusters`.
 
 use std::sync::Arc;
 
@@ -17,10 +17,9 @@ use crate::queries::clusters;
 use crate::{HttpProblem, ServerState};
 use ebb_relay_client::PollRejection;
 
-/// Lists the connected clusters, with the information that their relays report.
+/// Lists the connected clusters, with information from their relays. Role: operator.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 503, body = ProblemDetails, description = "Try again."),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -30,15 +29,14 @@ pub(crate) async fn list(
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 
-/// Receives responses of a relay with transport pull, and returns its next batches. Waits up to 20 s. Signed with Standard
-/// Webhooks and the cluster's secret.
+/// Stores the responses of a relay with pull transport, and returns its next batches. Waits up to 20 s for a batch. The
+/// request is signed as in Standard Webhooks, with the cluster's secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
-    (status = 200, description = "What waits for the relay, sealed with the cluster's secret."),
-    (status = 400, body = ProblemDetails, description = "No poll."),
-    (status = 401, body = ProblemDetails, description = "Unsigned, wrongly signed, too old, or of a cluster that is not connected."),
-    (status = 409, body = ProblemDetails, description = "The relay of another cluster, or one that is asked itself."),
-    (status = 413, body = ProblemDetails, description = "Larger than 5.5 MiB."),
-    (status = 503, body = ProblemDetails, description = "Try again."),
+    (status = 200, description = "Batches for the relay, encrypted with the cluster's secret."),
+    (status = 400, body = ProblemDetails, description = "`invalid-poll`: the body is not a poll."),
+    (status = 401, body = ProblemDetails, description = "The signature is missing, wrong or too old, or the cluster is not connected."),
+    (status = 409, body = ProblemDetails, description = "`wrong-cluster`: the relay runs in another cluster. `wrong-transport`: the cluster has the push transport."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 5.5 MiB."),
 ))]
 pub(crate) async fn poll(
     State(server): State<ServerState>,
@@ -47,13 +45,13 @@ pub(crate) async fn poll(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<PollResponse>, HttpProblem> {
-    // The head is judged before there is memory for a body.
+    // Headers are checked before memory is allocated for the body.
     check_length(&headers, POLL_BODY)?;
     sign::check_headers(&headers, server.env.now())
         .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
     let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).map_err(rejection_response)?;
-    // A poll may wait for long. Its sender is known, so it must not use the memory for unproven bodies meanwhile.
+    // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
     let body = body.into_proven();
     server.poll_endpoint.poll(cluster, &body).await.map(Json).map_err(rejection_response)
 }

@@ -1,4 +1,4 @@
-//! The routes that are about the server itself.
+//! Routes about the server itself.
 
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
@@ -18,10 +18,10 @@ pub(crate) async fn health() -> &'static str {
 }
 
 pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
-    HttpProblem::not_found(format!("there is nothing at {}; GET /v1/openapi.json says what there is", uri.path()))
+    HttpProblem::not_found(format!("unknown path {}; GET /v1/openapi.json lists all paths", uri.path()))
 }
 
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> HttpProblem {
-    let detail = format!("{} does not take {method}", uri.path());
+    let detail = format!("{} does not accept {method}", uri.path());
     HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
 }

@@ -1,4 +1,4 @@
-//! `/v1/orphans`.
+//! Handles orphans in clusters: `/v1/orphans`.
 
 use axum::Json;
 use axum::body::Body;
@@ -10,10 +10,9 @@ use super::auth::ApiPermission;
 use crate::{HttpProblem, ServerState};
 use ebb_flow::sweep::orphans;
 
-/// Lists objects that remain in clusters of instances that have ended, or that are unknown.
+/// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Role: operator.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 503, body = ProblemDetails, description = "Try again."),
 ))]
 pub(crate) async fn list(
     State(server): State<ServerState>,
@@ -23,11 +22,10 @@ pub(crate) async fn list(
     Ok(Json(orphans::list(&server.env).await?))
 }
 
-/// Deletes the owned ones of these orphans, with the other objects of the same tasks.
+/// Deletes the owned ones of the given orphans, with the other objects of their tasks. Role: operator.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
     (status = 200, body = DeleteOrphansResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
-    (status = 503, body = ProblemDetails, description = "Try again."),
+    (status = 403, body = ProblemDetails), (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,
@@ -35,6 +33,6 @@ pub(crate) async fn delete(
     body: Body,
 ) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
-    let asked: DeleteOrphans = super::read_json(body).await?;
-    Ok(Json(orphans::delete(&server.env, &asked.uids).await?))
+    let request: DeleteOrphans = super::read_json(body).await?;
+    Ok(Json(orphans::delete(&server.env, &request.uids).await?))
 }

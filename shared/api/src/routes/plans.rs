@@ -1,4 +1,4 @@
-//! `/v1/plans`.
+//! Handles previews of plans: `/v1/plans`.
 
 use axum::Json;
 use axum::body::Body;
@@ -10,10 +10,10 @@ use super::auth::ApiPermission;
 use crate::queries::plans;
 use crate::{HttpProblem, ServerState};
 
-/// Compiles a document with the published plugins and shows its plan. Nothing is stored or started.
+/// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
 #[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
     (status = 200, body = PlanPreview), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
     (status = 422, body = ProblemDetails, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(

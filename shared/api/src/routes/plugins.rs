@@ -1,4 +1,4 @@
-//! `/v1/plugins`.
+//! Handles plugins and their versions: `/v1/plugins`.
 
 use axum::Json;
 use axum::body::Body;
@@ -14,10 +14,9 @@ use super::auth::ApiPermission;
 use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
 use crate::{HttpProblem, ServerState};
 
-/// Published versions.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PluginList {
-    /// By name, the highest version first.
+    /// Versions ordered by name, the highest version first.
     pub plugins: Vec<PluginInfo>,
 }
 
@@ -33,13 +32,13 @@ pub(crate) async fn list(
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
-/// Publishes a version. A version is immutable. The same document changes nothing, or publishes a withdrawn version
-/// again.
+/// Publishes a version. A version is immutable. Publishing the same document again changes nothing, or reverses a
+/// withdrawal. Roles: author, operator.
 #[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
-    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "The version exists, or was withdrawn, with another document."),
-    (status = 413, body = ProblemDetails, description = "Larger than 5 MiB."),
+    (status = 403, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "The version is published, or was withdrawn, with another document."),
+    (status = 413, body = ProblemDetails, description = "The body is larger than 5 MiB."),
     (status = 422, body = ProblemDetails, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
@@ -82,8 +81,8 @@ pub(crate) async fn versions(
     Ok(Json(PluginList { plugins }))
 }
 
-/// Returns the secrets that sign the requests of a plugin's webhook units, also for a plugin whose versions are
-/// withdrawn: existing targets continue to use them. Roles: author, operator.
+/// Returns the secrets that sign the requests of a plugin's webhook units. Existing targets continue to use them after
+/// all versions are withdrawn. Roles: author, operator.
 #[utoipa::path(get, path = "/v1/plugins/{name}/signing-secret", operation_id = "getSigningSecrets", tag = "plugins", responses(
     (status = 200, body = SigningSecrets), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
     (status = 404, body = ProblemDetails),
@@ -103,7 +102,7 @@ pub(crate) async fn signing_secrets(
     Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
 }
 
-/// Returns a version with its document, also a withdrawn one. `latest` is the highest one that is not withdrawn.
+/// Returns a version with its document, also a withdrawn one. `latest` is the highest version that is not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins/{name}/versions/{version}", operation_id = "getPluginVersion", tag = "plugins", responses(
     (status = 200, body = PluginDetail), (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
@@ -117,10 +116,11 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
-/// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest one.
+/// Withdraws a version: new targets cannot use it, existing targets keep it. `latest` is the highest version that is not
+/// withdrawn. Roles: author, operator.
 #[utoipa::path(delete, path = "/v1/plugins/{name}/versions/{version}", operation_id = "deletePluginVersion", tag = "plugins", responses(
     (status = 204), (status = 401, body = ProblemDetails),
-    (status = 404, body = ProblemDetails, description = "It is not published."),
+    (status = 404, body = ProblemDetails, description = "The version is not published."),
 ))]
 pub(crate) async fn delete(
     State(server): State<ServerState>,

@@ -1,4 +1,4 @@
-//! `/v1/runs`.
+//! Handles runs and their logs: `/v1/runs`.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -15,7 +15,7 @@ use super::auth::ApiPermission;
 use crate::queries::{logs, runs};
 use crate::{HttpProblem, ServerState};
 
-/// The header that says of which try a log is.
+/// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
 
 fn parse(run: &str) -> Result<RunId, HttpProblem> {
@@ -24,7 +24,6 @@ fn parse(run: &str) -> Result<RunId, HttpProblem> {
     })
 }
 
-/// The units of a run to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +34,7 @@ pub(crate) struct UnitsQuery {
 
 /// Returns a run and a page of its units.
 #[utoipa::path(get, path = "/v1/runs/{run}", operation_id = "getRun", tag = "runs", params(
-    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     UnitsQuery,
 ), responses(
     (status = 200, body = RunDetail), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
@@ -50,32 +49,32 @@ pub(crate) async fn get(
     server.tokens.check(&headers, ApiPermission::ReadTargets)?;
     let Query(query) = query?;
     let found = runs::get(&server.env, &parse(&run)?).await?;
-    let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("there is no run {run}")))?;
+    let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
     let token = query.next_token.as_deref();
     runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
-        let text = format!("run {run} has no unit {:?}; give the `nextToken` of a page", token.unwrap_or_default());
+        let token = token.unwrap_or_default();
+        let text = format!("{token:?} is not the `nextToken` of a page of run {run}");
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
     })?;
     Ok(Json(found))
 }
 
-/// Which log.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogQuery {
-    /// `resource/unit`.
+    /// The key of the unit: `RESOURCE/UNIT`.
     unit: String,
-    /// The try, from 1; the last one if left out.
+    /// The attempt, from 1. By default the last one with a log.
     #[param(minimum = 1, maximum = 4_294_967_295_u32)]
     attempt: Option<u32>,
 }
 
-/// Returns the tail of a unit's log, while the unit runs and after its end.
+/// Returns the tail of a unit's log, during and after its execution.
 #[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
-    ("run" = String, Path, description = "Its id.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
+    ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-(pre|post)-(start|stop)$"),
     LogQuery,
 ), responses(
-    (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The try."))),
+    (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),
     (status = 400, body = ProblemDetails),
     (status = 401, body = ProblemDetails), (status = 404, body = ProblemDetails),
 ))]
@@ -89,5 +88,5 @@ pub(crate) async fn logs(
     let Query(query) = query?;
     let found = logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await?;
     let found = found.map(|(attempt, log)| ([(ATTEMPT, attempt.0.to_string())], log));
-    found.ok_or_else(|| HttpProblem::not_found(format!("there is no log of {} in run {run}", query.unit)))
+    found.ok_or_else(|| HttpProblem::not_found(format!("run {run} has no log of {}", query.unit)))
 }

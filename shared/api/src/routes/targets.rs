@@ -1,4 +1,4 @@
-//! `/v1/targets`.
+//! Handles targets and decisions of operators: `/v1/targets`.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,23 +20,22 @@ use crate::queries::{targets, why};
 use crate::{HttpProblem, ServerState};
 use ebb_flow::operator::{overrides, retry};
 
-/// The targets to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListQuery {
-    /// Only those of this kind.
+    /// The kind of the targets. By default all kinds.
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
     /// The `nextToken` of the previous page.
     #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     next_token: Option<String>,
-    /// Lists targets that are gone instead, for as long as they are remembered.
+    /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
     #[serde(default)]
     gone: bool,
 }
 
-/// Lists targets by kind and name: living and waiting ones, or with `gone` the others.
+/// Lists targets by kind and name: active ones, or gone ones.
 #[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
     (status = 200, body = TargetPage), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
 ))]
@@ -49,13 +48,13 @@ pub(crate) async fn list(
     let Query(query) = query?;
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let (kind, token) = (query.kind.as_deref(), query.next_token.as_deref());
-    let invalid = |wrong: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", wrong.to_string());
+    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
     let page = targets::list(server.store.as_ref(), list, kind, token).await;
     Ok(Json(page.map_err(|error| error.map(invalid))?))
 }
 
 fn unknown(kind: &str, name: &str) -> HttpProblem {
-    HttpProblem::not_found(format!("there is no {kind} {name:?}"))
+    HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 
 /// Returns a target with its resources, outputs, runs and units.
@@ -86,10 +85,10 @@ pub(crate) async fn why(
     found.map(Json).ok_or_else(|| unknown(&kind, &name))
 }
 
-/// Retries the failed units of a failed or stuck target.
+/// Retries the failed units of a failed or stuck target. Role: operator.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", responses(
     (status = 202, body = RetryResponse), (status = 401, body = ProblemDetails), (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "Nothing has failed."),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`nothing-failed`: no unit has failed."),
 ))]
 pub(crate) async fn retry(
     State(server): State<ServerState>,
@@ -123,13 +122,13 @@ fn override_response(
     }
 }
 
-/// Marks one failed unit of a stuck target's teardown as complete; the teardown continues. The resources that the unit
-/// removes may still exist.
+/// Marks a failed unit of a stuck target's teardown as complete. The teardown continues. The resources that the unit
+/// removes may still exist. Role: operator.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "No such unit has failed."),
-    (status = 422, body = ProblemDetails, description = "There is no reason."),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`not-stuck`: the target is not stuck, or the unit has not failed."),
+    (status = 422, body = ProblemDetails, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
     State(server): State<ServerState>,
@@ -138,16 +137,16 @@ pub(crate) async fn force_complete(
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
-    let asked: ForceCompleteUnit = super::read_json(body).await?;
-    override_response(overrides::force_complete(&server.env, &kind, &name, &asked).await?, &kind, &name)
+    let request: ForceCompleteUnit = super::read_json(body).await?;
+    override_response(overrides::force_complete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }
 
-/// Force-deletes a stuck target: it is gone, although resources of it may still exist.
+/// Force-deletes a stuck target. Its remaining resources may still exist. Role: operator.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse), (status = 400, body = ProblemDetails), (status = 401, body = ProblemDetails),
     (status = 403, body = ProblemDetails),
-    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "It is not stuck."),
-    (status = 422, body = ProblemDetails, description = "There is no reason."),
+    (status = 404, body = ProblemDetails), (status = 409, body = ProblemDetails, description = "`not-stuck`: the target is not stuck."),
+    (status = 422, body = ProblemDetails, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(
     State(server): State<ServerState>,
@@ -156,6 +155,6 @@ pub(crate) async fn force_delete(
     body: Body,
 ) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
     server.tokens.check(&headers, ApiPermission::Operate)?;
-    let asked: ForceDeleteTarget = super::read_json(body).await?;
-    override_response(overrides::force_delete(&server.env, &kind, &name, &asked).await?, &kind, &name)
+    let request: ForceDeleteTarget = super::read_json(body).await?;
+    override_response(overrides::force_delete(&server.env, &kind, &name, &request).await?, &kind, &name)
 }

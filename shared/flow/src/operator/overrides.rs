@@ -1,7 +1,7 @@
-//! Overrides by an operator: force-complete of one failed unit of a teardown, and force delete of a target.
+//! Overrides of failed teardown units: force-complete of one unit, and force delete of a target.
 //!
-//! The resources that an overridden unit removes may still exist. The override is recorded as the result of an attempt of
-//! its own, and the resources stay in the list of what may exist.
+//! The resources that an overridden unit removes may still exist. The override is recorded as the result of a further
+//! attempt, and the resources remain in the list of possible resources.
 
 use std::collections::BTreeMap;
 
@@ -24,73 +24,65 @@ use crate::run::progress::Continuation;
 use crate::run::reopen;
 
 const MAX_REASON: usize = 500;
-/// Longest name of an operator, in characters.
+/// Maximum characters of an operator's name.
 const MAX_OPERATOR: usize = 100;
 
-/// The outcome of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideOutcome {
     Overridden(OverrideResponse),
-    /// There is no such target.
+    /// The target does not exist.
     NotFound,
-    /// It cannot be overridden; why.
+    /// The target is not stuck, or the unit has not failed. A text.
     NotStuck(String),
-    /// The request lacks something; what.
+    /// A field of the request is missing or too long. A text.
     Incomplete(String),
 }
 
-/// Marks a unit as complete that has failed for good in the teardown of a stuck target. The teardown continues.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
 pub async fn force_complete(
     env: &Env,
     kind: &str,
     name: &str,
-    asked: &ForceCompleteUnit,
+    request: &ForceCompleteUnit,
 ) -> Result<OverrideOutcome, FlowError> {
-    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
-    let choose = |key: &str| if key == asked.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
-    let answer = override_matching(env, kind, name, &reason, Some(&asked.unit), choose).await?;
-    log_request("force-complete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
-    Ok(answer)
+    let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
+    let choose = |key: &str| if key == request.unit { OverrideScope::Failed } else { OverrideScope::Nothing };
+    let outcome = override_matching(env, kind, name, &reason, Some(&request.unit), choose).await?;
+    log_request("force-complete", kind, name, request.by.as_deref(), &request.reason, &outcome);
+    Ok(outcome)
 }
 
-/// Marks all units as complete that are not done in the hook whose teardown has given up. The target is gone then, or
-/// continues with the hook after it.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
 pub async fn force_delete(
     env: &Env,
     kind: &str,
     name: &str,
-    asked: &ForceDeleteTarget,
+    request: &ForceDeleteTarget,
 ) -> Result<OverrideOutcome, FlowError> {
-    let Some(reason) = reason(&asked.reason, asked.by.as_deref()) else { return Ok(incomplete()) };
-    let answer = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
-    log_request("force-delete", kind, name, asked.by.as_deref(), &asked.reason, &answer);
-    Ok(answer)
+    let Some(reason) = reason(&request.reason, request.by.as_deref()) else { return Ok(incomplete()) };
+    let outcome = override_matching(env, kind, name, &reason, None, |_| OverrideScope::Open).await?;
+    log_request("force-delete", kind, name, request.by.as_deref(), &request.reason, &outcome);
+    Ok(outcome)
 }
 
-/// Logs what an operator asked for, and what became of it.
-fn log_request(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, answer: &OverrideOutcome) {
-    match answer {
+/// Logs the request of an operator and its outcome.
+fn log_request(request: &str, kind: &str, name: &str, by: Option<&str>, reason: &str, outcome: &OverrideOutcome) {
+    match outcome {
         OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
             tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
         }
         OverrideOutcome::NotFound => {
-            tracing::info!(kind, name, by, reason, "{request}: refused, the target is unknown")
+            tracing::info!(kind, name, by, reason, "{request}: rejected, the target does not exist")
         }
-        OverrideOutcome::NotStuck(refusal) | OverrideOutcome::Incomplete(refusal) => {
-            tracing::info!(kind, name, by, reason, refusal, "{request}: refused");
+        OverrideOutcome::NotStuck(rejection) | OverrideOutcome::Incomplete(rejection) => {
+            tracing::info!(kind, name, by, reason, rejection, "{request}: rejected");
         }
     }
 }
 
 fn incomplete() -> OverrideOutcome {
     OverrideOutcome::Incomplete(format!(
-        "`reason` has to say why, in 1 to {MAX_REASON} characters; `by` has at most {MAX_OPERATOR} characters"
+        "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
     ))
 }
 
@@ -111,7 +103,7 @@ fn reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
 enum OverrideScope {
     Nothing,
     Failed,
-    /// When it is not done.
+    /// Not done.
     Open,
 }
 
@@ -133,7 +125,7 @@ async fn override_matching(
     let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
     let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
     let view = run.read_view(env).await?;
-    // One that died half-way left the target stopping with a closed run, in which units may be open.
+    // A force delete that died half-way leaves a stopping target with a closed run, in which units may be open.
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
     if target.phase != TargetPhase::Stuck && !closed {
         return Ok(not_stuck());
@@ -152,7 +144,7 @@ async fn override_matching(
             units.insert(unit, plan.key.clone());
         }
     }
-    // An instance whose force delete was interrupted has no open unit left: its end is processed again.
+    // A force delete that died later leaves no open unit. Repeating it ends the run again.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
         return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
     }
@@ -160,7 +152,7 @@ async fn override_matching(
     if !reopen::override_units(env, &run, &view, &list, reason).await? {
         return Ok(not_stuck());
     }
-    // What waited for them is sent from here: nobody else knows that nothing of it is under way.
+    // No other invocation knows that the units which waited for these are not in progress, so they are dispatched here.
     let view = run.read_view(env).await?;
     let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
@@ -171,7 +163,7 @@ async fn override_matching(
     Ok(OverrideOutcome::Overridden(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
 }
 
-/// Returns why no unit of a target that is not stuck can be overridden, and what to do.
+/// Returns the reason why a target has no unit to override, and the fix.
 fn not_stuck(target: &TargetHead) -> String {
     let why = match target.phase {
         TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed => {
@@ -185,7 +177,7 @@ fn not_stuck(target: &TargetHead) -> String {
     format!("{}/{} is not stuck: {why}", target.kind, target.name)
 }
 
-/// Returns why no unit of a run can be overridden; names the units that can.
+/// Returns the reason why no unit of a run can be overridden, with the units that can.
 fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str>) -> String {
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
     let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();

@@ -1,4 +1,4 @@
-//! An operator's retry.
+//! Retries the failed units of a failed or stuck target.
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
@@ -10,20 +10,16 @@ use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::reopen::{ReopenCause, reopen};
 
-/// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryOutcome {
     Retried(RetryResponse),
-    /// There is no such target.
+    /// The target does not exist.
     NotFound,
-    /// There is nothing to retry; why.
+    /// No unit has to be retried. A text.
     NothingFailed(String),
 }
 
-/// Tries the units again that have failed for good in the last run of a failed or stuck target.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Retries the units without a further attempt in the last run of a failed or stuck target.
 pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
@@ -36,17 +32,17 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let view = run.read_view(env).await?;
     let failed: Vec<Unit> = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed).collect();
     let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
-    let given_up = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
-    // A retry that died half-way left the target moving with a closed run, or units open in it.
-    let moving = !given_up && !failed.is_empty();
-    let forgotten = closed && (moving || !in_flight(run.graph(), &view).is_empty());
-    if !forgotten && (failed.is_empty() || !given_up) {
+    let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
+    // A retry that died half-way leaves a moving target with a closed run, or with open units in it.
+    let moving = !has_failed && !failed.is_empty();
+    let is_incomplete = closed && (moving || !in_flight(run.graph(), &view).is_empty());
+    if !is_incomplete && (failed.is_empty() || !has_failed) {
         let text = format!("{kind}/{name} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
         return Ok(RetryOutcome::NothingFailed(text));
     }
     tracing::info!(kind, name, run = %run.id, units = failed.len(), "an operator retries");
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
-        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being taken away")));
+        return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} is being deleted")));
     }
     let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
     Ok(RetryOutcome::Retried(RetryResponse { run: run.id.to_string(), units }))

@@ -1,4 +1,5 @@
-//! Acceptances of one invocation: its sends are answered 202 at about the same time, and one write notes them all.
+//! Collects the acceptances of one invocation: many receivers respond 202 at about the same time, and one write records
+//! them together.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +11,53 @@ use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 use crate::run::wakeup;
 
-/// Acceptances that are noted together at most. Their item stays within one write unit.
+/// Maximum acceptances in one write. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;
-/// How long an acceptance waits for others, as long as sends come to an end. `sweep` repeats no request before the slowest
-/// one of the invocation must have been answered.
+/// Maximum time for which an acceptance waits for others while dispatches end. `sweep` repeats a request only after the
+/// response of the slowest one is due.
 const MAX_DELAY: Millis = Millis(1_000);
 
-/// Tries that were accepted, and whose acceptance is not noted yet.
+/// Accepted attempts whose acceptance is not recorded yet.
 #[derive(Default)]
 pub(crate) struct AcceptanceBatch {
     attempts: Vec<AttemptRef>,
-    /// When the first one was accepted.
+    /// The time of the first acceptance.
     since: Option<Timestamp>,
 }
 
 impl AcceptanceBatch {
-    /// Adds a try that was accepted at `now`.
-    pub(crate) fn add(&mut self, this: AttemptRef, now: Timestamp) {
-        self.attempts.push(this);
+    pub(crate) fn add(&mut self, attempt: AttemptRef, now: Timestamp) {
+        self.attempts.push(attempt);
         self.since.get_or_insert(now);
     }
 
-    /// Returns whether they are to be noted at `now`, although other sends are under way.
+    /// Returns true if the batch is full, or its first acceptance is old enough.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.attempts.len() >= MAX_BATCH || self.since.is_some_and(|since| now >= since.plus(MAX_DELAY))
     }
 
-    /// Notes them: a single one in its record, several with one write for each head item that has units among them.
+    /// Records the acceptances: a single one in its attempt record, several with one write per head item of the units.
     ///
     /// # Errors
-    /// The store's; the run is to be looked at again.
+    /// The acceptances may be lost. The run must become due.
     pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
         self.since = None;
-        let tries = std::mem::take(&mut self.attempts);
-        if let [this] = tries.as_slice()
-            && let Some(unit) = run.unit(this.unit)
+        let attempts = std::mem::take(&mut self.attempts);
+        if let [attempt] = attempts.as_slice()
+            && let Some(unit) = run.unit(attempt.unit)
         {
-            return wakeup::record_acceptance(env, run, *this, unit).await;
+            return wakeup::record_acceptance(env, run, *attempt, unit).await;
         }
         let mut items: BTreeMap<Shard, Vec<(Unit, Attempt)>> = BTreeMap::new();
-        for this in &tries {
-            items.entry(Shard::of(this.unit).0).or_default().push((this.unit, this.attempt));
+        for attempt in &attempts {
+            items.entry(Shard::of(attempt.unit).0).or_default().push((attempt.unit, attempt.number));
         }
-        for (shard, tries) in items {
-            env.store.record_accepted(&run.id, shard, &tries, env.now()).await?;
+        for (shard, attempts) in items {
+            env.store.record_accepted(&run.id, shard, &attempts, env.now()).await?;
         }
-        for this in tries {
-            if let Some(unit) = run.unit(this.unit) {
-                wakeup::send_deadline_wakeup(env, run, this, unit).await;
+        for attempt in attempts {
+            if let Some(unit) = run.unit(attempt.unit) {
+                wakeup::send_deadline_wakeup(env, run, attempt, unit).await;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! How a try ended, before it is recorded; and whether it is worth another.
+//! The end of an attempt before it is recorded, and the decision about a further attempt.
 
 use ebb_documents::plan::UnitPlan;
 use ebb_engine::Attempt;
@@ -8,18 +8,16 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::value::{Outputs, UnitValue};
 
-/// How a try ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
     Succeeded(AttemptSuccess),
-    /// Nothing was to be done; why.
+    /// The unit had nothing to do. A reason.
     Skipped(String),
     Failed(AttemptFailure),
-    /// Killed, or never to be started.
+    /// The attempt was stopped, or must not start. A reason.
     Cancelled(String),
 }
 
-/// What a success brings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptSuccess {
     pub outputs: Outputs,
@@ -27,29 +25,27 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
 }
 
-/// What a failure says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptFailure {
     pub reason: FailureReason,
-    /// The HTTP status, if the class is [`ReasonCode::HttpStatus`].
     pub status: Option<u16>,
-    /// Seconds that its server asks for before the next try.
+    /// The wait in seconds that the server requests before the next attempt.
     pub retry_after: Option<u64>,
     pub duration_ms: Option<u64>,
     pub log: Option<String>,
-    /// The evidence of its request, if it is a webhook's.
+    /// The evidence of the request, for a webhook.
     pub evidence: Option<Box<Evidence>>,
 }
 
 impl AttemptFailure {
-    /// A failure of a class; the words are capped and scrubbed.
+    /// Creates a failure. The message is shortened and made printable.
     pub fn new(code: ReasonCode, message: &str) -> Self {
         let reason = FailureReason { code, message: limits::message(message) };
         Self { reason, status: None, retry_after: None, duration_ms: None, log: None, evidence: None }
     }
 
-    /// Returns whether the backend did not answer: its request may still arrive, or be acted on. A gateway that gives up says
-    /// nothing of the server behind it.
+    /// Returns true if the backend did not respond, so that the request may still arrive or be processed. A status of a
+    /// gateway is no response of the server behind it (rule 2).
     pub fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,
@@ -60,13 +56,13 @@ impl AttemptFailure {
         }
     }
 
-    /// Returns true if `unit` is tried again after this failure of `attempt`.
+    /// Returns true if `unit` has a further attempt after this failure of `attempt`.
     ///
-    /// The number of tries counts from the last time that an operator or a late success reopened the unit.
+    /// Attempts count from the last reopening of the unit by an operator or a late success.
     pub fn is_retried(&self, unit: &UnitPlan, attempt: Attempt) -> bool {
-        let tries = unit.retry.attempts.max(1);
+        let attempts = unit.retry.attempts.max(1);
         let unknown = unit.action.is_non_idempotent() && self.is_unanswered();
-        attempts_used(attempt, tries) < tries && !unknown && self.is_worth_retrying(&unit.retry.on)
+        attempts_used(attempt, attempts) < attempts && !unknown && self.is_worth_retrying(&unit.retry.on)
     }
 
     fn is_worth_retrying(&self, on: &[String]) -> bool {
@@ -102,16 +98,16 @@ impl AttemptFailure {
     }
 }
 
-/// Checks the outputs of a success against what the unit declares; what is not declared is dropped. What is sensitive lies
-/// in the cluster of the unit, whatever its relay says: that knows no other, and none by the names of documents.
+/// Checks the outputs of a success against the declared outputs of the unit, and drops undeclared ones. Sets the
+/// cluster of sensitive outputs to that of the unit, whatever the relay reports.
 ///
 /// # Errors
-/// The failure that it turns into: a declared output is missing, too large, or sensitive and yet sent as a value.
+/// The failure that replaces the success: a declared output is missing, too large, or sensitive and sent as a value.
 pub fn check_outputs(unit: &UnitPlan, cluster: Option<&str>, mut outputs: Outputs) -> Result<Outputs, AttemptFailure> {
     outputs.retain(|name, _| {
         let declared = unit.outputs.contains_key(name);
         if !declared {
-            tracing::warn!(unit = unit.key, output = name, "an output that is not declared was dropped");
+            tracing::warn!(unit = unit.key, output = name, "dropped an undeclared output");
         }
         declared
     });
@@ -154,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Each class that a document may name stands for a failure.
+    /// Each class that documents may name matches a failure.
     #[test]
     fn every_class_of_retry_is_retried() {
         let unit = |on: &str| -> UnitPlan {
@@ -206,9 +202,9 @@ mod tests {
             let secret = SecretRef { cluster, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
             Outputs::from([("o".to_owned(), UnitValue::Secret(secret))])
         };
-        for said in [None, Some("eu"), Some("other")] {
+        for reported in [None, Some("eu"), Some("other")] {
             for own in [None, Some("eu")] {
-                assert_eq!(check_outputs(&unit, own, named(said)), Ok(named(own)), "{said:?} {own:?}");
+                assert_eq!(check_outputs(&unit, own, named(reported)), Ok(named(own)), "{reported:?} {own:?}");
             }
         }
     }

@@ -1,4 +1,8 @@
-//! `complete`: takes what units say of themselves.
+//! Applies callbacks of units. This is the function `complete`.
+//!
+//! 1. Verify the token and load its run.
+//! 2. Parse the body. A rejected body is recorded, so that `why` can show it.
+//! 3. Record a report (`accepted`, `heartbeat`, `again`), or apply the result of the attempt.
 
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
@@ -27,33 +31,32 @@ use crate::run::wakeup;
 use crate::sweep::retention;
 use crate::telemetry;
 
-/// What became of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOutcome {
-    /// It moved the run on, or repeated what had.
+    /// The callback advanced the run, or is a repetition.
     Accepted,
-    /// It came too late to count; a success is in the ledger.
+    /// The attempt was given up before. A success is recorded.
     Late(TokenKind),
-    /// The attempt has reported more distinct results than are kept. It was counted.
+    /// The attempt has reported more distinct results than are stored. The callback is counted.
     Excess(TokenKind),
-    /// The token is not one of this control plane, or names a unit that its run does not have.
+    /// The token is not from this control plane, or its unit is not in the run.
     Forbidden,
-    /// The token has expired, and the callback says nothing that has to be kept.
+    /// The token has expired, and the callback has nothing that must be recorded.
     Expired(TokenKind),
-    /// The run of the token does not exist.
+    /// The run does not exist.
     Gone,
-    /// It is not a callback; what is wrong.
+    /// The body is not a callback. A text.
     Malformed(String),
 }
 
-/// The claims of a token that was verified.
+/// A verified token.
 pub struct ProvenToken {
     claims: TokenClaims,
     expiry: TokenExpiry,
 }
 
-/// Verifies the token of a callback. Returns `None` for a token that this control plane did not make. An expired token is
-/// proven too: a success that it reports is kept.
+/// Verifies the token of a callback. Returns `None` for a token of another control plane. An expired token is verified,
+/// too, because a success that it reports is recorded (rule 15).
 pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
     match env.settings.token_keys.verify(token, env.now()) {
         Ok(claims) => Some(ProvenToken { claims, expiry: TokenExpiry::Valid }),
@@ -62,24 +65,18 @@ pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
     }
 }
 
-/// Takes one callback and does what follows from it.
-///
-/// # Errors
-/// The store's: the caller has to come again.
+/// Applies a callback and runs its follow-up.
 pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<CallbackOutcome, FlowError> {
     let Some(token) = verify_token(env, token) else { return Ok(CallbackOutcome::Forbidden) };
-    let (taken, follow_up) = begin(env, token, body).await?;
+    let (outcome, follow_up) = begin(env, token, body).await?;
     follow_up.finish(env).await?;
-    Ok(taken)
+    Ok(outcome)
 }
 
-/// Takes one callback. Its state is durable when this returns.
-///
-/// # Errors
-/// The store's: the caller has to come again.
+/// Applies a callback. The state is durable when this returns.
 pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(CallbackOutcome, FollowUp), FlowError> {
-    let only = |taken| Ok((taken, FollowUp::default()));
-    let ProvenToken { claims, expiry: expired } = token;
+    let only = |outcome| Ok((outcome, FollowUp::default()));
+    let ProvenToken { claims, expiry } = token;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(CallbackOutcome::Gone) };
     if retention::is_being_removed(env, &run).await? {
         return only(CallbackOutcome::Gone);
@@ -87,15 +84,17 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(Callba
     let Some(unit) = run.unit(claims.unit) else { return only(CallbackOutcome::Forbidden) };
     let callback = match read(body) {
         Ok(callback) => callback,
-        Err(reason) => return only(record_rejection(env, &run, &claims, expired, reason).await?),
+        Err(reason) => return only(record_rejection(env, &run, &claims, expiry, reason).await?),
     };
-    let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
-    let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = this.attempt.0);
-    telemetry::callback_received(&run, this, attempt::sent_at(&claims, unit));
-    let place = claims.clone();
-    match apply_callback(env, &run, unit, claims, expired, callback).instrument(span).await? {
-        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &place, expired, reason).await?),
-        taken => Ok(taken),
+    let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
+    let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = attempt.number.0);
+    telemetry::callback_received(&run, attempt, attempt::sent_at(&claims, unit));
+    let rejected_claims = claims.clone();
+    match apply_callback(env, &run, unit, claims, expiry, callback).instrument(span).await? {
+        (CallbackOutcome::Malformed(reason), _) => {
+            only(record_rejection(env, &run, &rejected_claims, expiry, reason).await?)
+        }
+        outcome => Ok(outcome),
     }
 }
 
@@ -108,16 +107,15 @@ fn read(body: &[u8]) -> Result<Callback, String> {
     }
 }
 
-/// Notes in the record that an authentic callback was refused: its unit waits for a result, and `why` shows that it
-/// reported something.
+/// Records that an authentic callback was rejected. The unit still waits for a result, and `why` shows the rejection.
 async fn record_rejection(
     env: &Env,
     run: &Run,
     claims: &TokenClaims,
-    expired: TokenExpiry,
+    expiry: TokenExpiry,
     reason: String,
 ) -> Result<CallbackOutcome, FlowError> {
-    if expired == TokenExpiry::Valid {
+    if expiry == TokenExpiry::Valid {
         let note = AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL));
         env.store.update_attempt(&run.id, claims.unit, claims.attempt, &note).await?;
     }
@@ -135,40 +133,40 @@ async fn apply_callback(
     run: &Run,
     unit: &UnitPlan,
     claims: TokenClaims,
-    expired: TokenExpiry,
+    expiry: TokenExpiry,
     callback: Callback,
 ) -> Result<(CallbackOutcome, FollowUp), FlowError> {
-    let only = |taken| Ok((taken, FollowUp::default()));
-    let this = AttemptRef { unit: claims.unit, attempt: claims.attempt, epoch: claims.epoch };
-    let from = claims.kind;
-    if from == TokenKind::Webhook && !callback.secrets.is_empty() {
+    let only = |outcome| Ok((outcome, FollowUp::default()));
+    let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
+    let source = claims.kind;
+    if source == TokenKind::Webhook && !callback.secrets.is_empty() {
         return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
-    if from == TokenKind::Webhook && callback.log.is_some() {
+    if source == TokenKind::Webhook && callback.log.is_some() {
         let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
                     `reason`";
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
     let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
-    if from == TokenKind::Webhook && callback.progress.is_some() && !reports {
+    if source == TokenKind::Webhook && callback.progress.is_some() && !reports {
         let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
-    match (callback.status, expired) {
+    match (callback.status, expiry) {
         (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
-        (_, TokenExpiry::Expired) => return only(CallbackOutcome::Expired(from)),
+        (_, TokenExpiry::Expired) => return only(CallbackOutcome::Expired(source)),
         (CallbackStatus::Accepted, _) => {
-            wakeup::record_acceptance(env, run, this, unit).await?;
+            wakeup::record_acceptance(env, run, attempt, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
-                env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
+                env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
             }
             return only(CallbackOutcome::Accepted);
         }
         (CallbackStatus::Heartbeat, _) => {
             let line = callback.progress.as_deref().map(limits::message);
             let note = AttemptUpdate::Heartbeat(env.now(), line);
-            env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
+            env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
             return only(CallbackOutcome::Accepted);
         }
         (CallbackStatus::Again, _) => {
@@ -176,42 +174,42 @@ async fn apply_callback(
                 let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
             };
-            wakeup::repeat_after(env, run, this, seconds).await?;
+            wakeup::repeat_after(env, run, attempt, seconds).await?;
             return only(CallbackOutcome::Accepted);
         }
     }
-    let ended = match (parse_end(callback, from), from) {
-        (Ok(ended), _) => with_checked_outputs(run, unit, ended),
+    let end = match (parse_end(callback, source), source) {
+        (Ok(end), _) => with_checked_outputs(run, unit, end),
         (Err(reason), TokenKind::Webhook) => return only(CallbackOutcome::Malformed(reason)),
-        // It comes from a script by way of its relay, which could only send the same again and again.
+        // A relay can only repeat this result of a script, so it is a failure of the unit.
         (Err(reason), TokenKind::Relay) => unreadable(&reason),
     };
-    if expired == TokenExpiry::Expired && !matches!(ended, AttemptEnd::Succeeded(_)) {
-        // A script may have waited for its turn for longer than its token is valid.
-        let counts = from == TokenKind::Relay && is_open(env, run, this).await?;
+    if expiry == TokenExpiry::Expired && !matches!(end, AttemptEnd::Succeeded(_)) {
+        // A task may have waited for a slot longer than its token is valid.
+        let counts = source == TokenKind::Relay && is_open(env, run, attempt).await?;
         if !counts {
-            return only(CallbackOutcome::Expired(from));
+            return only(CallbackOutcome::Expired(source));
         }
     }
-    let memory = InvocationCache::default();
-    let progress = results::apply_result(env, run, this, &ended, claims.remaining_results, &memory).await?;
+    let cache = InvocationCache::default();
+    let progress = results::apply_result(env, run, attempt, &end, claims.remaining_results, &cache).await?;
     let late = progress.late;
     if late.is_some() {
         telemetry::result_late();
     }
     let moves = progress.outcome.is_some() || !progress.ready.is_empty();
-    let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, memory)));
-    let taken = match late {
+    let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, cache)));
+    let outcome = match late {
         None => CallbackOutcome::Accepted,
-        Some(LateResult::Recorded | LateResult::Ignored) => CallbackOutcome::Late(from),
-        Some(LateResult::Excess) => CallbackOutcome::Excess(from),
+        Some(LateResult::Recorded | LateResult::Ignored) => CallbackOutcome::Late(source),
+        Some(LateResult::Excess) => CallbackOutcome::Excess(source),
     };
-    Ok((taken, follow_up))
+    Ok((outcome, follow_up))
 }
 
-/// Returns whether the run waits for the result of this very try.
-async fn is_open(env: &Env, run: &Run, this: AttemptRef) -> Result<bool, FlowError> {
+/// Returns true if the run waits for the result of this attempt.
+async fn is_open(env: &Env, run: &Run, attempt: AttemptRef) -> Result<bool, FlowError> {
     let view = run.read_view(env).await?;
-    let goes_on = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == this.epoch);
-    Ok(goes_on && in_flight(run.graph(), &view).contains(&(this.unit, this.attempt)))
+    let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == attempt.epoch);
+    Ok(is_running && in_flight(run.graph(), &view).contains(&(attempt.unit, attempt.number)))
 }

@@ -1,4 +1,4 @@
-//! Reads the result of an attempt from a callback, or from the state that a relay reports.
+//! Converts a callback, or the state of a task, into the end of an attempt.
 
 use base64::Engine as _;
 use ebb_documents::plan::UnitPlan;
@@ -10,7 +10,7 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::head::Run;
 
-/// How a try ended by what its relay has of it; `None` for what says nothing of an end.
+/// Returns the end of an attempt from the last callback of its relay. `None`: the callback reports no end.
 pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     match callback.status {
         CallbackStatus::Succeeded | CallbackStatus::Failed => {
@@ -20,9 +20,9 @@ pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     }
 }
 
-/// A success whose outputs are not what the unit declares is a failure.
-pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> AttemptEnd {
-    match ended {
+/// Turns a success into a failure if its outputs do not match the declared ones.
+pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> AttemptEnd {
+    match end {
         AttemptEnd::Succeeded(success) => {
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
@@ -35,19 +35,22 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, ended: AttemptEnd) -> At
     }
 }
 
-/// A result that is none has made something all the same: its unit has failed, and is undone.
+/// Returns the failure for an unreadable result. The unit may have created resources, so it fails and is undone.
 pub(super) fn unreadable(reason: &str) -> AttemptEnd {
-    AttemptEnd::Failed(AttemptFailure::new(ReasonCode::OutputInvalid, &format!("its result cannot be read: {reason}")))
+    AttemptEnd::Failed(AttemptFailure::new(
+        ReasonCode::OutputInvalid,
+        &format!("the result cannot be parsed: {reason}"),
+    ))
 }
 
-pub(super) fn parse_end(callback: Callback, from: TokenKind) -> Result<AttemptEnd, String> {
+pub(super) fn parse_end(callback: Callback, source: TokenKind) -> Result<AttemptEnd, String> {
     let duration_ms = callback.duration_ms;
     let retry_after = callback.retry_after.map(|seconds| seconds.min(MAX_RETRY_AFTER.as_secs()));
-    let log = callback.log.filter(|_| from == TokenKind::Relay);
+    let log = callback.log.filter(|_| source == TokenKind::Relay);
     if callback.status == CallbackStatus::Failed {
         let reason = match callback.reason {
-            Some(reason) => AttemptFailure::new(code(reason.code, from), &reason.message),
-            None => AttemptFailure::new(ReasonCode::Failed, "the unit says that it failed, and not why"),
+            Some(reason) => AttemptFailure::new(code(reason.code, source), &reason.message),
+            None => AttemptFailure::new(ReasonCode::Failed, "the unit reported a failure without a reason"),
         };
         return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, ..reason }));
     }
@@ -71,9 +74,9 @@ pub(super) fn parse_end(callback: Callback, from: TokenKind) -> Result<AttemptEn
     Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log }))
 }
 
-/// The classes that a foreign server may claim; the rest are ours to find.
-fn code(code: ReasonCode, from: TokenKind) -> ReasonCode {
-    match (from, code) {
+/// Returns the code of a failure. A webhook may report a few codes only; others become `failed`.
+fn code(code: ReasonCode, source: TokenKind) -> ReasonCode {
+    match (source, code) {
         (TokenKind::Relay, code) => code,
         (TokenKind::Webhook, ReasonCode::Refused | ReasonCode::Timeout | ReasonCode::Failed) => code,
         (TokenKind::Webhook, _) => ReasonCode::Failed,

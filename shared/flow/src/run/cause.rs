@@ -1,4 +1,4 @@
-//! The first cause of a failed run.
+//! Finds the first cause of a failed run.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,22 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::head::{self, Run};
 
-/// The unit that failed for good before all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCause {
     pub unit: Unit,
     pub attempt: Attempt,
     pub reason: FailureReason,
-    /// The evidence of its request, if it is a webhook's.
+    /// The evidence of the request, for a webhook.
     pub evidence: Option<Box<Evidence>>,
 }
 
-/// The unit of `run` that failed for good first, by the time of its record.
-///
-/// # Errors
-/// The store's.
+/// Returns the unit of `run` that failed first, by the time of its record.
 pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError> {
     Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
 }
 
-/// The failures of `run` that matter now, the first one first: units that failed for good; without any, the last failed
-/// tries of units that are tried again.
-///
-/// # Errors
-/// The store's.
+/// Returns the present failures of `run`, the first one first: failed units, or without any, the previous failures of
+/// units that are retried.
 pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError> {
     let view = run.read_view(env).await?;
     let failed = failed(env, run, &view).await?;
@@ -43,8 +36,8 @@ pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError>
         return Ok(failed);
     }
     let retried = in_flight(run.graph(), &view).into_iter().filter_map(|(unit, attempt)| {
-        let tries = run.unit(unit)?.retry.attempts;
-        (attempts_used(attempt, tries) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
+        let attempts = run.unit(unit)?.retry.attempts;
+        (attempts_used(attempt, attempts) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
     });
     of(env, run, &retried.collect()).await
 }
@@ -55,16 +48,16 @@ async fn failed(env: &Env, run: &Run, view: &RunView) -> Result<Vec<FirstCause>,
     of(env, run, &last).await
 }
 
-/// Why these tries failed, by the time of their records.
-async fn of(env: &Env, run: &Run, tries: &BTreeMap<Unit, Attempt>) -> Result<Vec<FirstCause>, FlowError> {
-    if tries.is_empty() {
+/// Returns the reasons of failed attempts, ordered by the time of their records.
+async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> Result<Vec<FirstCause>, FlowError> {
+    if attempts.is_empty() {
         return Ok(Vec::new());
     }
-    let units: Vec<Unit> = tries.keys().copied().collect();
+    let units: Vec<Unit> = attempts.keys().copied().collect();
     let mut found = Vec::new();
     for (unit, attempt, record) in env.store.read_records(&run.id, &units).await? {
         let Some(result) = record.result else { continue };
-        let counts = result.outcome == AttemptOutcome::Failed && tries.get(&unit) == Some(&attempt);
+        let counts = result.outcome == AttemptOutcome::Failed && attempts.get(&unit) == Some(&attempt);
         let Some(reason) = result.reason.filter(|_| counts) else { continue };
         found.push((result.at, FirstCause { unit, attempt, reason, evidence: result.evidence }));
     }

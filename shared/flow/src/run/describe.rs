@@ -1,4 +1,5 @@
-//! Webhooks that are not idempotent: their request is sent once. If its outcome is unknown, their `describe` URL tells it.
+//! Handles webhooks that are not idempotent: the request is sent once, and the `describe` URL reports an unknown
+//! outcome (rule 5).
 
 use std::time::Duration;
 
@@ -20,24 +21,21 @@ use crate::run::wakeup;
 use crate::run::wakeup::AttemptWakeup;
 use crate::run::webhook_response;
 
-/// Seconds after which a describe URL that gave no answer is asked again.
-const ASK_AGAIN: u64 = 10;
+/// The wait in seconds after a failed request to the `describe` URL.
+const RETRY_SECONDS: u64 = 10;
 
 const METHOD: &str = "GET";
 
-/// Ends a try whose request got no answer, or has its describe URL asked later.
-///
-/// # Errors
-/// The store's.
+/// Fails an attempt whose request got no response, or schedules a request to its `describe` URL.
 pub(crate) async fn unanswered(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     describe: Option<&str>,
     failure: AttemptFailure,
 ) -> Result<DispatchOutcome, FlowError> {
     if describe.is_some() {
-        return describe_later(env, run, this, ASK_AGAIN).await;
+        return describe_later(env, run, attempt, RETRY_SECONDS).await;
     }
     let why = format!(
         "{}; the webhook is not idempotent, so its request is not sent again and its outcome is unknown",
@@ -47,14 +45,11 @@ pub(crate) async fn unanswered(
     Ok(DispatchOutcome::ended(AttemptEnd::Failed(AttemptFailure { reason, ..failure })))
 }
 
-/// Finds out what a try has made whose request was sent before. Nothing is sent again.
-///
-/// # Errors
-/// The store's.
+/// Determines the result of an attempt whose request was sent before. Does not send the request again.
 pub(crate) async fn describe_attempt(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     (unit, webhook): (&UnitPlan, &WebhookAction),
     describe: Option<String>,
     record: &AttemptRecord,
@@ -65,14 +60,15 @@ pub(crate) async fn describe_attempt(
     let posted = record.posted.map_or(env.now(), Timestamp);
     let open_for = posted.plus(env.settings.response_window()).since(env.now()).0;
     if record.posted.is_some() && record.next_dispatch.is_none() && open_for > 0 {
-        // Another invocation may still wait for the answer. One that got none has noted when to ask.
-        return describe_later(env, run, this, open_for.div_ceil(1000)).await;
+        // Another invocation may still wait for the response. An invocation without a response records the time of the
+        // next request.
+        return describe_later(env, run, attempt, open_for.div_ceil(1000)).await;
     }
     let Some(url) = describe else {
-        let failure = AttemptFailure::new(ReasonCode::Connect, "no answer to its request is known");
-        return unanswered(env, run, this, None, failure).await;
+        let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
+        return unanswered(env, run, attempt, None, failure).await;
     };
-    let headers = request_headers::signed_headers(env, run, this, unit, ("-describe", &[]))?;
+    let headers = request_headers::signed_headers(env, run, attempt, unit, ("-describe", &[]))?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let request = HttpRequest {
         method: METHOD.to_owned(),
@@ -82,7 +78,7 @@ pub(crate) async fn describe_attempt(
         timeout,
     };
     let sent = evidence::SentRequest { method: METHOD, url: &url, headers: &headers };
-    let ended = match env.egress.call(request).await {
+    let end = match env.egress.call(request).await {
         Ok(response) if (200..300).contains(&response.status) => {
             match webhook_response::outputs(run, unit, &sent, &response) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() }),
@@ -96,19 +92,19 @@ pub(crate) async fn describe_attempt(
             let processing = Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {
-                return describe_later(env, run, this, wait.div_ceil(1000)).await;
+                return describe_later(env, run, attempt, wait.div_ceil(1000)).await;
             }
-            let why = "its request got no answer, and its `describe` URL answers 404: it made nothing";
+            let why = "the request got no response, and the `describe` URL responded 404: nothing was created";
             AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
         }
         Ok(_) | Err(_) => {
-            return describe_later(env, run, this, ASK_AGAIN).await;
+            return describe_later(env, run, attempt, RETRY_SECONDS).await;
         }
     };
-    Ok(DispatchOutcome::ended(ended))
+    Ok(DispatchOutcome::ended(end))
 }
 
-async fn describe_later(env: &Env, run: &Run, this: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
-    let at = wakeup::record_repeat(env, run, this, seconds).await?;
+async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
+    let at = wakeup::record_repeat(env, run, attempt, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
 }

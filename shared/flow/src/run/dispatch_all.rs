@@ -1,7 +1,7 @@
-//! Moves runs on: sends what is ready, takes what is answered at once, and goes on with what follows from it.
+//! Drives a run: dispatches ready attempts, applies immediate results, and continues with the next attempts.
 //!
-//! One invocation sends a bounded number of units for a bounded time; what is left goes through the queue in slices.
-//! Every send is joined before the invocation returns: Lambda freezes what is left behind.
+//! An invocation dispatches a limited number of attempts for a limited time. The rest goes through the queue in slices.
+//! Every dispatch is joined before the invocation returns, because Lambda freezes remaining tasks (rule 12).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -33,91 +33,90 @@ use crate::target::transition;
 use crate::target::transition::NotificationSender;
 use crate::telemetry;
 
-/// Sends at a time. A send is mostly waiting.
+/// Maximum concurrent dispatches. A dispatch mostly waits.
 const MAX_CONCURRENT: usize = 64;
-/// Units per message of the queue.
 const UNITS_PER_MESSAGE: usize = 50;
-/// After a failed send the run is looked at again after this long.
+/// The wait before the next sweep after a failed dispatch.
 const RETRY_DELAY: Millis = Millis(2_000);
 
-/// A look that units are sent for.
+/// The sweep that dispatches attempts.
 pub(crate) struct SweepContext {
-    /// Those of which no start is recorded.
+    /// Attempts without a recorded start.
     pub(crate) unstarted: BTreeSet<(Unit, Attempt)>,
-    /// When the look makes the run due again at the latest.
+    /// The time at which the sweep makes the run due again at the latest.
     pub(crate) next_sweep: Timestamp,
-    /// True if the look has passed the units on.
+    /// True if the sweep forwarded the attempts through the queue.
     pub(crate) is_slice: bool,
 }
 
-/// Goes on until nothing is left to do at once: over the ends of runs, into the runs that follow them. The queue passes the
-/// outcome of the last run on.
+/// Drives a run and the runs that follow it, until nothing remains to be done now. The queue delivers the notification
+/// of the last run.
 ///
 /// # Errors
-/// The first error of the store, after everything that was begun has ended and the run is due to be looked at again.
-pub async fn drive(env: &Env, work: Continuation) -> Result<(), FlowError> {
-    drive_until_spent(env, work, None, NotificationSender::Queue).await.map(drop)
+/// The first error, after every dispatch has ended and the run is due again.
+pub async fn drive(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
+    drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
 }
 
-/// Does what [`drive`] does, and sends the notification of the last run, as long as its budget lasts. It may wait for the platform.
-///
-/// # Errors
-/// As [`drive`].
-pub(crate) async fn drive_to_outcome(env: &Env, work: Continuation) -> Result<(), FlowError> {
-    drive_until_spent(env, work, None, NotificationSender::Invocation).await.map(drop)
+/// Drives as [`drive`] does, and delivers the notification of the last run within the budget. May wait for the
+/// platform.
+pub(crate) async fn drive_to_outcome(env: &Env, continuation: Continuation) -> Result<(), FlowError> {
+    drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
 }
 
-/// Does what [`drive`] does for a look, which makes the run due again by itself. Gives when at the latest, if that matters
-/// to a unit.
+/// Drives as [`drive`] does for a sweep, which makes the run due again itself. Returns the time at which a unit needs
+/// the next sweep.
 ///
 /// # Errors
-/// As [`drive`], but that the run is not made due.
+/// As [`drive`], but the run is not made due.
 pub(crate) async fn drive_for_sweep(
     env: &Env,
-    work: Continuation,
-    behalf: &SweepContext,
+    continuation: Continuation,
+    sweep: &SweepContext,
 ) -> Result<Option<Timestamp>, FlowError> {
-    drive_until_spent(env, work, Some(behalf), NotificationSender::Queue).await
+    drive_until_spent(env, continuation, Some(sweep), NotificationSender::Queue).await
 }
 
 async fn drive_until_spent(
     env: &Env,
-    work: Continuation,
-    behalf: Option<&SweepContext>,
+    continuation: Continuation,
+    sweep: Option<&SweepContext>,
     sender: NotificationSender,
 ) -> Result<Option<Timestamp>, FlowError> {
     let until = env.now().plus(Millis(millis(env.settings.dispatch_budget)));
-    let mut next = Some((work, behalf));
-    let mut sends = 0;
-    let mut wake = None;
-    while let Some((work, behalf)) = next {
-        telemetry::run_driven(&work.run.id);
-        let over = match work.outcome {
+    let mut next = Some((continuation, sweep));
+    let mut dispatches = 0;
+    let mut wakeup = None;
+    while let Some((continuation, sweep)) = next {
+        telemetry::run_driven(&continuation.run.id);
+        let outcome = match continuation.outcome {
             Some(outcome) => Some(outcome),
             None => {
-                let (over, first) = send_all(env, &work, until, &mut sends, behalf).await?;
-                wake = wake.or(first);
-                over
+                let (outcome, first) = send_all(env, &continuation, until, &mut dispatches, sweep).await?;
+                wakeup = wakeup.or(first);
+                outcome
             }
         };
-        next = match over {
+        next = match outcome {
             Some(outcome) => {
-                // The caller has waited for units already: the platform would come on top of that.
+                // The caller has already waited for units, so the queue delivers the notification.
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
-                // The following runs do not belong to the look.
-                transition::end_run(env, &work.run, outcome, sender).await?.map(|work| (work, None))
+                // Following runs are not part of the sweep.
+                transition::end_run(env, &continuation.run, outcome, sender)
+                    .await?
+                    .map(|continuation| (continuation, None))
             }
             None => None,
         };
     }
-    Ok(wake)
+    Ok(wakeup)
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When a run has to be looked at because of what was sent of it.
+/// The earliest times at which dispatched attempts need a sweep.
 #[derive(Default)]
 struct WakeupTimes {
     poll: Option<Timestamp>,
@@ -125,186 +124,186 @@ struct WakeupTimes {
 }
 
 impl WakeupTimes {
-    fn add(&mut self, wake: AttemptWakeup) {
-        let (earliest, at) = match wake {
+    fn add(&mut self, wakeup: AttemptWakeup) {
+        let (earliest, at) = match wakeup {
             AttemptWakeup::Poll(at) => (&mut self.poll, at),
             AttemptWakeup::Recorded(at) => (&mut self.recorded, at),
         };
-        *earliest = Some(earliest.map_or(at, |known| known.min(at)));
+        *earliest = Some(earliest.map_or(at, |earliest| earliest.min(at)));
     }
 
     fn earliest(&self) -> Option<Timestamp> {
         self.poll.into_iter().chain(self.recorded).min()
     }
 
-    /// Has the run looked at in time: once, however many units want it. Gives when a look has to see to that itself.
+    /// Makes the run due at the earliest time, with one write for all attempts. Returns the time if the sweep has to do
+    /// that itself.
     async fn schedule(
         &self,
         env: &Env,
         run: &Run,
-        behalf: Option<&SweepContext>,
+        sweep: Option<&SweepContext>,
     ) -> Result<Option<Timestamp>, FlowError> {
-        let wanted = match behalf {
-            Some(look) if !look.is_slice => return Ok(self.earliest()),
-            // That look polls again.
-            Some(look) if env.now() < look.next_sweep => self.recorded,
+        let due = match sweep {
+            Some(sweep) if !sweep.is_slice => return Ok(self.earliest()),
+            // The sweep polls at its next time.
+            Some(sweep) if env.now() < sweep.next_sweep => self.recorded,
             Some(_) | None => self.earliest(),
         };
-        if let Some(at) = wanted {
+        if let Some(at) = due {
             wakeup::wake_by(env, &run.id, at).await?;
         }
         Ok(None)
     }
 }
 
-/// Sends what is ready and all that follows from it in this run. Gives how the run ended, if it did, and when the look that
-/// this is done for has to look again.
+/// Dispatches the ready attempts of a run and all that follow. Returns the outcome of the run if it ended, and the time
+/// at which the sweep has to continue.
 async fn send_all(
     env: &Env,
-    work: &Continuation,
+    continuation: &Continuation,
     until: Timestamp,
-    sends: &mut usize,
-    behalf: Option<&SweepContext>,
+    dispatches: &mut usize,
+    sweep: Option<&SweepContext>,
 ) -> Result<(Option<RunOutcome>, Option<Timestamp>), FlowError> {
-    let mut ready: VecDeque<(Unit, Attempt)> = work.ready.iter().copied().collect();
-    // All are polled together: a batch may wait for memory that a send under way holds.
-    let mut under_way: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
-    let (mut sending, mut is_preparing) = (0, false);
-    let mut over = None;
-    let mut wakes = WakeupTimes::default();
+    let mut ready: VecDeque<(Unit, Attempt)> = continuation.ready.iter().copied().collect();
+    // All steps are polled together, because a batch may wait for memory that a dispatch holds.
+    let mut in_progress: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
+    let (mut dispatching, mut is_preparing) = (0, false);
+    let mut outcome = None;
+    let mut wakeups = WakeupTimes::default();
     let mut accepted = AcceptanceBatch::default();
     let mut error: Option<FlowError> = None;
     loop {
-        // One batch at a time is prepared, so that no two read the same.
+        // Batches are prepared one at a time, so that two do not read the same data.
         if !is_preparing && error.is_none() {
             let mut batch = Vec::new();
-            while sending + batch.len() < MAX_CONCURRENT && !is_spent(env, until, *sends) {
+            while dispatching + batch.len() < MAX_CONCURRENT && !is_spent(env, until, *dispatches) {
                 let Some(one) = ready.pop_front() else { break };
-                *sends += 1;
+                *dispatches += 1;
                 batch.push(one);
             }
             if !batch.is_empty() {
                 is_preparing = true;
-                under_way.push(prepare(env, work, batch).boxed());
+                in_progress.push(prepare(env, continuation, batch).boxed());
             }
         }
-        // What this invocation will not send goes now: a slow answer that is still awaited must not hold it up.
-        if error.is_none() && !ready.is_empty() && is_spent(env, until, *sends) {
+        // The rest is enqueued now, so that a slow response does not delay it.
+        if error.is_none() && !ready.is_empty() && is_spent(env, until, *dispatches) {
             let rest: Vec<_> = std::mem::take(&mut ready).into();
-            let passed = async move { DriveStep::Enqueued(enqueue_rest(env, work, &rest, behalf).await) };
-            under_way.push(passed.boxed());
+            let enqueue = async move { DriveStep::Enqueued(enqueue_rest(env, continuation, &rest, sweep).await) };
+            in_progress.push(enqueue.boxed());
         }
-        match under_way.next().await {
+        match in_progress.next().await {
             None => break,
             Some(DriveStep::Prepared(Ok(batch))) => {
                 is_preparing = false;
-                sending += batch.len();
-                for (unit, attempt) in batch {
-                    let this = AttemptRef { unit, attempt, epoch: work.epoch };
-                    let sender = match behalf {
+                dispatching += batch.len();
+                for (unit, number) in batch {
+                    let attempt = AttemptRef { unit, number, epoch: continuation.epoch };
+                    let reason = match sweep {
                         None => DispatchReason::Result,
-                        Some(look) if look.unstarted.contains(&(unit, attempt)) => DispatchReason::SweepStart,
+                        Some(sweep) if sweep.unstarted.contains(&(unit, number)) => DispatchReason::SweepStart,
                         Some(_) => DispatchReason::SweepRepeat,
                     };
-                    let sent = dispatch_one(env, &work.run, this, &work.cache, sender);
-                    under_way.push(sent.map(DriveStep::Dispatched).boxed());
+                    let dispatch = dispatch_one(env, &continuation.run, attempt, &continuation.cache, reason);
+                    in_progress.push(dispatch.map(DriveStep::Dispatched).boxed());
                 }
             }
-            Some(DriveStep::Dispatched(Ok(DispatchProgress { progress, wakeup: wake, accepted: this }))) => {
-                sending -= 1;
+            Some(DriveStep::Dispatched(Ok(DispatchProgress { progress, wakeup, accepted: attempt }))) => {
+                dispatching -= 1;
                 ready.extend(progress.ready);
-                over = over.or(progress.outcome);
-                wake.into_iter().for_each(|wake| wakes.add(wake));
-                this.into_iter().for_each(|this| accepted.add(this, env.now()));
+                outcome = outcome.or(progress.outcome);
+                wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup));
+                attempt.into_iter().for_each(|attempt| accepted.add(attempt, env.now()));
             }
-            Some(DriveStep::Enqueued(Ok(wake))) => wake.into_iter().for_each(|wake| wakes.add(wake)),
+            Some(DriveStep::Enqueued(Ok(wakeup))) => wakeup.into_iter().for_each(|wakeup| wakeups.add(wakeup)),
             Some(
                 DriveStep::Prepared(Err(failed))
                 | DriveStep::Dispatched(Err(failed))
                 | DriveStep::Enqueued(Err(failed)),
             ) => error = Some(error.unwrap_or(failed)),
         }
-        if (under_way.is_empty() || accepted.is_due(env.now()))
-            && let Err(failed) = accepted.flush(env, &work.run).await
+        if (in_progress.is_empty() || accepted.is_due(env.now()))
+            && let Err(failed) = accepted.flush(env, &continuation.run).await
         {
             error = Some(error.unwrap_or(failed));
         }
     }
-    // The table first: if that fails too, only the caller's repetition or the next look remains.
-    let seen = match error {
-        None => return Ok((over, wakes.schedule(env, &work.run, behalf).await?)),
-        Some(error) if behalf.is_some_and(|look| !look.is_slice) => return Err(error),
-        Some(error) => (wakeup::wake_by(env, &work.run.id, env.now().plus(RETRY_DELAY)).await, error),
+    // The wake-up is written before the error is returned. If the write fails, too, only the repetition by the caller
+    // or the next sweep remains.
+    let (written, error) = match error {
+        None => return Ok((outcome, wakeups.schedule(env, &continuation.run, sweep).await?)),
+        Some(error) if sweep.is_some_and(|sweep| !sweep.is_slice) => return Err(error),
+        Some(error) => (wakeup::wake_by(env, &continuation.run.id, env.now().plus(RETRY_DELAY)).await, error),
     };
-    if let Err(second) = seen.0 {
-        tracing::warn!(run = %work.run.id, %second, "the run could not be made due");
+    if let Err(second) = written {
+        tracing::warn!(run = %continuation.run.id, %second, "cannot make the run due");
     }
-    Err(seen.1)
+    Err(error)
 }
 
-/// Returns true if this invocation begins no further send.
-fn is_spent(env: &Env, until: Timestamp, sends: usize) -> bool {
-    sends >= env.settings.max_dispatches || (sends > 0 && env.now() >= until)
+/// Returns true if this invocation starts no further dispatch.
+fn is_spent(env: &Env, until: Timestamp, dispatches: usize) -> bool {
+    dispatches >= env.settings.max_dispatches || (dispatches > 0 && env.now() >= until)
 }
 
-/// A step of a drive that has ended.
 enum DriveStep {
     Prepared(Result<Vec<(Unit, Attempt)>, FlowError>),
-    /// A try was sent, and concluded if it was answered at once.
+    /// An attempt was dispatched, and its result applied if it was immediate.
     Dispatched(Result<DispatchProgress, FlowError>),
     Enqueued(Result<Option<AttemptWakeup>, FlowError>),
 }
 
-/// Does what comes before a batch is sent, once for all of it.
-async fn prepare(env: &Env, work: &Continuation, batch: Vec<(Unit, Attempt)>) -> DriveStep {
+/// Seals undone units and reads inputs, once for a whole batch.
+async fn prepare(env: &Env, continuation: &Continuation, batch: Vec<(Unit, Attempt)>) -> DriveStep {
     let units: Vec<Unit> = batch.iter().map(|(unit, _)| *unit).collect();
     let prepared = async {
-        undo::seal(env, &work.run, &units, &work.cache).await?;
-        inputs::prefetch(env, &work.run, &units, &work.cache).await
+        undo::seal(env, &continuation.run, &units, &continuation.cache).await?;
+        inputs::prefetch(env, &continuation.run, &units, &continuation.cache).await
     };
     DriveStep::Prepared(prepared.await.map(|()| batch))
 }
 
-/// The outcome of the send of one try.
 struct DispatchProgress {
     progress: RunProgress,
     wakeup: Option<AttemptWakeup>,
-    /// The try, if its receiver will call back and that is not noted.
+    /// The attempt, if its acceptance has to be recorded.
     accepted: Option<AttemptRef>,
 }
 
-/// One try: sent, and concluded if it was answered at once.
+/// Dispatches an attempt, and applies its result if it is immediate.
 async fn dispatch_one(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
-    memory: &InvocationCache,
-    sender: DispatchReason,
+    attempt: AttemptRef,
+    cache: &InvocationCache,
+    reason: DispatchReason,
 ) -> Result<DispatchProgress, FlowError> {
-    let key = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
-    let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = this.attempt.0);
-    Box::pin(send(env, run, this, memory, sender)).instrument(span).await
+    let key = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
+    let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = attempt.number.0);
+    Box::pin(send(env, run, attempt, cache, reason)).instrument(span).await
 }
 
 async fn send(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
-    memory: &InvocationCache,
-    sender: DispatchReason,
+    attempt: AttemptRef,
+    cache: &InvocationCache,
+    reason: DispatchReason,
 ) -> Result<DispatchProgress, FlowError> {
-    let sent = Box::pin(dispatch::send(env, run, this, memory, sender)).await?;
-    log_outcome(&sent);
-    let progress = match sent.end {
-        Some(ended) => Box::pin(results::apply_result(env, run, this, &ended, sent.remaining, memory)).await?,
+    let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
+    log_outcome(&outcome);
+    let progress = match outcome.end {
+        Some(end) => Box::pin(results::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?,
         None => RunProgress::default(),
     };
-    Ok(DispatchProgress { progress, wakeup: sent.wakeup, accepted: sent.is_accepted.then_some(this) })
+    Ok(DispatchProgress { progress, wakeup: outcome.wakeup, accepted: outcome.is_accepted.then_some(attempt) })
 }
 
-/// Logs what goes well at debug: the figures of the invocation count it.
-fn log_outcome(sent: &DispatchOutcome) {
-    match &sent.end {
+/// Logs successes at debug level, because the metrics of the invocation count them.
+fn log_outcome(outcome: &DispatchOutcome) {
+    match &outcome.end {
         None => tracing::debug!("no result yet"),
         Some(crate::run::attempt_end::AttemptEnd::Succeeded(_)) => tracing::debug!("succeeded"),
         Some(crate::run::attempt_end::AttemptEnd::Skipped(_)) => tracing::debug!("skipped"),
@@ -313,39 +312,37 @@ fn log_outcome(sent: &DispatchOutcome) {
     }
 }
 
-/// Hands units to other invocations. The run is due soon before the messages go: a lost one costs time only. A look sees to
-/// that itself, at the time that is given.
+/// Forwards attempts to other invocations through the queue. Makes the run due first, so that a lost message costs time
+/// only. A sweep does that itself.
 async fn enqueue_rest(
     env: &Env,
-    work: &Continuation,
+    continuation: &Continuation,
     units: &[(Unit, Attempt)],
-    behalf: Option<&SweepContext>,
+    sweep: Option<&SweepContext>,
 ) -> Result<Option<AttemptWakeup>, FlowError> {
-    let again = behalf.map(|look| look.next_sweep);
-    if again.is_none_or(|again| again <= env.now()) {
-        // Refused where the run is due sooner anyway. A lost message costs only time, so one attempt is enough.
+    let next_sweep = sweep.map(|sweep| sweep.next_sweep);
+    if next_sweep.is_none_or(|next_sweep| next_sweep <= env.now()) {
+        // Rejected if the run is due sooner. A lost message costs time only, so one attempt is enough.
         let due = env.now().plus(env.settings.first_sweep_delay);
-        env.store.patch_run(&work.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due })).await?;
+        env.store
+            .patch_run(&continuation.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due }))
+            .await?;
     }
     let slices = units
         .chunks(UNITS_PER_MESSAGE)
-        .map(|slice| QueueMessage::dispatch(&work.run.id, work.epoch, slice, again, env.now()));
+        .map(|slice| QueueMessage::dispatch(&continuation.run.id, continuation.epoch, slice, next_sweep, env.now()));
     env.queue.send_all(slices.collect()).await;
-    Ok(again.filter(|&again| again > env.now()).map(AttemptWakeup::Poll))
+    Ok(next_sweep.filter(|&next_sweep| next_sweep > env.now()).map(AttemptWakeup::Poll))
 }
 
-/// Sends a slice that another invocation passed on at `passed`, as far as it still has to be sent. `again`: when the look that
-/// has passed it on looks at the run again, if it was one.
-///
-/// # Errors
-/// The store's.
+/// Dispatches the attempts of a queue message that are still unsent. `next_sweep` is set if a sweep forwarded them.
 pub async fn drive_slice(
     env: &Env,
     run: &ebb_protocol::id::RunId,
     epoch: Epoch,
     units: &[(Unit, Attempt)],
-    again: Option<Timestamp>,
-    passed: Timestamp,
+    next_sweep: Option<Timestamp>,
+    forwarded_at: Timestamp,
 ) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, run).await? else { return Ok(()) };
     let view = run.read_view(env).await?;
@@ -355,12 +352,12 @@ pub async fn drive_slice(
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
     let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
-    let is_own = lease::lease_delivery(env, &run, units, passed).await?;
+    let is_own = lease::lease_delivery(env, &run, units, forwarded_at).await?;
     let mut unsent = lease::unsent(env, &run, ready).await?;
     unsent.retain(|one| is_own || !one.is_webhook);
     let ready = unsent.iter().map(|one| one.unit_attempt).collect();
-    let work = Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() };
-    let Some(again) = again else { return drive(env, work).await };
+    let continuation = Continuation { run, epoch, ready, outcome: None, cache: InvocationCache::default() };
+    let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.unit_attempt).collect();
-    drive_for_sweep(env, work, &SweepContext { unstarted, next_sweep: again, is_slice: true }).await.map(drop)
+    drive_for_sweep(env, continuation, &SweepContext { unstarted, next_sweep, is_slice: true }).await.map(drop)
 }

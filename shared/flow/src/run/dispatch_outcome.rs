@@ -1,29 +1,28 @@
-//! The outcome of a dispatch, for each kind of executor.
+//! The outcome of a dispatch and its reason.
 
 use ebb_protocol::callback::ReasonCode;
 
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::run::wakeup::AttemptWakeup;
 
-/// What became of a send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {
-    /// How the try ended; `None`: its result will come later.
+    /// The end of the attempt. `None`: the result comes later.
     pub end: Option<AttemptEnd>,
-    /// For an undo: the number of further things that it has to remove.
+    /// For an undo: the number of results that remain to be undone after this one.
     pub remaining: u32,
-    /// When the run has to be looked at; `None`: this send is no reason for it.
+    /// The time at which the run needs a sweep because of this dispatch.
     pub wakeup: Option<AttemptWakeup>,
-    /// True if the receiver will call back, which the caller has to note.
+    /// True if the receiver will call back, and the caller has to record the acceptance.
     pub is_accepted: bool,
 }
 
 impl DispatchOutcome {
-    pub(crate) fn ended(ended: AttemptEnd) -> Self {
-        Self { end: Some(ended), remaining: 0, wakeup: None, is_accepted: false }
+    pub(crate) fn ended(end: AttemptEnd) -> Self {
+        Self { end: Some(end), remaining: 0, wakeup: None, is_accepted: false }
     }
 
-    /// Its result comes later.
+    /// Returns the outcome of an attempt whose result comes later.
     pub(crate) fn later(wakeup: Option<AttemptWakeup>) -> Self {
         Self { end: None, remaining: 0, wakeup, is_accepted: false }
     }
@@ -33,13 +32,12 @@ impl DispatchOutcome {
     }
 }
 
-/// On whose behalf a try is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DispatchReason {
-    /// A result that has just made it ready.
+    /// A result has made the attempt ready.
     Result,
-    /// A look that knows its start.
+    /// A sweep repeats an attempt with a recorded start.
     SweepRepeat,
-    /// A look that knows of no start. The try may have been sent before.
+    /// A sweep dispatches an attempt without a recorded start. It may have been dispatched before.
     SweepStart,
 }

@@ -1,7 +1,7 @@
-//! Evidence of a failed webhook request: what was asked, and what came back, free of credentials.
+//! Builds the evidence of a failed webhook request: request and response without credentials.
 //!
-//! It masks the credentials of the request and everything that looks like a credential: tokens, passwords in URLs, and
-//! members of JSON with such names. The body of an answer is withheld if the unit declares a sensitive output.
+//! Masks the credentials of the request and every text that looks like one: tokens, passwords in URLs, and JSON members
+//! with such names. Withholds the body of the response if the unit declares a sensitive output.
 
 use std::sync::LazyLock;
 
@@ -13,14 +13,14 @@ use regex::Regex;
 
 /// The replacement of a masked value.
 const MASK: &str = "***";
-/// Header values that are shorter are not credentials, and masking them would hide half of an answer.
-const SHORTEST_SECRET: usize = 8;
-/// Bytes of a content type and of a URL that are kept.
-const LONGEST_LINE: usize = 512;
-/// Characters of an answer that stand in a message.
+/// Minimum length of a credential in a header. Masking shorter values would hide half of a response.
+const MIN_SECRET: usize = 8;
+/// Maximum bytes of a content type or URL.
+const MAX_LINE: usize = 512;
+/// Maximum characters of a response in a message.
 const EXCERPT: usize = 80;
 
-/// Texts that are credentials wherever they stand. The first group is kept, the rest is masked.
+/// Patterns of credentials. The first group is kept, the rest is masked.
 static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // Secrets of Standard Webhooks, symmetric and asymmetric.
@@ -42,7 +42,6 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     .into()
 });
 
-/// The known parts of a sent request.
 pub(crate) struct SentRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
@@ -50,7 +49,7 @@ pub(crate) struct SentRequest<'a> {
 }
 
 impl SentRequest<'_> {
-    /// The evidence for a failure of `unit`; `response` is absent if no answer came.
+    /// Returns the evidence of a failure of `unit`. Without a response, `response` is `None`.
     pub(crate) fn evidence(&self, unit: &UnitPlan, response: Option<&HttpResponse>) -> Evidence {
         let body = response.filter(|_| !has_sensitive_outputs(unit)).map(|response| self.scrubbed(&response.body));
         let (body, truncated) = match body {
@@ -60,10 +59,10 @@ impl SentRequest<'_> {
             }
             None => (None, false),
         };
-        let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, LONGEST_LINE)));
+        let content_type = response.and_then(content_type).map(|text| self.scrub(head(text, MAX_LINE)));
         Evidence {
             method: self.method.to_owned(),
-            url: self.scrub(head(&bare_url(self.url), LONGEST_LINE)),
+            url: self.scrub(head(&bare_url(self.url), MAX_LINE)),
             status: response.map(|response| response.status),
             content_type,
             body,
@@ -72,27 +71,27 @@ impl SentRequest<'_> {
         }
     }
 
-    /// Names the format of an answer that is not JSON, with its beginning, for the failure that follows from it. `None` for
-    /// JSON.
+    /// Describes a response that is not JSON, with its beginning, for the message of a failure. `None` for JSON.
     pub(crate) fn foreign_format(&self, unit: &UnitPlan, response: &HttpResponse) -> Option<String> {
         if serde_json::from_slice::<serde::de::IgnoredAny>(&response.body).is_ok() {
             return None;
         }
         let format = content_type(response).map_or_else(
             || "without a content type".to_owned(),
-            |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), LONGEST_LINE)),
+            |text| self.scrub(head(text.split(';').next().unwrap_or_default().trim(), MAX_LINE)),
         );
         if has_sensitive_outputs(unit) || response.body.is_empty() {
-            let what =
+            let description =
                 if response.body.is_empty() { "empty, not JSON".to_owned() } else { format!("{format}, not JSON") };
-            return Some(format!("the answer is {what}"));
+            return Some(format!("the response is {description}"));
         }
         let text = self.scrubbed(&response.body);
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        Some(format!("the answer is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
+        Some(format!("the response is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
     }
 
-    /// Twice as much of a body as is kept, without credentials: one that is cut by the limit is recognised by its beginning.
+    /// Returns up to twice the stored length of a body, masked. A credential at the limit is therefore still recognised
+    /// by its beginning.
     fn scrubbed(&self, body: &[u8]) -> String {
         let read = &body[..body.len().min(2 * limits::EVIDENCE)];
         self.scrub(&String::from_utf8_lossy(read))
@@ -109,7 +108,8 @@ impl SentRequest<'_> {
         limits::printable(&text)
     }
 
-    /// Values that the request carried and that its server may repeat: our own proofs, and the headers that the plugin adds.
+    /// Returns the values of the request that the server may repeat: Ebb's signatures and tokens, and the headers of
+    /// the plugin.
     fn secrets(&self) -> impl Iterator<Item = &str> {
         const PLAIN: [&str; 8] = [
             "content-type",
@@ -122,7 +122,7 @@ impl SentRequest<'_> {
             sign::WEBHOOK_TIMESTAMP,
         ];
         let secret = self.headers.iter().filter(|(name, _)| !PLAIN.contains(&name.as_str()));
-        secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= SHORTEST_SECRET)
+        secret.map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET)
     }
 }
 
@@ -135,10 +135,10 @@ fn content_type(response: &HttpResponse) -> Option<&str> {
     header.map(|(_, value)| value.as_str())
 }
 
-/// A URL without user, password, fragment and the values of its query.
+/// Returns a URL without user, password, fragment and the values of its query.
 fn bare_url(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return MASK.to_owned() };
-    // A URL without an authority has no user.
+    // Fails for a URL without an authority, which has no user.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
@@ -154,7 +154,7 @@ fn bare_url(text: &str) -> String {
     format!("{url}?{}", masked.join("&"))
 }
 
-/// Returns the first bytes of a text, to a character boundary.
+/// Returns the first bytes of a text, up to a character boundary.
 fn head(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

@@ -1,4 +1,4 @@
-//! What a unit reads: outputs of its own run and of earlier ones, from memory or the table.
+//! Reads the inputs of units: outputs of the same run and of earlier runs, from memory or the table.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::error::FlowError;
 use crate::run::head::{EarlierRun, Run};
 use crate::run::records;
 
-/// What one invocation has learnt of a run. Outputs of done units and states of earlier runs do not change.
+/// Data of a run that one invocation has read. Outputs of done units and states of earlier runs do not change.
 #[derive(Default)]
 pub struct InvocationCache {
     produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
@@ -24,7 +24,7 @@ pub struct InvocationCache {
 }
 
 impl InvocationCache {
-    /// Keeps what a unit of `run` has just made, without outputs that no unit of `run` reads.
+    /// Stores the outputs of a unit of `run` that units of `run` read.
     pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
         let at = UnitRef { hook: run.hook().into(), unit: unit.0 };
         if let ProducerState::Outputs(outputs) = &mut produced
@@ -40,26 +40,23 @@ impl InvocationCache {
         self.produced.lock().unwrap_or_else(PoisonError::into_inner).get(&at).cloned()
     }
 
-    /// Marks units as sealed by this invocation; gives those that were not.
+    /// Marks units as sealed by this invocation. Returns those that were not.
     pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
-    /// Keeps the records of a unit's tries that were read after its seal.
-    pub fn put_undone(&self, at: UnitRef, tries: Vec<AttemptRecord>) {
-        self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, tries);
+    /// Stores the records of a unit's attempts that were read after its seal.
+    pub fn put_undone(&self, at: UnitRef, attempts: Vec<AttemptRecord>) {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner).insert(at, attempts);
     }
 
-    /// Takes the records of a unit's tries, if they were kept. A later try of the undo reads them again.
+    /// Takes the stored records of a unit's attempts. The next attempt of the undo reads them again.
     pub fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
         self.undone.lock().unwrap_or_else(PoisonError::into_inner).remove(&at)
     }
 
-    /// The state of an earlier run of the same life, read once per invocation.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Returns the state of an earlier run of the same instance. Reads it once per invocation.
     pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> Result<Arc<EarlierRun>, FlowError> {
         let mut known = self.earlier.lock().await;
         if let Some(earlier) = known.get(&hook) {
@@ -77,17 +74,14 @@ impl InvocationCache {
     }
 }
 
-/// What `unit` reads, as far as it is known. What is undone by it is left to [`crate::run::undo`].
-///
-/// # Errors
-/// The store's.
+/// Returns the known inputs of `unit`. [`crate::run::undo`] reads the outputs that it undoes.
 pub async fn read_inputs(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    memory: &InvocationCache,
+    cache: &InvocationCache,
 ) -> Result<KnownOutputs, FlowError> {
-    read(env, run, sources(unit).collect(), memory).await
+    read(env, run, sources(unit).collect(), cache).await
 }
 
 /// Returns the units that `unit` reads, without those that it undoes.
@@ -95,26 +89,23 @@ fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
     unit.reads.iter().map(|read| read.at).filter(|at| !unit.undoes.contains(at))
 }
 
-/// Reads what any of `units` reads, all at once: those that are sent side by side would each read the same.
-///
-/// # Errors
-/// The store's.
-pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache) -> Result<(), FlowError> {
+/// Reads the inputs of all `units` at once, because concurrent units often read the same outputs.
+pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
     let wanted = plans.flat_map(sources).collect();
-    read(env, run, wanted, memory).await.map(drop)
+    read(env, run, wanted, cache).await.map(drop)
 }
 
 async fn read(
     env: &Env,
     run: &Run,
     wanted: BTreeSet<UnitRef>,
-    memory: &InvocationCache,
+    cache: &InvocationCache,
 ) -> Result<KnownOutputs, FlowError> {
     let mut known = KnownOutputs::new();
     let mut missing: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in wanted {
-        match memory.get_produced(at) {
+        match cache.get_produced(at) {
             Some(produced) => {
                 known.insert(at, produced);
             }
@@ -126,7 +117,7 @@ async fn read(
             let records = env.store.read_records(&run.id, &units).await?;
             current(env, run, hook, &units, &records).await?
         } else {
-            let earlier = memory.earlier_run(env, run, hook).await?;
+            let earlier = cache.earlier_run(env, run, hook).await?;
             let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
             let records = match wanted.is_empty() {
                 true => Vec::new(),
@@ -141,7 +132,7 @@ async fn read(
         for (unit, produced) in found {
             let at = UnitRef { hook: hook.into(), unit: unit.0 };
             if produced != ProducerState::Absent {
-                memory.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
+                cache.produced.lock().unwrap_or_else(PoisonError::into_inner).insert(at, produced.clone());
             }
             known.insert(at, produced);
         }
@@ -149,8 +140,8 @@ async fn read(
     Ok(known)
 }
 
-/// Returns what done units of `hook` made, without outputs that no unit of `run` reads. The success of the highest try
-/// is the one that counts, because a unit that is done gets no further try. A done unit without a record has no outputs.
+/// Returns the outputs of done units of `hook` that units of `run` read. The success of the highest attempt counts,
+/// because a done unit gets no further attempt. A done unit without a record has no outputs.
 async fn current(
     env: &Env,
     run: &Run,
@@ -188,7 +179,7 @@ async fn current(
     Ok(produced)
 }
 
-/// The outputs that some units read, by their producers.
+/// Outputs that units read, by their producers.
 pub(crate) struct ReadOutputs<'a>(HashSet<(UnitRef, &'a str)>);
 
 impl<'a> FromIterator<&'a OutputRead> for ReadOutputs<'a> {
@@ -198,24 +189,24 @@ impl<'a> FromIterator<&'a OutputRead> for ReadOutputs<'a> {
 }
 
 impl ReadOutputs<'_> {
-    /// Removes the outputs of the unit `at` that are not read.
+    /// Removes the outputs of the unit `at` that no unit reads.
     pub(crate) fn retain<V>(&self, at: UnitRef, outputs: &mut BTreeMap<String, V>) {
         outputs.retain(|name, _| self.0.contains(&(at, name.as_str())));
     }
 }
 
-/// Returns what the units of `run` read.
+/// Returns the outputs that the units of `run` read.
 fn reads(run: &Run) -> impl Iterator<Item = &OutputRead> {
     run.hook_plan().units.iter().flat_map(|unit| &unit.reads)
 }
 
-/// Returns all distinct outputs with which any try of a unit has succeeded, in the order in which they came to light: what
-/// comes later does not change the places of the others.
-pub fn successes(tries: &[&AttemptRecord]) -> Vec<OutputStorage> {
+/// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
+/// the positions of the others.
+pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
     let mut results: Vec<&AttemptResult> =
-        tries.iter().flat_map(|record| record.result.iter().chain(&record.further_results)).collect();
+        attempts.iter().flat_map(|record| record.result.iter().chain(&record.further_results)).collect();
     results.sort_by(|a, b| (a.at, &a.digest).cmp(&(b.at, &b.digest)));
-    // The digest of a success is that of its outputs.
+    // The digest of a success depends on its outputs only.
     let mut digests = HashSet::new();
     let successes = results.into_iter().filter(|result| result.outcome == AttemptOutcome::Succeeded);
     let distinct = successes.filter(|result| digests.insert(&result.digest));

@@ -1,10 +1,11 @@
-//! Claims of units that more than one invocation may send.
+//! Limits the dispatch of a webhook attempt to one invocation at a time (rule 5).
 //!
-//! In a run of one item, only the writer that marks a unit done sees which units became ready. There may be several senders
-//! if the units of a join are in several items, if a result is repeated, or if the queue delivers a message twice. A relay
-//! knows works by their names, so it may be asked twice. A webhook would be posted twice.
+//! In a run of one head item, only the writer that marks a unit done sees which units became ready. There can be
+//! several dispatchers if the units of a join are in several items, if a result is repeated, or if the queue delivers a
+//! message twice. A relay knows tasks by name, so a repetition is harmless. A webhook would be posted twice.
 //!
-//! The only sender of a webhook writes nothing before it posts. All others claim the try in its record.
+//! The only dispatcher of a webhook writes nothing before it posts. All others record a start or a lease in the attempt
+//! record.
 
 use ebb_documents::plan::Action;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
@@ -19,86 +20,67 @@ use crate::run::head::Run;
 use crate::run::records;
 use crate::run::wakeup;
 
-/// Claims that are written at a time.
-const AT_ONCE: usize = 32;
+/// Starts that are recorded at the same time.
+const MAX_WRITES: usize = 32;
 
-/// Returns the units that the caller sends: units of relays, and webhooks whose start was not noted before. Units with a
-/// result, and accepted ones, are left out. `sweep` finds a try whose claimer died before it sent it.
-///
-/// One write per webhook.
-///
-/// # Errors
-/// The store's.
+/// Returns the attempts that the caller dispatches: tasks of relays, and webhooks without a recorded start. Attempts
+/// with a result or an acceptance are left out. If the caller dies before it dispatches, `sweep` finds the attempt. One
+/// write per webhook.
 pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<(Unit, Attempt)>, FlowError> {
-    let mine = record_starts(env, run, unsent(env, run, units).await?).await?;
-    Ok(mine.into_iter().map(|one| one.unit_attempt).collect())
+    let own = record_starts(env, run, unsent(env, run, units).await?).await?;
+    Ok(own.into_iter().map(|one| one.unit_attempt).collect())
 }
 
-/// Returns the units that a repetition of a result sends: units of relays. The first sender of the result may be posting the
-/// webhooks now, and has not claimed them if it was the only sender. `sweep` posts them once that request must have been
-/// answered.
-///
-/// One write per webhook, and one for the run.
-///
-/// # Errors
-/// The store's.
+/// Returns the attempts that a repeated result dispatches: tasks of relays. The first taker of the result may be
+/// posting the webhooks now, without a recorded start. `sweep` posts them when the response of that request is due. One
+/// write per webhook, and one for the run.
 pub async fn claim_for_repeat(
     env: &Env,
     run: &Run,
     units: Vec<(Unit, Attempt)>,
 ) -> Result<Vec<(Unit, Attempt)>, FlowError> {
     let open = unsent(env, run, units).await?;
-    // The first sender may have died, also one that had claimed them.
-    let is_left = open.iter().any(|one| one.is_webhook && !one.is_postponed);
-    let mine = record_starts(env, run, open).await?;
-    if is_left {
+    // The first taker may have died, also after it recorded the start.
+    let has_open_webhook = open.iter().any(|one| one.is_webhook && !one.is_postponed);
+    let own = record_starts(env, run, open).await?;
+    if has_open_webhook {
         wakeup::wake_by(env, &run.id, env.now().plus(env.settings.response_window())).await?;
     }
-    Ok(mine.into_iter().filter(|one| !one.is_webhook).map(|one| one.unit_attempt).collect())
+    Ok(own.into_iter().filter(|one| !one.is_webhook).map(|one| one.unit_attempt).collect())
 }
 
-/// Takes the lease of a webhook's try that may have been posted before. One of the callers that saw the same record gets it.
-/// The lease lasts until a request that is sent now must have been answered.
-///
-/// One write.
-///
-/// # Errors
-/// The store's.
-pub async fn lease(env: &Env, run: &Run, this: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
+/// Takes the lease of a webhook attempt that may have been posted before. Of several callers that read the same record,
+/// one gets it. The lease lasts until the response of a request that is sent now is due. One write.
+pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
     let until = env.now().plus(env.settings.response_window());
-    let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &AttemptUpdate::Leased(until)).await?;
+    let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
         && before.leased_until == seen.leased_until
         && before.next_dispatch == seen.next_dispatch)
 }
 
-/// Returns true if one delivery of a message posts the webhooks among `units`, which the message passed on at `passed`. The
-/// queue may deliver the message again. The lease of the first webhook stands for all of them. A look takes its leases
-/// before it passes units on, so the lease of a delivery is later.
-///
-/// One write, if there is a webhook.
-///
-/// # Errors
-/// The store's.
+/// Returns true if this delivery of a message posts the webhooks among `units`, which were forwarded at `forwarded_at`.
+/// The lease of the first webhook stands for all. A sweep takes its leases before it forwards attempts, so the lease of
+/// a delivery is later. One write, if there is a webhook.
 pub(crate) async fn lease_delivery(
     env: &Env,
     run: &Run,
     units: &[(Unit, Attempt)],
-    passed: Timestamp,
+    forwarded_at: Timestamp,
 ) -> Result<bool, FlowError> {
     let first = units.iter().find(|(unit, _)| is_webhook(run, *unit));
     let Some(&(unit, attempt)) = first else {
         return Ok(true);
     };
     let now = env.now();
-    let until = now.max(passed.plus(Millis(1))).plus(env.settings.response_window());
+    let until = now.max(forwarded_at.plus(Millis(1))).plus(env.settings.response_window());
     let before = env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Leased(until)).await?;
-    // The answer to its request may have ended the lease.
+    // The response to its request may have ended the lease.
     let is_answered = before.result.is_some()
         || before.accepted.is_some()
-        || before.next_dispatch.is_some_and(|again| again > passed.0);
-    let of_a_look = passed.plus(env.settings.response_window());
-    let is_leased = before.leased_until.map(Timestamp).is_some_and(|until| until > of_a_look && until > now);
+        || before.next_dispatch.is_some_and(|next| next > forwarded_at.0);
+    let sweep_lease = forwarded_at.plus(env.settings.response_window());
+    let is_leased = before.leased_until.map(Timestamp).is_some_and(|until| until > sweep_lease && until > now);
     Ok(!is_answered && !is_leased)
 }
 
@@ -106,8 +88,8 @@ fn is_webhook(run: &Run, unit: Unit) -> bool {
     run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)))
 }
 
-/// Notes the start of the webhooks among `units`. Returns those whose start was not noted before, and the units of
-/// relays. What was put off is left to `sweep`.
+/// Records the start of the webhooks among `units`. Returns those without an earlier start, and the tasks of relays.
+/// Leaves postponed attempts to `sweep`.
 async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> Result<Vec<UnsentAttempt>, FlowError> {
     let starts = units.into_iter().filter(|one| !one.is_postponed).map(|one| async move {
         let (unit, attempt) = one.unit_attempt;
@@ -121,27 +103,21 @@ async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> Resul
         let is_first = before.started.is_none() && before.accepted.is_none() && before.result.is_none();
         Ok::<_, FlowError>(is_first.then_some(one))
     });
-    let first: Vec<_> = futures::stream::iter(starts).buffered(AT_ONCE).try_collect().await?;
+    let first: Vec<_> = futures::stream::iter(starts).buffered(MAX_WRITES).try_collect().await?;
     Ok(first.into_iter().flatten().collect())
 }
 
-/// A try that has neither a result nor the promise of one.
+/// An attempt without a result and without an acceptance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsentAttempt {
     pub unit_attempt: (Unit, Attempt),
-    /// True if it is a webhook.
     pub is_webhook: bool,
-    /// True if its start is recorded.
     pub is_started: bool,
-    /// True if it was put off until now, or was to be asked again by now: a look of `sweep` sends it.
+    /// True if it was postponed until now. `sweep` dispatches it.
     pub is_postponed: bool,
 }
 
-/// Returns the units that have neither a result nor the promise of one. Accepted units are never sent again, and units that
-/// are put off not before their time.
-///
-/// # Errors
-/// The store's.
+/// Returns the attempts without a result and without an acceptance, except those that are postponed to a later time.
 pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<UnsentAttempt>, FlowError> {
     if units.is_empty() {
         return Ok(Vec::new());
@@ -150,20 +126,15 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result
     let records = records::read_open(env, run, &positions).await?;
     let now = env.now();
     let is_unsent = |record: &AttemptRecord| {
-        let put_off = record.next_dispatch.is_some_and(|at| at > now.0);
-        record.result.is_none() && record.accepted.is_none() && !put_off
+        let is_postponed = record.next_dispatch.is_some_and(|at| at > now.0);
+        record.result.is_none() && record.accepted.is_none() && !is_postponed
     };
-    let unsent = units.into_iter().filter_map(|try_of| {
-        let record = records.get(&try_of);
-        let is_posted = is_webhook(run, try_of.0);
+    let unsent = units.into_iter().filter_map(|unit_attempt| {
+        let record = records.get(&unit_attempt);
+        let is_webhook = is_webhook(run, unit_attempt.0);
         let is_started = record.is_some_and(|record| record.started.is_some());
-        let is_put_off = record.is_some_and(|record| record.next_dispatch.is_some());
-        record.is_none_or(is_unsent).then_some(UnsentAttempt {
-            unit_attempt: try_of,
-            is_webhook: is_posted,
-            is_started,
-            is_postponed: is_put_off,
-        })
+        let is_postponed = record.is_some_and(|record| record.next_dispatch.is_some());
+        record.is_none_or(is_unsent).then_some(UnsentAttempt { unit_attempt, is_webhook, is_started, is_postponed })
     });
     Ok(unsent.collect())
 }

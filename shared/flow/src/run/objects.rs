@@ -1,4 +1,4 @@
-//! What a relay is asked for by a unit of objects, and by the removal of them.
+//! Builds the tasks of object units and of removals.
 
 use ebb_documents::plan::{HookName, ObjectAction, OutputFrom, UnitPlan};
 use ebb_engine::Unit;
@@ -6,8 +6,8 @@ use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, ObjectTask, ReadyRules
 
 use crate::run::head::Run;
 
-/// Objects that are applied and waited for. Those of a target that is starting stay until they are removed, those of one
-/// that is stopping until the result was taken.
+/// Returns the task that applies objects and waits until they are ready. Objects of a setup hook remain until their
+/// removal, objects of a teardown hook until the result is acknowledged.
 pub(crate) fn applied(
     run: &Run,
     unit: &UnitPlan,
@@ -15,8 +15,8 @@ pub(crate) fn applied(
     manifests: Vec<serde_json::Value>,
 ) -> ObjectTask {
     let own = ReadyRules { ready: object.ready.clone(), fail: object.fail.clone() };
-    // The document's rules speak of the first; the others go by the contracts of their kinds. That nothing is waited
-    // for is said of all.
+    // The rules of the document apply to the first object, the contracts of kinds to the others. Only `ready:
+    // "${true}"` applies to all.
     let others = match own.ready.as_deref().map(str::trim) {
         Some("true") => ReadyRules { fail: None, ..own.clone() },
         _ => ReadyRules::default(),
@@ -44,7 +44,7 @@ pub(crate) fn applied(
     }
 }
 
-/// The removal of what `unit` undoes: all objects of all tries, in one go.
+/// Returns the task that removes the objects of all attempts of the units that `unit` undoes.
 pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
     let names = unit.undoes.iter().map(|at| {
         let earlier = run.id.sibling(at.hook.into());

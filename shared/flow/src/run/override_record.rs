@@ -1,4 +1,4 @@
-//! Overrides in the attempt records of a unit.
+//! Finds overrides in the attempt records of a unit.
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
@@ -9,22 +9,22 @@ pub(crate) fn override_reason(records: &[AttemptRecord]) -> Option<&FailureReaso
     let mut ended = records.iter().rev().filter(|record| record.result.is_some());
     let last = ended.next()?;
     let reason = last.result.as_ref()?.reason.as_ref().filter(|reason| reason.code == ReasonCode::Overridden)?;
-    let before = ended.next().filter(|record| verdict(record) == Some(AttemptOutcome::Failed));
-    let has_succeeded = [Some(last), before].into_iter().flatten().any(succeeded_later);
+    let previous = ended.next().filter(|record| outcome(record) == Some(AttemptOutcome::Failed));
+    let has_succeeded = [Some(last), previous].into_iter().flatten().any(succeeded_later);
     (!has_succeeded).then_some(reason)
 }
 
-/// True if a unit was overridden while its receiver may have been working on it: the last request got no response.
+/// Returns true if the last request before the override got no response, so that its receiver may still act.
 pub(crate) fn is_open(records: &[AttemptRecord]) -> bool {
     let results = records.iter().rev().filter_map(|record| record.result.as_ref());
     results.skip(1).take(1).any(|result| result.unanswered)
 }
 
-fn verdict(record: &AttemptRecord) -> Option<AttemptOutcome> {
+fn outcome(record: &AttemptRecord) -> Option<AttemptOutcome> {
     record.result.as_ref().map(|result| result.outcome)
 }
 
-/// True if a success arrived after the attempt had another result.
+/// Returns true if a success arrived after the attempt had another result.
 fn succeeded_later(record: &AttemptRecord) -> bool {
     record.further_results.iter().any(|other| other.outcome == AttemptOutcome::Succeeded && other.next.is_none())
 }
@@ -35,9 +35,9 @@ mod tests {
 
     use super::*;
 
-    fn result(verdict: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
+    fn result(outcome: AttemptOutcome, code: Option<ReasonCode>) -> AttemptResult {
         AttemptResult {
-            outcome: verdict,
+            outcome,
             at: 1,
             duration_ms: None,
             outputs: OutputStorage::Nothing,
@@ -59,15 +59,15 @@ mod tests {
         let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
         let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
         let done = || result(AttemptOutcome::Succeeded, None);
-        let more = || AttemptResult { next: Some(2), ..done() };
+        let partial = || AttemptResult { next: Some(2), ..done() };
         let rows: [(&[AttemptRecord], bool); 8] = [
             (&[record(failed(), &[])], false),
             (&[record(overridden(), &[])], true),
             (&[record(failed(), &[]), record(overridden(), &[])], true),
             (&[record(failed(), &[done()]), record(overridden(), &[])], false),
             (&[record(overridden(), &[done()])], false),
-            (&[record(failed(), &[more()]), record(overridden(), &[])], true),
-            // It was done, and a late success of the unit that it undoes reopened it.
+            (&[record(failed(), &[partial()]), record(overridden(), &[])], true),
+            // The unit was done, and a late success of the unit that it undoes reopened it.
             (&[record(done(), &[done()]), record(overridden(), &[])], true),
             (&[record(overridden(), &[]), record(done(), &[])], false),
         ];

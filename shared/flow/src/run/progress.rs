@@ -5,13 +5,12 @@ use ebb_engine::{Attempt, Epoch, RunOutcome, Unit};
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 
-/// What follows from a result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunProgress {
     pub ready: Vec<(Unit, Attempt)>,
-    /// Set when nothing can move any more.
+    /// Set when no unit can run.
     pub outcome: Option<RunOutcome>,
-    /// Set when the result did not count as progress.
+    /// Set when the result did not advance the run.
     pub late: Option<LateResult>,
 }
 
@@ -21,29 +20,29 @@ impl RunProgress {
     }
 }
 
-/// Why a result did not count.
+/// The reason why a result did not advance its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LateResult {
-    /// A success that is in the ledger now.
+    /// A success that is now recorded as late.
     Recorded,
-    /// A failure of a try that nobody waits for.
+    /// A failure of an attempt that the run does not wait for.
     Ignored,
-    /// One distinct success more than are kept of an attempt. It is counted, and no undo takes it into account.
+    /// A distinct success above the limit per attempt. It is counted, and no undo takes it into account.
     Excess,
 }
 
-/// Something to go on with.
+/// The next step of a run, for [`crate::run::dispatch_all::drive`].
 pub struct Continuation {
     pub run: Run,
     pub epoch: Epoch,
     pub ready: Vec<(Unit, Attempt)>,
-    /// Set when the run is over.
+    /// Set when the run has ended.
     pub outcome: Option<RunOutcome>,
     pub cache: InvocationCache,
 }
 
 impl Continuation {
-    /// What follows from a result of `run`.
+    /// Returns the continuation after a result of `run`.
     pub fn of(run: Run, epoch: Epoch, progress: RunProgress, cache: InvocationCache) -> Self {
         Self { run, epoch, ready: progress.ready, outcome: progress.outcome, cache }
     }

@@ -1,4 +1,4 @@
-//! Results into records, records into values.
+//! Converts ends of attempts into records, and records into values.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,10 @@ use crate::error::FlowError;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::head::Run;
 
-/// Reads from the bucket that one caller has under way at most.
-const READS: usize = 32;
+/// Maximum concurrent reads from the bucket per caller.
+const MAX_READS: usize = 32;
 
-/// Reads the records of `units` that may be in flight. Acceptances that were noted together are in them.
-///
-/// # Errors
-/// The store's.
+/// Reads the records of `units` that may be in flight, with the acceptances that were recorded together.
 pub async fn read_open(
     env: &Env,
     run: &Run,
@@ -34,10 +31,7 @@ pub async fn read_open(
     with_accepted(env, run, units, records).await
 }
 
-/// Adds the acceptances of `units` that were noted together to their records.
-///
-/// # Errors
-/// The store's.
+/// Adds the acceptances of `units` that were recorded together to `records`.
 pub async fn with_accepted(
     env: &Env,
     run: &Run,
@@ -54,27 +48,28 @@ pub async fn with_accepted(
     for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
         let record = records.entry((unit, attempt)).or_default();
         record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
-        // As a note in the record does: an acceptance ends what was put off until then.
-        record.next_dispatch = record.next_dispatch.filter(|&again| again > at.0);
+        // As in an attempt record: an acceptance cancels an earlier postponement.
+        record.next_dispatch = record.next_dispatch.filter(|&due| due > at.0);
     }
     Ok(records)
 }
 
-/// Writes the record of `ended`, unless the try has another result. `next` is when the next try may start, with a failure
-/// that is tried again. Large outputs are in the bucket before the record is written. The tail of the log is written at the
-/// same time as the record: a reader that finds none there asks the relay, which keeps a result until it was taken.
+/// Writes the record of `ended`, unless the attempt has another result. `next` is the start of the next attempt, for a
+/// failure that is retried. Large outputs are in the bucket before the record. The tail of the log is written at the
+/// same time as the record: a reader that does not find it asks the relay, which keeps a result until it is
+/// acknowledged.
 ///
 /// # Errors
-/// The store's. The record may be there then, and the same result may be given again.
+/// The record may exist. The call can be repeated with the same result.
 pub async fn put(
     env: &Env,
     run: &Run,
     unit: Unit,
     attempt: Attempt,
-    ended: &AttemptEnd,
+    end: &AttemptEnd,
     next: Option<Timestamp>,
 ) -> Result<(AttemptResult, PutOutcome), FlowError> {
-    let (result, log) = build_result(env, run, unit, attempt, ended, next).await?;
+    let (result, log) = build_result(env, run, unit, attempt, end, next).await?;
     let record = env.store.put_result(&run.id, unit, attempt, &result);
     let tail = async {
         match log {
@@ -88,23 +83,20 @@ pub async fn put(
     Ok((result, put))
 }
 
-/// Makes the record of `ended`; large outputs go to the bucket. Gives the tail of its log too, if it has printed anything.
-///
-/// # Errors
-/// The store's.
+/// Builds the record of `ended`, and writes large outputs to the bucket. Returns the tail of its log, too.
 pub async fn build_result<'a>(
     env: &Env,
     run: &Run,
     unit: Unit,
     attempt: Attempt,
-    ended: &'a AttemptEnd,
+    end: &'a AttemptEnd,
     next: Option<Timestamp>,
 ) -> Result<(AttemptResult, Option<&'a str>), FlowError> {
-    let evidence = match ended {
+    let evidence = match end {
         AttemptEnd::Failed(failure) => failure.evidence.clone(),
         AttemptEnd::Succeeded(_) | AttemptEnd::Skipped(_) | AttemptEnd::Cancelled(_) => None,
     };
-    let (verdict, outputs, reason, duration_ms, log) = match ended {
+    let (outcome, outputs, reason, duration_ms, log) = match end {
         AttemptEnd::Succeeded(success) => {
             (AttemptOutcome::Succeeded, Some(&success.outputs), None, success.duration_ms, success.log.as_deref())
         }
@@ -119,28 +111,18 @@ pub async fn build_result<'a>(
         }
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
-    let kept = match outputs {
+    let stored = match outputs {
         Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
         _ => (OutputStorage::Nothing, String::new()),
     };
-    let digest = id::short_digest(&[&format!("{verdict:?}"), &kept.1], 26);
+    let digest = id::short_digest(&[&format!("{outcome:?}"), &stored.1], 26);
     let at = env.now().0;
     let next = next.map(|at| at.0);
-    let unanswered = matches!(ended, AttemptEnd::Failed(failure) if failure.is_unanswered());
+    let unanswered = matches!(end, AttemptEnd::Failed(failure) if failure.is_unanswered());
     let has_log = log.is_some();
-    let outputs = kept.0;
-    let result = AttemptResult {
-        outcome: verdict,
-        at,
-        duration_ms,
-        outputs,
-        reason,
-        evidence,
-        next,
-        log: has_log,
-        unanswered,
-        digest,
-    };
+    let outputs = stored.0;
+    let result =
+        AttemptResult { outcome, at, duration_ms, outputs, reason, evidence, next, log: has_log, unanswered, digest };
     Ok((result, log))
 }
 
@@ -160,7 +142,7 @@ async fn store_outputs(
     if json.len() <= limits::OUTPUTS_INLINE {
         return Ok((OutputStorage::Inline(outputs.clone()), json));
     }
-    // The key holds the digest: two different results of one try do not overwrite each other.
+    // The key contains the digest, so two results of one attempt do not overwrite each other.
     let digest = id::short_digest(&[&json], 26);
     let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
     env.store.mark_outputs(&run.id).await?;
@@ -168,53 +150,53 @@ async fn store_outputs(
     Ok((OutputStorage::Bucket(key), json))
 }
 
-/// Where the tail of a try's log is.
+/// Returns the key of the log of an attempt.
 pub fn log_key(run: &Run, unit: Unit, attempt: Attempt) -> String {
     format!("{LOGS}/{}/{}/{}.log", run.id, unit.0, attempt.0)
 }
 
-/// The last bytes of `text`, from a character boundary on.
+/// Returns the last bytes of `text`, from a character boundary.
 pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// Returns outputs that were kept.
+/// Reads stored outputs.
 ///
 /// # Errors
-/// The store's; [`FlowError::Broken`] when the bucket lost them.
-pub async fn read_outputs(env: &Env, kept: &OutputStorage) -> Result<Outputs, FlowError> {
-    read_some_outputs(env, kept, |outputs| outputs).await
+/// [`FlowError::Broken`] if the object is missing or invalid.
+pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> Result<Outputs, FlowError> {
+    read_some_outputs(env, stored, |outputs| outputs).await
 }
 
-/// Reads the outputs of many results, 32 at once, and returns `keep` of each, in no order.
+/// Reads the outputs of many results, 32 at the same time. Returns `keep` of each, in no order.
 ///
 /// # Errors
-/// The store's; [`FlowError::Broken`] when the bucket lost some.
+/// [`FlowError::Broken`] if an object is missing or invalid.
 pub async fn read_all_outputs<K: Send + Sync, T: Send>(
     env: &Env,
     results: impl IntoIterator<Item = (K, OutputStorage)>,
     keep: impl Fn(&K, Outputs) -> T + Send + Sync,
 ) -> Result<Vec<(K, T)>, FlowError> {
     let keep = &keep;
-    let read = |(of, kept): (K, OutputStorage)| {
+    let read = |(of, stored): (K, OutputStorage)| {
         async move {
-            let made = read_some_outputs(env, &kept, |outputs| keep(&of, outputs)).await?;
+            let made = read_some_outputs(env, &stored, |outputs| keep(&of, outputs)).await?;
             Ok((of, made))
         }
         .boxed()
     };
     let reads: Vec<_> = results.into_iter().map(read).collect();
-    futures::stream::iter(reads).buffer_unordered(READS).try_collect().await
+    futures::stream::iter(reads).buffer_unordered(MAX_READS).try_collect().await
 }
 
-/// Reads outputs and returns `keep` of them. Outputs in the bucket wait until the instance has room for their bytes,
-/// and hold it until `keep` returns.
+/// Reads outputs and returns `keep` of them. For outputs in the bucket, waits for permits for their bytes, and holds
+/// them until `keep` returns.
 async fn read_some_outputs<T>(
     env: &Env,
-    kept: &OutputStorage,
+    stored: &OutputStorage,
     keep: impl FnOnce(Outputs) -> T,
 ) -> Result<T, FlowError> {
-    let key = match kept {
+    let key = match stored {
         OutputStorage::Nothing => return Ok(keep(Outputs::new())),
         OutputStorage::Inline(outputs) => return Ok(keep(outputs.clone())),
         OutputStorage::Bucket(key) => key,
@@ -222,19 +204,17 @@ async fn read_some_outputs<T>(
     let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
     let object = env.store.open_object(key).await?;
     let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
-    let _room = env.cache.reserve_output_bytes(object.bytes.unwrap_or(limits::OUTPUTS)).await;
+    let _permit = env.cache.reserve_output_bytes(object.bytes.unwrap_or(limits::OUTPUTS)).await;
     let bytes = object.read().await?;
     let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     drop(bytes);
     Ok(keep(outputs))
 }
 
-/// Outputs for rendering.
 pub fn produced(outputs: Outputs) -> ProducerState {
     ProducerState::Outputs(outputs.into_iter().map(|(name, value)| (name, to_rendered(value))).collect())
 }
 
-/// A value for rendering.
 pub fn to_rendered(value: UnitValue) -> Rendered {
     match value {
         UnitValue::Json(json) => Rendered::Json(json),
@@ -248,7 +228,6 @@ pub fn to_rendered(value: UnitValue) -> Rendered {
     }
 }
 
-/// A value from rendering.
 pub fn from_rendered(value: Rendered) -> UnitValue {
     match value {
         Rendered::Json(json) => UnitValue::Json(json),
@@ -257,7 +236,6 @@ pub fn from_rendered(value: Rendered) -> UnitValue {
     }
 }
 
-/// A reference from rendering.
 pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
     ebb_protocol::value::SecretRef {
         cluster: secret.cluster,
@@ -267,7 +245,7 @@ pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
     }
 }
 
-/// When a record says that a try was begun.
+/// Returns the recorded start of an attempt.
 pub fn started_at(record: &AttemptRecord) -> Option<Timestamp> {
     record.started.into_iter().chain(record.accepted).min().map(Timestamp)
 }

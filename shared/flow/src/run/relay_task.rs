@@ -23,8 +23,8 @@ use crate::run::records;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::telemetry;
 
-/// Work that waits for its turn at a relay is asked for again after a quarter of the age of its run, within these bounds:
-/// its result comes by itself.
+/// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
+/// arrives by callback.
 const MIN_QUEUED_POLL_MS: u64 = 60_000;
 
 const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
@@ -32,15 +32,15 @@ const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
 pub(super) fn ensure(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     unit: &UnitPlan,
-    work: relay::TaskBody,
-    more: u32,
+    body: relay::TaskBody,
+    remaining: u32,
 ) -> EnsureTask {
-    let token = token(env, run, this, unit, TokenKind::Relay, more);
+    let token = token(env, run, attempt, unit, TokenKind::Relay, remaining);
     EnsureTask {
         v: relay::VERSION,
-        task: task_id(run, this.unit, this.attempt),
+        task: task_id(run, attempt.unit, attempt.number),
         valid_for_ms: env.settings.max_in_flight.0,
         timeout_ms: unit.timeout_ms,
         callback: CallbackEndpoint {
@@ -48,20 +48,20 @@ pub(super) fn ensure(
             token,
             installation: env.settings.installation.clone(),
         },
-        body: work,
+        body,
     }
 }
 
-/// Returns the work that a relay is asked for; `None` for a unit that no relay runs.
+/// Returns the task of a unit. `None`: no relay executes the unit.
 pub(super) fn task_body(
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     unit: &UnitPlan,
     rendered: RenderedUnit,
 ) -> Option<relay::TaskBody> {
     Some(match (rendered, &unit.action) {
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
-            relay::TaskBody::Script(script(run, this, unit, pod, inputs))
+            relay::TaskBody::Script(script(run, attempt, unit, pod, inputs))
         }
         (RenderedUnit::Object { manifests }, Action::Object(object)) => {
             relay::TaskBody::Objects(objects::applied(run, unit, object, manifests))
@@ -71,7 +71,7 @@ pub(super) fn task_body(
     })
 }
 
-fn script(run: &Run, this: AttemptRef, unit: &UnitPlan, pod: &PodAction, inputs: Vec<RenderedInput>) -> ScriptTask {
+fn script(run: &Run, attempt: AttemptRef, unit: &UnitPlan, pod: &PodAction, inputs: Vec<RenderedInput>) -> ScriptTask {
     let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
         OutputFrom::File(path) => {
             Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
@@ -83,25 +83,24 @@ fn script(run: &Run, this: AttemptRef, unit: &UnitPlan, pod: &PodAction, inputs:
         namespace: pod.namespace.clone(),
         pod_template: pod.pod_template.clone(),
         text: pod.script.clone(),
-        env: environment(run, this, unit),
+        env: environment(run, attempt, unit),
         inputs: inputs.into_iter().map(script_input).collect(),
         outputs: outputs.collect(),
     }
 }
 
-/// What every script sees beside its inputs.
-fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
+fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
     let (resource, name) = split_key(&unit.key);
     let facts = &run.facts;
     let routing_key = facts.routing_key.clone().unwrap_or_else(|| run.instance_key());
-    let life = run.instance_key();
-    // A script may die before it can report the name of the thing that it made. Its undo gets the same key.
+    let instance = run.instance_key();
+    // A script may die before it reports the name of its resource. Its undo gets the same key (rule 17).
     let undone = undone_parts(run, unit);
     let (key_resource, key_unit) = undone.unwrap_or((resource, name));
     let mut pairs = vec![
-        ("EBB_KEY", unit_key(&life, key_resource, key_unit)),
-        ("EBB_IDEMPOTENCY_KEY", idempotency_key(&life, resource, name)),
-        ("EBB_ATTEMPT", this.attempt.0.to_string()),
+        ("EBB_KEY", unit_key(&instance, key_resource, key_unit)),
+        ("EBB_IDEMPOTENCY_KEY", idempotency_key(&instance, resource, name)),
+        ("EBB_ATTEMPT", attempt.number.0.to_string()),
         ("EBB_RUN", run.id.to_string()),
         ("EBB_HOOK", hook_name(run.hook()).to_owned()),
         ("EBB_RESOURCE", resource.to_owned()),
@@ -114,11 +113,10 @@ fn environment(run: &Run, this: AttemptRef, unit: &UnitPlan) -> Vec<(String, Str
         ("SIGNADOT_SANDBOX_ROUTING_KEY", routing_key),
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
-    pairs
-        .extend(undone.map(|(resource, name)| {
-            (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&life, resource, name))
-        }));
-    pairs.extend(telemetry::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
+    pairs.extend(undone.map(|(resource, name)| {
+        (headers::UNDOES_IDEMPOTENCY_KEY_VARIABLE, idempotency_key(&instance, resource, name))
+    }));
+    pairs.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT_VARIABLE, of)));
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
@@ -135,45 +133,45 @@ fn script_input(input: RenderedInput) -> ScriptInput {
 pub(super) async fn ensure_task(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     request: EnsureTask,
-    sender: DispatchReason,
+    reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
     let begun = env.now();
-    telemetry::dispatch_started(run, this, begun);
-    let cluster = run.cluster(this.unit);
-    let answer = GuardedRelay(env).ensure(cluster, request).await;
-    let wrong = match &answer {
+    telemetry::dispatch_started(run, attempt, begun);
+    let cluster = run.cluster(attempt.unit);
+    let response = GuardedRelay(env).ensure(cluster, request).await;
+    let failure = match &response {
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),
         Err(RelayError::Unreachable(_)) => Some("unreachable"),
         Err(RelayError::Busy(_)) => Some("busy"),
     };
-    telemetry::dispatch_ended(run, this, begun, env.now(), wrong);
-    match answer {
-        Ok(TaskState::Ended(callback)) => Ok(match (relay_result(*callback), run.unit(this.unit)) {
-            // Its callback may never come: it is taken from here as it would be from there.
-            (Some(ended), Some(unit)) => DispatchOutcome::ended(with_checked_outputs(run, unit, ended)),
+    telemetry::dispatch_ended(run, attempt, begun, env.now(), failure);
+    match response {
+        Ok(TaskState::Ended(callback)) => Ok(match (relay_result(*callback), run.unit(attempt.unit)) {
+            // The callback of the relay may never arrive, so the result is applied here.
+            (Some(end), Some(unit)) => DispatchOutcome::ended(with_checked_outputs(run, unit, end)),
             _ => DispatchOutcome::later(None),
         }),
-        // A tombstoned try was superseded or cancelled, and its canceller records that, or it runs out of time.
+        // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.
         Ok(TaskState::Running { .. } | TaskState::Unknown | TaskState::Tombstoned) => {
-            if sender == DispatchReason::SweepStart {
-                // From now on its time runs.
-                record_start(env, run, this).await?;
+            if reason == DispatchReason::SweepStart {
+                // The deadline counts from this start (rule 7).
+                record_start(env, run, attempt).await?;
             }
             Ok(DispatchOutcome::later(None))
         }
         Ok(TaskState::Queued { .. }) => {
-            // Its time has not begun.
+            // A queued task has not started (rule 7).
             let age = env.now().since(run.facts.started).0;
             let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));
-            postpone(env, run, this, at).await?;
+            postpone(env, run, attempt, at).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(at))))
         }
         Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),
         Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
-            tracing::warn!(run = %run.id, %error, "the unit is sent again");
+            tracing::warn!(run = %run.id, %error, "the dispatch failed; the unit is dispatched again");
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(retry_at(env, cluster)))))
         }
     }

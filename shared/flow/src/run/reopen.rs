@@ -1,8 +1,11 @@
-//! Units that have to run once more: undos after a late success, and what an operator retries.
+//! Reopens units: undos after a late success, and failed units that an operator retries.
 //!
-//! Flow: the target first (a life that has moved on is left alone), then the units, then the run is made due. A crash
-//! in between leaves a target in the phase of its run with a closed run: [`crate::operator::retry`] and the sender's
-//! repetition go on from there.
+//! 1. Move the target back to the phase of the run. An instance that has moved on is left alone.
+//! 2. Start the next attempt of each unit.
+//! 3. Make the run due.
+//!
+//! After a crash in between, the target is in the phase of its run and the run is closed. [`crate::operator::retry`] or
+//! the repetition of the late result then continues.
 
 use std::time::Duration;
 
@@ -24,31 +27,24 @@ use crate::run::records;
 use crate::sweep::retention;
 use crate::target::due;
 
-/// Why units have to run once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {
-    /// An operator retries what failed. A unit that has another try by now was retried already.
+    /// An operator retries failed units. A unit with a further attempt has already been retried.
     Retry,
-    /// An undo has to read a late success. A try that it has begun meanwhile may have counted without that.
+    /// An undo has to read a late success. An attempt of the undo that began meanwhile may not have read it.
     LateSuccess,
 }
 
-/// Starts the next try of `units` of a run, even if the run is closed, and moves a target that was given up or gone
-/// back to where its run belongs. False: there is no such run, or the target's life has moved on from it.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Starts the next attempt of `units`, even if their run is closed, and moves a failed, stuck or gone target back to
+/// the phase of the run. Returns false if the run does not exist, or the target has moved on. The call can be repeated.
 pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> Result<bool, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(false) };
-    // Before the target: a delete that comes later cancels this epoch, and with it what follows here.
+    // The epoch is read before the target: a later deletion cancels this epoch, and with it the writes below.
     let view = run.read_view(env).await?;
     reopen_seen(env, &run, &view, units, cause).await
 }
 
-/// Does what [`reopen`] does, for a run that was seen as `view`.
-///
-/// # Errors
-/// As [`reopen`].
+/// Does the same as [`reopen`], for a run that was read as `view`.
 pub async fn reopen_seen(
     env: &Env,
     run: &Run,
@@ -67,7 +63,7 @@ pub async fn reopen_seen(
     Ok(true)
 }
 
-/// Starts the next try of a unit that was seen at the try `seen`.
+/// Starts the next attempt of a unit whose attempt was read as `seen`.
 async fn reopen_unit(
     env: &Env,
     run: &Run,
@@ -84,7 +80,7 @@ async fn reopen_unit(
             return Ok(());
         };
         let current = present.head.attempt(Shard::of(unit).1);
-        // In another epoch the run was cancelled.
+        // Another epoch means that the run was cancelled.
         if present.head.epoch != epoch || cause != ReopenCause::LateSuccess || current == attempt {
             return Ok(());
         }
@@ -93,11 +89,8 @@ async fn reopen_unit(
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
 
-/// Lets `units` of a teardown run count as over, even if the run is closed: each gets a try whose result says why. Gives
-/// the target back to the run, which then goes on. False: the target's life has moved on from it.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Completes `units` of a teardown run, even if it is closed: each gets an attempt whose result has the reason. Moves
+/// the target back to the run, which continues. Returns false if the target has moved on. The call can be repeated.
 pub async fn override_units(
     env: &Env,
     run: &Run,
@@ -114,12 +107,13 @@ pub async fn override_units(
         let failed = view.status(unit) == UnitProgress::Failed;
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
-            // Not before this is it recorded: what died here and is retried is tried, and not over.
+            // The override is recorded after this write. If this function dies in between, a retry executes the
+            // attempt.
             let event = RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt };
             env.store.patch_run(&run.id, &accept(event)).await?;
         }
-        let ended = AttemptEnd::Skipped(String::new());
-        let (result, _) = records::build_result(env, run, unit, attempt, &ended, None).await?;
+        let end = AttemptEnd::Skipped(String::new());
+        let (result, _) = records::build_result(env, run, unit, attempt, &end, None).await?;
         let result = AttemptResult { reason: Some(reason.clone()), ..result };
         env.store.put_result(&run.id, unit, attempt, &result).await?;
         env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?;
@@ -128,15 +122,14 @@ pub async fn override_units(
     Ok(true)
 }
 
-/// Returns the try at which a reopened unit goes on. An undo begins a new pass over what it takes away.
+/// Returns the attempt with which a reopened unit continues. An undo begins a new pass over all results.
 fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
     let Some(plan) = run.unit(unit) else { return next_block(attempt, 1) };
     let next = if plan.undoes.is_empty() { next_block } else { next_pass };
     next(attempt, plan.retry.attempts)
 }
 
-/// Has the run looked at now; a closed one is opened for it. Whoever is about to close it or to put it off has not
-/// seen this, and is refused.
+/// Makes the run due now, and opens it if it is closed. The version changes, so a concurrent close or reschedule fails.
 async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     let is_written = head::patch_root(env, &run.id, |root| {
         let is_over = root.epoch != epoch || root.phase == RunPhase::Cancelling;
@@ -148,24 +141,21 @@ async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
     Ok(())
 }
 
-/// Whether a run may go on for its target.
+/// The decision whether a run may continue for its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEligibility {
-    /// Yes: the target is in the run's phase, or the run takes away what a life has left that is over.
+    /// The target is in the phase of the run, or the run undoes resources of an ended instance.
     Yes,
-    /// No: the target has moved on to taking away what the run makes.
+    /// The teardown of the target has begun, which undoes this run.
     No,
 }
 
-/// Gives a target that is stuck, failed or gone back to `run`.
-///
-/// # Errors
-/// The store's.
+/// Moves a stuck, failed or gone target back to the phase of `run`.
 pub async fn restore_target(env: &Env, run: &Run) -> Result<RunEligibility, FlowError> {
     restore_phase(env, run, WithOverride::No).await
 }
 
-/// Whether the run is opened by an override.
+/// True if an override opens the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WithOverride {
     Yes,
@@ -174,14 +164,14 @@ enum WithOverride {
 
 async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<RunEligibility, FlowError> {
     let facts = &run.facts;
-    let takes_away = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
-    let otherwise = if takes_away { RunEligibility::Yes } else { RunEligibility::No };
+    let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
+    let otherwise = if is_teardown { RunEligibility::Yes } else { RunEligibility::No };
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(&facts.kind, &facts.name).await? else { return Ok(otherwise) };
         if seen.uid != facts.uid || seen.generation != facts.generation {
             return Ok(otherwise);
         }
-        // Its runs are being removed: a target that is stopping would wait for them.
+        // The data of the run is being removed, so the target would wait for it forever.
         if retention::is_removed(&seen) {
             return Ok(RunEligibility::No);
         }
@@ -198,7 +188,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Res
             }
             _ => return Ok(otherwise),
         };
-        // Its last notification does not hold any more: a target whose units after ready run again is ready.
+        // The last notification is obsolete: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
         let notification = ready.then_some(NotificationState {
             notification: Notification::Ready,

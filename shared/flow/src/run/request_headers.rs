@@ -1,4 +1,4 @@
-//! The headers of each request to the receiver of a webhook unit.
+//! Builds the headers of requests to the receiver of a webhook unit.
 
 use ebb_documents::plan::UnitPlan;
 use ebb_protocol::sign::{self, MessageId};
@@ -11,31 +11,31 @@ use crate::run::attempt::{AttemptRef, split_key, undone_parts};
 use crate::run::head::Run;
 use crate::telemetry;
 
-/// Returns the signature of a request for a unit, with the headers that name the try. `purpose` ends the id of the message:
-/// receivers drop a second message of one id.
+/// Returns the signature of a request and the headers that identify the attempt. `purpose` ends the message id, because
+/// receivers discard a second message with the same id.
 ///
 /// # Errors
-/// [`FlowError::Broken`] for a run whose name cannot be part of an id.
+/// [`FlowError::Broken`] if the name of the run cannot be part of an id.
 pub(crate) fn signed_headers(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     unit: &UnitPlan,
     (purpose, body): (&str, &[u8]),
 ) -> Result<Vec<(String, String)>, FlowError> {
     let (resource, name) = split_key(&unit.key);
-    let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, this.unit.0, this.attempt.0))
+    let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, attempt.unit.0, attempt.number.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
     let plugin = run.plugin(unit).unwrap_or_default();
     let signature = sign::sign_with(&env.settings.unit_keys.for_plugin(plugin), &id, env.now(), body);
     let mut list: Vec<(String, String)> = signature.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     list.extend([
         (headers::IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name)),
-        (headers::ATTEMPT.to_owned(), this.attempt.0.to_string()),
+        (headers::ATTEMPT.to_owned(), attempt.number.0.to_string()),
     ]);
     list.extend(undone_parts(run, unit).map(|(resource, name)| {
         (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), idempotency_key(&run.instance_key(), resource, name))
     }));
-    list.extend(telemetry::traceparent(&run.id, this).map(|of| (headers::TRACEPARENT.to_owned(), of)));
+    list.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT.to_owned(), of)));
     Ok(list)
 }

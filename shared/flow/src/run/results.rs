@@ -1,10 +1,12 @@
-//! How a try ended: recorded, accepted by the run, and followed.
+//! Applies the result of an attempt to its run.
 //!
-//! Flow: the record first (what exists is known before anything else), then the head, then what follows. Each step
-//! may be repeated: the record's first result stays and decides, the head refuses what it has.
+//! 1. Write the attempt record. The first result of an attempt decides.
+//! 2. Update the head item with one conditional write.
+//! 3. Return the attempts that became ready.
 //!
-//! Guarantees: a success is never acknowledged before it is either progress or in the ledger as late, with its undo
-//! reopened if that has begun to read.
+//! Every step is idempotent: after a crash, the caller repeats all three. The record comes first, because teardown
+//! reads records. A success is acknowledged only when it has advanced the run, or is recorded as late with its undo
+//! reopened.
 
 use std::time::Duration;
 
@@ -38,125 +40,127 @@ use crate::target::secrets;
 use crate::telemetry;
 use crate::telemetry::AttemptDisposition;
 
-/// Records how a try ended, moves the run on, and says what follows. `more` is set for an undo that has further
-/// things to take away: its success starts the next try instead.
+/// Records the result of an attempt and advances its run.
+///
+/// Returns the attempts to dispatch next. `remaining` counts the distinct results that an undo has yet to remove; while
+/// it is not zero, a success starts the next attempt of the same undo.
 ///
 /// # Errors
-/// The store's; nothing is acknowledged then, and the same result may be given again.
+/// The result is not acknowledged. The call can be repeated with the same result.
 pub async fn apply_result(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
-    ended: &AttemptEnd,
-    more: u32,
-    memory: &InvocationCache,
+    attempt: AttemptRef,
+    end: &AttemptEnd,
+    remaining: u32,
+    cache: &InvocationCache,
 ) -> Result<RunProgress, FlowError> {
-    match ended {
+    match end {
         AttemptEnd::Succeeded(success) => {
-            let printed = success.log.as_ref().is_some_and(|log| !log.is_empty());
-            let kept = !success.outputs.is_empty() || printed || more > 0;
-            if kept {
-                // That there is more to take away has to outlive this invocation.
-                let next = (more > 0).then(|| env.now());
-                if let Some(progress) = record_success(env, run, this, ended, next, memory).await? {
+            let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
+            let needs_record = !success.outputs.is_empty() || has_log || remaining > 0;
+            if needs_record {
+                // `next` records that results remain, so that it outlives this invocation.
+                let next = (remaining > 0).then(|| env.now());
+                if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
                     return Ok(progress);
                 }
             }
-            if more > 0 {
-                return start_next_undo(env, run, this, AttemptOutcome::Succeeded).await;
+            if remaining > 0 {
+                return start_next_undo(env, run, attempt, AttemptOutcome::Succeeded).await;
             }
-            memory.put_produced(run, this.unit, records::produced(success.outputs.clone()));
-            mark_done(env, run, this, ended).await
+            cache.put_produced(run, attempt.unit, records::produced(success.outputs.clone()));
+            mark_done(env, run, attempt, end).await
         }
         AttemptEnd::Skipped(_) => {
-            // The condition of an undo counts for each of the results.
-            let next = (more > 0).then(|| env.now());
-            if let Some(progress) = record_success(env, run, this, ended, next, memory).await? {
+            // `when` of an undo is evaluated for each result.
+            let next = (remaining > 0).then(|| env.now());
+            if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
                 return Ok(progress);
             }
-            if more > 0 {
-                return start_next_undo(env, run, this, AttemptOutcome::Skipped).await;
+            if remaining > 0 {
+                return start_next_undo(env, run, attempt, AttemptOutcome::Skipped).await;
             }
-            memory.put_produced(run, this.unit, ProducerState::Skipped);
-            mark_done(env, run, this, ended).await
+            cache.put_produced(run, attempt.unit, ProducerState::Skipped);
+            mark_done(env, run, attempt, end).await
         }
-        AttemptEnd::Failed(failure) => apply_failure(env, run, this, failure, memory).await,
+        AttemptEnd::Failed(failure) => apply_failure(env, run, attempt, failure, cache).await,
         AttemptEnd::Cancelled(_) => {
-            records::put(env, run, this.unit, this.attempt, ended, None).await?;
+            records::put(env, run, attempt.unit, attempt.number, end, None).await?;
             Ok(RunProgress::late(LateResult::Ignored))
         }
     }
 }
 
-/// Puts a success into the record. `Some` when another result was there first and decides what follows.
+/// Records a success. Returns the progress if another result came first and decides.
 async fn record_success(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
-    ended: &AttemptEnd,
+    attempt: AttemptRef,
+    end: &AttemptEnd,
     next: Option<Timestamp>,
-    memory: &InvocationCache,
+    cache: &InvocationCache,
 ) -> Result<Option<RunProgress>, FlowError> {
-    let (result, put) = records::put(env, run, this.unit, this.attempt, ended, next).await?;
+    let (result, put) = records::put(env, run, attempt.unit, attempt.number, end, next).await?;
     match put {
-        // An undo goes on by what is recorded: its sender may know of fewer things.
+        // The recorded result decides: its writer may have known of more results than this caller.
         PutOutcome::Duplicate(first) if first.has_more() && next.is_none() => {
-            Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
+            Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
         }
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
-        // Two different successes: both are in the ledger, the first is the try's result.
+        // Two distinct successes are both recorded. The first one is the result of the attempt.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
-            if record_late_success(env, run, this, &result.digest).await? == UndoCoverage::No {
-                return Ok(Some(report_excess(run, this)));
+            if record_late_success(env, run, attempt, &result.digest).await? == UndoCoverage::No {
+                return Ok(Some(report_excess(run, attempt)));
             }
-            Box::pin(resume(env, run, this, &first, memory)).await.map(Some)
+            Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
         }
-        // The try was given up before its success arrived. The failure decides; the success is late.
+        // The attempt was given up before its success arrived. The failure decides, and the success is late.
         PutOutcome::Conflict(first) => {
-            let covered = record_late_success(env, run, this, &result.digest).await?;
+            let covered = record_late_success(env, run, attempt, &result.digest).await?;
             if first.outcome == AttemptOutcome::Failed {
-                Box::pin(resume(env, run, this, &first, memory)).await?;
+                Box::pin(resume(env, run, attempt, &first, cache)).await?;
             }
-            Ok(Some(late_progress(run, this, covered)))
+            Ok(Some(late_progress(run, attempt, covered)))
         }
-        PutOutcome::Excess(_) => Ok(Some(report_excess(run, this))),
+        PutOutcome::Excess(_) => Ok(Some(report_excess(run, attempt))),
     }
 }
 
-fn late_progress(run: &Run, this: AttemptRef, covered: UndoCoverage) -> RunProgress {
+fn late_progress(run: &Run, attempt: AttemptRef, covered: UndoCoverage) -> RunProgress {
     match covered {
         UndoCoverage::Yes => RunProgress::late(LateResult::Recorded),
-        UndoCoverage::No => report_excess(run, this),
+        UndoCoverage::No => report_excess(run, attempt),
     }
 }
 
-/// Reports a success for which the record or the head has no place. Its sender may have made something that no undo knows.
-fn report_excess(run: &Run, this: AttemptRef) -> RunProgress {
-    let unit = run.unit(this.unit).map_or("", |unit| unit.key.as_str());
+/// Reports a success above the limit. No undo removes its resource.
+fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
+    let unit = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
     tracing::warn!(
-        run = %run.id, unit, attempt = this.attempt.0,
-        "more than {} distinct results were reported; the teardown does not undo the further ones",
+        run = %run.id, unit, attempt = attempt.number.0,
+        "more than {} distinct results were reported; further ones are not undone",
         limits::DISTINCT_RESULTS
     );
     telemetry::result_in_excess();
     RunProgress::late(LateResult::Excess)
 }
 
-/// Moves the head to done and follows.
-async fn mark_done(env: &Env, run: &Run, this: AttemptRef, ended: &AttemptEnd) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, epoch } = this;
-    let patch = accept(RunEvent::Succeeded { unit, attempt, epoch });
+/// Marks the unit done in the head item, and follows the graph.
+async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, number, epoch } = attempt;
+    let patch = accept(RunEvent::Succeeded { unit, attempt: number, epoch });
     match env.store.patch_run(&run.id, &patch).await? {
         PatchResult::Written(head) => {
-            if !matches!(ended, AttemptEnd::Skipped(_)) {
-                telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
+            if !matches!(end, AttemptEnd::Skipped(_)) {
+                telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
             }
-            after_success(env, run, this, &head).await
+            after_success(env, run, attempt, &head).await
         }
         PatchResult::ConditionFailed(image) => {
-            match refusal(unit, attempt, epoch, image.as_ref().map(|head| &head.head)) {
+            match refusal(unit, number, epoch, image.as_ref().map(|head| &head.head)) {
                 PatchRefusal::AlreadyDone => match image {
-                    // A run that was cancelled meanwhile goes nowhere from here.
+                    // The run was cancelled meanwhile.
                     Some(head) if head.head.epoch != epoch => Ok(RunProgress::default()),
                     Some(head) => {
                         next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
@@ -165,73 +169,79 @@ async fn mark_done(env: &Env, run: &Run, this: AttemptRef, ended: &AttemptEnd) -
                 },
                 PatchRefusal::StillOpen => Err(FlowError::Contended(format!("run {}", run.id))),
                 PatchRefusal::AlreadyFailed | PatchRefusal::Superseded => {
-                    // In the ledger before anything is acknowledged, even if there was nothing to keep.
-                    let (result, put) = records::put(env, run, unit, attempt, ended, None).await?;
+                    // Recorded before the acknowledgement, even without outputs.
+                    let (result, put) = records::put(env, run, unit, number, end, None).await?;
                     if let PutOutcome::Excess(_) = put {
-                        return Ok(report_excess(run, this));
+                        return Ok(report_excess(run, attempt));
                     }
-                    let covered = record_late_success(env, run, this, &result.digest).await?;
-                    Ok(late_progress(run, this, covered))
+                    let covered = record_late_success(env, run, attempt, &result.digest).await?;
+                    Ok(late_progress(run, attempt, covered))
                 }
             }
         }
     }
 }
 
-/// What follows from a unit's success that has just been written.
-async fn after_success(env: &Env, run: &Run, this: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, .. } = this;
+/// Returns the progress after the success of a unit was written.
+async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, number, .. } = attempt;
     if head.head.sealed.contains(&Shard::of(unit).1) {
-        // Its undo has begun although it could still succeed: it has to read again.
+        // The undo has begun and has to read the records again (rule 1).
         reopen_undos(env, run, unit).await?;
     }
-    // After a reopening, what follows may be done already.
-    let cause = if attempt == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
+    // After a reopening, following units may already be done.
+    let cause = if number == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
     next_progress(env, run, head, cause, ResultTaker::First).await
 }
 
-/// True if the undo of a unit takes a late success into account.
+/// The decision whether an undo takes a late success into account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UndoCoverage {
     Yes,
-    /// The head has no place for its mark, and the undo has read the records already.
+    /// The head item has no space for a further mark, and the undo has already read the records.
     No,
 }
 
-/// Late successes of one unit, over all attempts, that the head names. 256 units of an item with so many marks of 20 bytes
-/// have 80 KiB, of 400 that an item may have.
+/// Maximum late successes of a unit, over all attempts, in its head item. With 256 units and marks of 20 bytes the item
+/// has 80 KiB, of 400 KiB.
 const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
-/// Notes a late success whose record is written, and reopens its undo if that has begun to read. Once: senders repeat.
+/// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
+/// nothing.
 ///
-/// The mark comes last: a crash before it repeats all this. A seal after the look reads the record.
-async fn record_late_success(env: &Env, run: &Run, this: AttemptRef, digest: &str) -> Result<UndoCoverage, FlowError> {
+/// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
+async fn record_late_success(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    digest: &str,
+) -> Result<UndoCoverage, FlowError> {
     let view = run.read_view(env).await?;
     let mark = mark(digest);
-    if view.is_late(this.unit, this.attempt, mark) {
+    if view.is_late(attempt.unit, attempt.number, mark) {
         return Ok(UndoCoverage::Yes);
     }
-    let sealed = view.is_sealed(this.unit);
-    // Without a mark every repetition would reopen the undo, and with ever more marks the item would outgrow the table.
-    if view.late_marks(this.unit) >= MAX_LATE_MARKS {
-        // An undo that has not begun to read finds the record.
+    let sealed = view.is_sealed(attempt.unit);
+    // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
+    if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
+        // An undo that has not read the records yet will find this one.
         return Ok(if sealed { UndoCoverage::No } else { UndoCoverage::Yes });
     }
     if sealed {
-        reopen_undos(env, run, this.unit).await?;
+        reopen_undos(env, run, attempt.unit).await?;
     }
-    if TEARDOWN.iter().all(|&hook| undos(run, hook, this.unit).is_empty()) {
-        // No undo that needs its sensitive outputs ends later.
+    if TEARDOWN.iter().all(|&hook| undos(run, hook, attempt.unit).is_empty()) {
+        // No undo of this unit will end later and schedule the release.
         secrets::schedule_late_release(env, run).await?;
     }
-    let patch = accept(RunEvent::SucceededLate { unit: this.unit, attempt: this.attempt, mark });
+    let patch = accept(RunEvent::SucceededLate { unit: attempt.unit, attempt: attempt.number, mark });
     env.store.patch_run(&run.id, &patch).await?;
-    // A run that settles waits for this.
+    // A cancelled run waits for this result.
     env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
     Ok(UndoCoverage::Yes)
 }
 
-/// What tells different results of one try apart in the head: 32 bits of the digest.
+/// Returns 32 bits of the digest, which distinguish the results of an attempt in the head item.
 fn mark(digest: &str) -> u32 {
     use sha2::Digest as _;
     let [a, b, c, d, ..] = <[u8; 32]>::from(sha2::Sha256::digest(digest.as_bytes()));
@@ -255,23 +265,23 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
     Ok(())
 }
 
-/// Starts the next try of an undo that has dealt with one result and has more results to undo.
+/// Starts the next attempt of an undo that has removed one result and has further ones.
 async fn start_next_undo(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
-    verdict: AttemptOutcome,
+    attempt: AttemptRef,
+    outcome: AttemptOutcome,
 ) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, epoch } = this;
-    let to = next_block(attempt, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
-    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt, epoch, to })).await? {
+    let AttemptRef { unit, number, epoch } = attempt;
+    let to = next_block(number, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
+    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt: number, epoch, to })).await? {
         PatchResult::Written(_) => {
-            if verdict == AttemptOutcome::Succeeded {
-                telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
+            if outcome == AttemptOutcome::Succeeded {
+                telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
             }
             Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
-        // Written before, and its answer was lost, or its writer died before it sent the try.
+        // Written before: the response was lost, or the writer died before it dispatched the attempt.
         PatchResult::ConditionFailed(Some(head))
             if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen =>
         {
@@ -285,64 +295,65 @@ async fn start_next_undo(
 async fn apply_failure(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     failure: &AttemptFailure,
-    memory: &InvocationCache,
+    cache: &InvocationCache,
 ) -> Result<RunProgress, FlowError> {
-    let Some(unit) = run.unit(this.unit) else { return Ok(RunProgress::default()) };
-    let next = failure.is_retried(unit, this.attempt).then(|| {
-        let failures = attempts_used(this.attempt, unit.retry.attempts);
+    let Some(unit) = run.unit(attempt.unit) else { return Ok(RunProgress::default()) };
+    let next = failure.is_retried(unit, attempt.number).then(|| {
+        let failures = attempts_used(attempt.number, unit.retry.attempts);
         let wait = unit.retry.backoff().wait(failures, env.random.next());
-        let asked = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
-        env.now().plus(wait.max(asked))
+        let requested = ebb_engine::Millis(failure.retry_after.unwrap_or(0).saturating_mul(1000));
+        env.now().plus(wait.max(requested))
     });
-    let ended = AttemptEnd::Failed(failure.clone());
-    let (result, put) = records::put(env, run, this.unit, this.attempt, &ended, next).await?;
+    let end = AttemptEnd::Failed(failure.clone());
+    let (result, put) = records::put(env, run, attempt.unit, attempt.number, &end, next).await?;
     let decides = match put {
         PutOutcome::Created => result,
         PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,
     };
-    resume(env, run, this, &decides, memory).await
+    resume(env, run, attempt, &decides, cache).await
 }
 
-/// Moves the run on by a result that is in the record: what is done after a crash between the two, too.
-///
-/// # Errors
-/// The store's.
+/// Advances the run by a recorded result. It also continues after a crash between record and head item.
 pub async fn resume(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     result: &AttemptResult,
-    memory: &InvocationCache,
+    cache: &InvocationCache,
 ) -> Result<RunProgress, FlowError> {
     match result.outcome {
         AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
-        verdict if result.has_more() => start_next_undo(env, run, this, verdict).await,
+        outcome if result.has_more() => start_next_undo(env, run, attempt, outcome).await,
         AttemptOutcome::Skipped => {
-            memory.put_produced(run, this.unit, ProducerState::Skipped);
-            mark_done(env, run, this, &AttemptEnd::Skipped(String::new())).await
+            cache.put_produced(run, attempt.unit, ProducerState::Skipped);
+            mark_done(env, run, attempt, &AttemptEnd::Skipped(String::new())).await
         }
         AttemptOutcome::Succeeded => {
-            memory.put_produced(run, this.unit, records::produced(records::read_outputs(env, &result.outputs).await?));
-            mark_done_from_record(env, run, this).await
+            cache.put_produced(
+                run,
+                attempt.unit,
+                records::produced(records::read_outputs(env, &result.outputs).await?),
+            );
+            mark_done_from_record(env, run, attempt).await
         }
         AttemptOutcome::Failed => match result.next {
-            Some(next) => schedule_retry(env, run, this, Timestamp(next)).await,
-            None => mark_failed(env, run, this).await,
+            Some(next) => schedule_retry(env, run, attempt, Timestamp(next)).await,
+            None => mark_failed(env, run, attempt).await,
         },
     }
 }
 
-async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, epoch } = this;
-    match env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await? {
+async fn mark_done_from_record(env: &Env, run: &Run, attempt: AttemptRef) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, number, epoch } = attempt;
+    match env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt: number, epoch })).await? {
         PatchResult::Written(head) => {
-            telemetry::attempt_ended(run, this, AttemptDisposition::Completed, env.now());
-            after_success(env, run, this, &head).await
+            telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
+            after_success(env, run, attempt, &head).await
         }
         PatchResult::ConditionFailed(Some(head)) if head.head.epoch == epoch => {
-            match refusal(unit, attempt, epoch, Some(&head.head)) {
+            match refusal(unit, number, epoch, Some(&head.head)) {
                 PatchRefusal::AlreadyDone => {
                     next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
                 }
@@ -353,44 +364,44 @@ async fn mark_done_from_record(env: &Env, run: &Run, this: AttemptRef) -> Result
     }
 }
 
-/// Moves the unit to its next try, which starts at `due`.
-async fn schedule_retry(env: &Env, run: &Run, this: AttemptRef, due: Timestamp) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, epoch } = this;
-    // A result that is taken up again may name a time that is over.
+/// Starts the next attempt of the unit at `due`.
+async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestamp) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, number, epoch } = attempt;
+    // A repeated result may name a past time.
     let due = due.max(env.now());
-    let event = RunEvent::Retried { unit, attempt, epoch, to: attempt.next() };
+    let event = RunEvent::Retried { unit, attempt: number, epoch, to: number.next() };
     if let Some(patch) = accept_with_wakeup(event, due)
         && env.store.patch_run(&run.id, &patch).await?.is_written()
     {
-        telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
+        telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
         return Ok(RunProgress::default());
     }
-    // Refused for its wake-up alone, or for good, or in another item than the root: the wake-up first, because a
-    // crash in between costs an idle look; then the plain write tells.
+    // The combined write is rejected if the run is due sooner, if the result is stale, or if the unit is in another
+    // item than the root. The wake-up is written first: a crash in between costs one idle sweep.
     wakeup::wake_by(env, &run.id, due).await?;
     match env.store.patch_run(&run.id, &accept(event)).await? {
         PatchResult::Written(_) => {
-            telemetry::attempt_ended(run, this, AttemptDisposition::Retried, env.now());
+            telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
             Ok(RunProgress::default())
         }
         PatchResult::ConditionFailed(_) => Ok(RunProgress::late(LateResult::Ignored)),
     }
 }
 
-/// Moves the unit to failed for good, and follows.
-async fn mark_failed(env: &Env, run: &Run, this: AttemptRef) -> Result<RunProgress, FlowError> {
-    let AttemptRef { unit, attempt, epoch } = this;
-    match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt, epoch })).await? {
+/// Marks the unit failed, without a further attempt, and follows the graph.
+async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> Result<RunProgress, FlowError> {
+    let AttemptRef { unit, number, epoch } = attempt;
+    match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt: number, epoch })).await? {
         PatchResult::Written(head) => {
-            telemetry::attempt_ended(run, this, AttemptDisposition::Failed, env.now());
+            telemetry::attempt_ended(run, attempt, AttemptDisposition::Failed, env.now());
             next_progress(env, run, &head, FollowCause::Fresh(unit), ResultTaker::First).await
         }
-        PatchResult::ConditionFailed(Some(head)) if refused_again(unit, attempt, epoch, &head) => {
+        PatchResult::ConditionFailed(Some(head)) if refused_again(unit, number, epoch, &head) => {
             next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
         }
         PatchResult::ConditionFailed(_) => {
-            // A run that settles waits for this.
+            // A cancelled run waits for this result.
             env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
             Ok(RunProgress::late(LateResult::Ignored))
         }
@@ -401,15 +412,14 @@ fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> 
     head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == PatchRefusal::AlreadyFailed
 }
 
-/// The taker of a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ResultTaker {
     First,
-    /// The head had the result already. The first taker may be sending what follows.
+    /// The head item already had the result. The first taker may be dispatching the next attempts.
     Repeated,
 }
 
-/// What follows from the item after a write; reads the others only where it does not tell.
+/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them (rule 8).
 async fn next_progress(
     env: &Env,
     run: &Run,
@@ -417,28 +427,28 @@ async fn next_progress(
     cause: FollowCause,
     taker: ResultTaker,
 ) -> Result<RunProgress, FlowError> {
-    // Whoever wrote what this run's one item says is the only one who acts on it.
-    let mut alone = matches!(cause, FollowCause::Fresh(_));
-    let known = match follow(run.graph(), &run.view_of(head), cause) {
-        FollowResult::Known(known) => known,
+    // In a run of one item, only the writer of the change acts on it.
+    let mut is_only_writer = matches!(cause, FollowCause::Fresh(_));
+    let steps = match follow(run.graph(), &run.view_of(head), cause) {
+        FollowResult::Known(steps) => steps,
         FollowResult::ReadAll => {
-            alone = false;
+            is_only_writer = false;
             let view = run.read_view(env).await?;
             match follow(run.graph(), &view, cause) {
-                FollowResult::Known(known) => known,
+                FollowResult::Known(steps) => steps,
                 FollowResult::ReadAll => NextSteps { dispatch: Vec::new(), run_outcome: None },
             }
         }
     };
     let ready = match taker {
-        ResultTaker::First if alone => known.dispatch,
-        ResultTaker::First => lease::claim(env, run, known.dispatch).await?,
-        ResultTaker::Repeated => lease::claim_for_repeat(env, run, known.dispatch).await?,
+        ResultTaker::First if is_only_writer => steps.dispatch,
+        ResultTaker::First => lease::claim(env, run, steps.dispatch).await?,
+        ResultTaker::Repeated => lease::claim_for_repeat(env, run, steps.dispatch).await?,
     };
-    Ok(RunProgress { ready, outcome: known.run_outcome, late: None })
+    Ok(RunProgress { ready, outcome: steps.run_outcome, late: None })
 }
 
-/// Returns true if a unit is over in a view.
-pub fn is_over(view: &ebb_engine::RunView, unit: Unit) -> bool {
+/// Returns true if a unit is done or failed.
+pub fn has_ended(view: &ebb_engine::RunView, unit: Unit) -> bool {
     matches!(view.status(unit), UnitProgress::Done | UnitProgress::Failed)
 }

@@ -1,7 +1,8 @@
-//! What a unit that takes something away has to know: whether there is anything, and what it is called.
+//! Decides what an undo removes.
 //!
-//! Flow: read the earlier run's state, seal the undone units there, then read all their tries' records. A success that
-//! arrives after the seal sees it and reopens the undo; one that arrived before is in the records.
+//! 1. Read the state of the earlier run.
+//! 2. Seal the undone units in it (rule 1). A success that arrives later sees the seal and reopens the undo.
+//! 3. Read the records of all attempts of the undone units (rule 4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,139 +21,133 @@ use crate::run::head::Run;
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 
-/// What is to be done by an undo.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {
-    /// Nothing: what it takes away never started, or was skipped.
+    /// The undone units never started or were skipped. A reason.
     Nothing(String),
-    /// Nothing before this time: until then a request may still arrive whose sender has given up.
+    /// A request without a response may still arrive until this time.
     Later(Timestamp),
     Remove {
-        /// The outputs of the undone units; `None` for a unit that has not succeeded.
+        /// The outputs of the undone units. `None`: the unit has not succeeded.
         made: BTreeMap<UnitRef, Option<OutputStorage>>,
-        /// How many further things it has to take away after this one: successes of other tries with other outputs.
+        /// The number of distinct results that remain after this one.
         remaining: u32,
-        /// Until when a receiver that gave no answer may still act. Before, an answer that there is nothing is not final.
+        /// The time until which a receiver without a response may still act. Until then, a response *not found* is not
+        /// final.
         may_act_until: Timestamp,
     },
 }
 
-/// Seals everything that `units` undo, with one write per item of the earlier runs, and reads the records of what it has
-/// sealed, with one query for neighbours.
-///
-/// # Errors
-/// The store's.
-pub async fn seal(env: &Env, run: &Run, units: &[Unit], memory: &InvocationCache) -> Result<(), FlowError> {
+/// Seals all units that `units` undo, with one write per item of the earlier runs. Then reads the records of the sealed
+/// units, with one query per range of units.
+pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
     let mut patches: BTreeMap<(Hook, Shard), Vec<PatchChange>> = BTreeMap::new();
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
-    for at in memory.mark_sealed(undone) {
+    for at in cache.mark_sealed(undone) {
         let (shard, slot) = Shard::of(Unit(at.unit));
         patches.entry((at.hook.into(), shard)).or_default().push(PatchChange::AddSealed(slot));
         sealed.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     for ((hook, shard), changes) in patches {
-        let earlier = memory.earlier_run(env, run, hook).await?;
+        let earlier = cache.earlier_run(env, run, hook).await?;
         if earlier.view.is_some() {
             let patch = Patch { shard, conditions: Vec::new(), changes };
             env.store.patch_run(&earlier.id, &patch).await?;
         }
     }
     for (hook, units) in sealed {
-        let earlier = memory.earlier_run(env, run, hook).await?;
+        let earlier = cache.earlier_run(env, run, hook).await?;
         if earlier.view.is_none() {
             continue;
         }
-        for (unit, tries) in read_attempts(env, &earlier.id, &units).await? {
-            memory.put_undone(UnitRef { hook: hook.into(), unit: unit.0 }, tries);
+        for (unit, attempts) in read_attempts(env, &earlier.id, &units).await? {
+            cache.put_undone(UnitRef { hook: hook.into(), unit: unit.0 }, attempts);
         }
     }
     Ok(())
 }
 
-/// The records of the tries of each of `units`.
 async fn read_attempts(
     env: &Env,
     run: &RunId,
     units: &[Unit],
 ) -> Result<BTreeMap<Unit, Vec<AttemptRecord>>, FlowError> {
-    let mut tries: BTreeMap<Unit, Vec<AttemptRecord>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
+    let mut attempts: BTreeMap<Unit, Vec<AttemptRecord>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
     if units.is_empty() {
-        return Ok(tries);
+        return Ok(attempts);
     }
     for (unit, _, record) in env.store.read_records(run, units).await? {
-        tries.entry(unit).or_default().push(record);
+        attempts.entry(unit).or_default().push(record);
     }
-    Ok(tries)
+    Ok(attempts)
 }
 
-/// Returns what the try `this` of the undo `unit` has to do. Its undone units are sealed already. A try that is sent again has
-/// to do the same, also when its result is recorded.
-///
-/// # Errors
-/// The store's.
+/// Returns the decision for `attempt` of the undo `unit`, whose undone units are sealed. A repetition of the attempt
+/// gets the same decision, also when its result is recorded.
 pub async fn decide(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    this: AttemptRef,
-    memory: &InvocationCache,
+    attempt: AttemptRef,
+    cache: &InvocationCache,
 ) -> Result<UndoDecision, FlowError> {
     let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
         by_hook.entry(at.hook.into()).or_default().push(Unit(at.unit));
     }
     let mut started = false;
-    let mut landed = Timestamp(0);
-    let mut possible = Timestamp(0);
+    let mut arrives_by = Timestamp(0);
+    let mut may_act_until = Timestamp(0);
     let mut variants: BTreeMap<UnitRef, Vec<OutputStorage>> = BTreeMap::new();
     for (hook, units) in by_hook {
-        let earlier = memory.earlier_run(env, run, hook).await?;
+        let earlier = cache.earlier_run(env, run, hook).await?;
         if earlier.view.is_none() {
             continue;
         }
-        let place = |undone: Unit| UnitRef { hook: hook.into(), unit: undone.0 };
+        let unit_ref = |undone: Unit| UnitRef { hook: hook.into(), unit: undone.0 };
         let mut found: BTreeMap<Unit, Vec<AttemptRecord>> =
-            units.iter().filter_map(|&unit| Some((unit, memory.take_undone(place(unit))?))).collect();
+            units.iter().filter_map(|&unit| Some((unit, cache.take_undone(unit_ref(unit))?))).collect();
         let missing: Vec<Unit> = units.iter().copied().filter(|unit| !found.contains_key(unit)).collect();
         found.extend(read_attempts(env, &earlier.id, &missing).await?);
-        for (undone, tries) in &found {
-            let (undone, at) = (*undone, place(*undone));
-            let tries: Vec<&AttemptRecord> = tries.iter().collect();
-            let skipped = !tries.is_empty() && tries.iter().all(|record| had_no_effect(record));
-            if skipped || (tries.is_empty() && !earlier.may_have_started(undone)) {
+        for (undone, attempts) in &found {
+            let (undone, at) = (*undone, unit_ref(*undone));
+            let attempts: Vec<&AttemptRecord> = attempts.iter().collect();
+            let skipped = !attempts.is_empty() && attempts.iter().all(|record| had_no_effect(record));
+            if skipped || (attempts.is_empty() && !earlier.may_have_started(undone)) {
                 continue;
             }
             started = true;
-            let excess = tries.iter().map(|record| record.excess).sum::<u64>();
+            let excess = attempts.iter().map(|record| record.excess).sum::<u64>();
             if excess > 0 {
                 tracing::warn!(
                     run = %run.id, unit = unit.key, excess,
-                    "the undone unit reported more distinct results than are kept; the further ones are not undone"
+                    "the undone unit reported too many distinct results; further ones are not undone"
                 );
             }
-            // A relay lets nothing of a superseded try begin.
+            // A relay does not start a superseded attempt.
             if let Some(undone) = run.loaded.plan.unit(at).filter(|unit| !unit.action.is_relayed()) {
-                landed = tries.iter().filter_map(|record| in_flight_until(env, record)).fold(landed, Ord::max);
-                let ends = tries.iter().filter_map(|record| processing_until(env, undone, record));
-                possible = ends.fold(possible, Ord::max);
+                arrives_by =
+                    attempts.iter().filter_map(|record| in_flight_until(env, record)).fold(arrives_by, Ord::max);
+                let ends = attempts.iter().filter_map(|record| processing_until(env, undone, record));
+                may_act_until = ends.fold(may_act_until, Ord::max);
             }
-            variants.insert(at, inputs::successes(&tries));
+            variants.insert(at, inputs::successes(&attempts));
         }
     }
     if !started {
         let names: Vec<&str> = unit.undoes.iter().filter_map(|&at| key(run, at)).collect();
-        return Ok(UndoDecision::Nothing(format!("nothing to take away: {} never started", names.join(", "))));
+        return Ok(UndoDecision::Nothing(format!("nothing to undo: {} never started", names.join(", "))));
     }
-    if landed > env.now() {
-        return Ok(UndoDecision::Later(landed));
+    if arrives_by > env.now() {
+        return Ok(UndoDecision::Later(arrives_by));
     }
     let count = match unit.action {
-        // The objects of all tries go together.
+        // A removal deletes the objects of all attempts together.
         Action::Removal => 1,
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
-    let index = if count > 1 { removed_before(env, run, unit, this).await? } else { 0 };
+    let index = if count > 1 { removed_before(env, run, unit, attempt).await? } else { 0 };
     let made = variants
         .into_iter()
         .map(|(at, mut list)| {
@@ -160,14 +155,14 @@ pub async fn decide(
             (at, (!list.is_empty()).then(|| list.swap_remove(index.min(last))))
         })
         .collect();
-    let more = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
-    Ok(UndoDecision::Remove { made, remaining: more, may_act_until: possible })
+    let remaining = u32::try_from(count.saturating_sub(index + 1)).unwrap_or(u32::MAX);
+    Ok(UndoDecision::Remove { made, remaining, may_act_until })
 }
 
-/// Reads what the undo `unit` reads of the outputs that were `made`.
+/// Reads the outputs in `made` that the undo `unit` uses.
 ///
 /// # Errors
-/// The store's; [`FlowError::Broken`] when the bucket lost some.
+/// [`FlowError::Broken`] if an object is missing or invalid.
 pub async fn undo_inputs(
     env: &Env,
     unit: &UnitPlan,
@@ -180,17 +175,17 @@ pub async fn undo_inputs(
         records::produced(outputs)
     };
     let is_read = |at: UnitRef| unit.reads.iter().any(|read| read.at == at);
-    // The undo gets no object from the bucket whose outputs it does not read.
-    let made = made.into_iter().filter_map(|(at, kept)| {
-        let kept = kept?;
-        Some((at, if is_read(at) { kept } else { OutputStorage::Nothing }))
+    // Outputs that the undo does not use are not read from the bucket.
+    let made = made.into_iter().filter_map(|(at, stored)| {
+        let stored = stored?;
+        Some((at, if is_read(at) { stored } else { OutputStorage::Nothing }))
     });
     known.extend(records::read_all_outputs(env, made, keep).await?);
     Ok(known)
 }
 
-/// Whether a try surely did nothing: skipped, or never sent because it could not be. What a sweep has sent may have been
-/// sent before, by whoever died then, and taken.
+/// Returns true if an attempt certainly had no effect: it was skipped, or could not be dispatched. An attempt with a
+/// recorded start may have been dispatched by a process that died.
 pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     let unsent = |result: &AttemptResult| {
         let code = result.reason.as_ref().map(|reason| reason.code);
@@ -202,41 +197,38 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
     record.further_results.is_empty() && record.result.as_ref().is_some_and(nothing)
 }
 
-/// Until when the request of a failed try may still arrive: nobody took it back when its answer did not come.
+/// Returns the time until which the request of a failed attempt without a response may arrive.
 fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
     let failed = record.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Failed)?;
     failed.unanswered.then(|| Timestamp(failed.at).plus(env.settings.max_in_flight))
 }
 
-/// Until when the receiver of a webhook may act on the request of a try that has no answer: failed, or cancelled. A success
-/// that came later is an answer.
+/// Returns the time until which the receiver of a webhook may act on the request of a failed or cancelled attempt
+/// without a response. A later success is a response.
 fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Option<Timestamp> {
     let Action::Webhook(webhook) = &unit.action else { return None };
     if !record.further_results.is_empty() {
         return None;
     }
     let result = record.result.as_ref()?;
-    let landed = match result.outcome {
-        // The run was settled only after the landing time of its requests.
+    let arrives_by = match result.outcome {
+        // The cancel recorded this result after the in-flight limit.
         AttemptOutcome::Cancelled => Timestamp(result.at),
         _ => in_flight_until(env, record)?,
     };
-    Some(landed.plus(ebb_engine::Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms))))
+    Some(arrives_by.plus(ebb_engine::Millis(webhook.max_processing_time_ms.unwrap_or(unit.timeout_ms))))
 }
 
-/// Returns how many further things the undo has to take away after the try `this`. What it undoes is sealed already.
-///
-/// # Errors
-/// The store's.
+/// Returns the number of results that remain after `attempt` of the undo.
 pub async fn remaining(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
-    this: AttemptRef,
-    memory: &InvocationCache,
+    attempt: AttemptRef,
+    cache: &InvocationCache,
 ) -> Result<u32, FlowError> {
-    Ok(match decide(env, run, unit, this, memory).await? {
-        UndoDecision::Remove { remaining: more, .. } => more,
+    Ok(match decide(env, run, unit, attempt, cache).await? {
+        UndoDecision::Remove { remaining, .. } => remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })
 }
@@ -245,19 +237,18 @@ fn key(run: &Run, at: UnitRef) -> Option<&str> {
     Some(run.loaded.plan.unit(at)?.key.as_str())
 }
 
-/// Returns how many things the undo has taken away in this pass before the try `this`: one in each block of tries before that
-/// of `this`, back to the last block without a success. A reopened undo leaves a block out: a try of the pass before whose
-/// success is recorded late does not count.
-async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, this: AttemptRef) -> Result<usize, FlowError> {
+/// Returns the number of results that the present pass has removed before `attempt`: one per block of attempts, back to
+/// the last block without a success. A reopening skips a block, so a late success of the previous pass does not count.
+async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, attempt: AttemptRef) -> Result<usize, FlowError> {
     let block = |attempt| retry::attempt_block(attempt, unit.retry.attempts);
-    let tries = env.store.read_records(&run.id, &[this.unit]).await?;
+    let attempts = env.store.read_records(&run.id, &[attempt.unit]).await?;
     let succeeded = |record: &AttemptRecord| record.result.as_ref().is_some_and(AttemptResult::has_more);
-    let successes = tries.iter().filter(|(_, _, record)| succeeded(record));
+    let successes = attempts.iter().filter(|(_, _, record)| succeeded(record));
     let blocks: BTreeSet<u32> = successes.map(|(_, attempt, _)| block(*attempt)).collect();
-    Ok((0..block(this.attempt)).rev().take_while(|block| blocks.contains(block)).count())
+    Ok((0..block(attempt.number)).rev().take_while(|block| blocks.contains(block)).count())
 }
 
-/// The undo units of `undone`, as far as they belong to the run of `hook`.
+/// Returns the units of `hook` that undo `undone`.
 pub fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
     let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
     let positions = hook_plan.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));

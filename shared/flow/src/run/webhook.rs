@@ -23,79 +23,78 @@ use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repe
 use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
 use crate::telemetry;
 
-/// The request of a webhook unit.
 pub(super) struct WebhookDispatch {
     pub(super) request: render::RenderedRequest,
-    /// For an undo: the number of further things that it has to remove.
+    /// For an undo: the number of results that remain after this one.
     pub(super) remaining: u32,
-    /// For an undo: until when the answer that there is nothing is not final.
+    /// For an undo: the time until which a response *not found* is not final.
     pub(super) may_act_until: Timestamp,
 }
 
 pub(super) async fn post_webhook(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     unit: &UnitPlan,
-    WebhookDispatch { request, remaining: more, may_act_until: possible }: WebhookDispatch,
-    sender: DispatchReason,
+    WebhookDispatch { request, remaining, may_act_until }: WebhookDispatch,
+    reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let mut list = signed_headers(env, run, this, unit, ("", &body))?;
+    let mut list = signed_headers(env, run, attempt, unit, ("", &body))?;
     list.extend([
         (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
-        (headers::CALLBACK_TOKEN.to_owned(), token(env, run, this, unit, TokenKind::Webhook, more)),
+        (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
     ]);
     if request.body.is_some() {
         list.push(("content-type".to_owned(), "application/json".to_owned()));
     }
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
-    let theirs = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-    list.extend(theirs.filter(|(name, _)| !own.contains(name) || name == "content-type"));
+    let plugin_headers = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    list.extend(plugin_headers.filter(|(name, _)| !own.contains(name) || name == "content-type"));
     if let Action::Webhook(webhook) = &unit.action
         && webhook.non_idempotent
     {
-        // The intent is recorded before the request is sent. A sender that finds the intent does not post.
+        // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
         let note = AttemptUpdate::Posted(env.now());
-        let before = env.store.update_attempt(&run.id, this.unit, this.attempt, &note).await?;
+        let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::describe_attempt(env, run, this, (unit, webhook), request.describe, &before).await;
+            return describe::describe_attempt(env, run, attempt, (unit, webhook), request.describe, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
-    telemetry::dispatch_started(run, this, begun);
+    telemetry::dispatch_started(run, attempt, begun);
     let (method, url, describe_url) = (request.method, request.url, request.describe);
     let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let answer = env.egress.call(request).await;
+    let result = env.egress.call(request).await;
     let now = env.now();
-    let wrong = match &answer {
-        Ok(answer) => (answer.status >= 400).then_some("status"),
+    let failure = match &result {
+        Ok(response) => (response.status >= 400).then_some("status"),
         Err(_) => Some("unanswered"),
     };
-    telemetry::dispatch_ended(run, this, begun, now, wrong);
+    telemetry::dispatch_ended(run, attempt, begun, now, failure);
     let duration_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list };
     let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
         let evidence = Some(Box::new(sent.evidence(unit, response)));
         AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, ..failure })
     };
-    let ended = match &answer {
+    let end = match &result {
         Err(error) => failed(call_failure(error), None),
         Ok(response) => match judge_response(run, unit, &sent, response, now) {
-            // Without a describe URL there is nothing that may be sent again.
+            // Without a `describe` URL, no request may be repeated.
             ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && describe_url.is_none() => {
-                return handle_accepted(env, run, this, unit, sender).await;
+                return handle_accepted(env, run, attempt, unit, reason).await;
             }
-            ResponseVerdict::Accepted => return handle_accepted(env, run, this, unit, sender).await,
+            ResponseVerdict::Accepted => return handle_accepted(env, run, attempt, unit, reason).await,
             ResponseVerdict::Repeat(seconds) => {
-                let at = record_repeat(env, run, this, seconds).await?;
+                let at = record_repeat(env, run, attempt, seconds).await?;
                 return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
             }
-            ResponseVerdict::NotFound if possible > now => {
-                // The next request finds the thing that a receiver without an answer makes until then.
-                postpone(env, run, this, possible).await?;
-                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(possible))));
+            ResponseVerdict::NotFound if may_act_until > now => {
+                // A receiver without a response may create the resource until then. The next request finds it.
+                postpone(env, run, attempt, may_act_until).await?;
+                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
             }
             ResponseVerdict::NotFound => {
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
@@ -106,27 +105,26 @@ pub(super) async fn post_webhook(
             ResponseVerdict::Failed(failure) => failed(failure, Some(response)),
         },
     };
-    match ended {
+    match end {
         AttemptEnd::Failed(failure) if unit.action.is_non_idempotent() && failure.is_unanswered() => {
-            describe::unanswered(env, run, this, describe_url.as_deref(), failure).await
+            describe::unanswered(env, run, attempt, describe_url.as_deref(), failure).await
         }
-        ended => Ok(DispatchOutcome::ended(ended)),
+        end => Ok(DispatchOutcome::ended(end)),
     }
 }
 
-/// Records that a receiver will call back, or leaves that to the caller, who records it together with other tries.
+/// Records that a receiver will call back, or leaves that to the caller, who records several acceptances together.
 async fn handle_accepted(
     env: &Env,
     run: &Run,
-    this: AttemptRef,
+    attempt: AttemptRef,
     unit: &UnitPlan,
-    sender: DispatchReason,
+    reason: DispatchReason,
 ) -> Result<DispatchOutcome, FlowError> {
-    // The record of a try that a look sends may have a lease, which the note ends. That of a webhook that is posted once has
-    // the intent to post it.
-    if sender == DispatchReason::Result && !unit.action.is_non_idempotent() {
+    // The acceptance in the record ends the lease of a sweep, or the intent of a webhook that is posted once.
+    if reason == DispatchReason::Result && !unit.action.is_non_idempotent() {
         return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
     }
-    record_acceptance(env, run, this, unit).await?;
+    record_acceptance(env, run, attempt, unit).await?;
     Ok(DispatchOutcome::later(None))
 }

@@ -13,16 +13,16 @@ use crate::run::records;
 
 pub(super) enum ResponseVerdict {
     Succeeded(ebb_protocol::value::Outputs),
-    /// The thing to remove does not exist.
+    /// The resource to remove does not exist.
     NotFound,
     Accepted,
     Repeat(u64),
     Failed(AttemptFailure),
 }
 
-/// Judges the answer of a webhook unit: 2xx is success, 202 says that the result comes later or, with `Retry-After`,
-/// that the same request is to be sent again; 410 is final. A `DELETE` that undoes something is done when there is
-/// nothing (404, 410): a second request gets that answer.
+/// Judges the response of a webhook unit. 2xx is a success. 202 announces a callback or, with `Retry-After`, a
+/// repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, 404 and 410 mean that the
+/// resource does not exist.
 pub(super) fn judge_response(
     run: &Run,
     unit: &UnitPlan,
@@ -30,7 +30,7 @@ pub(super) fn judge_response(
     response: &HttpResponse,
     now: Timestamp,
 ) -> ResponseVerdict {
-    // A part of a second is rounded up: a server asks for the shortest wait.
+    // A fraction of a second is rounded up, because the server asks for a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
     let undone = sent.method == "DELETE" && !unit.undoes.is_empty() && matches!(response.status, 404 | 410);
@@ -50,10 +50,10 @@ pub(super) fn judge_response(
     }
 }
 
-/// Returns the declared outputs of a webhook unit, taken from an answer that says success.
+/// Returns the declared outputs of a webhook unit from a successful response.
 ///
 /// # Errors
-/// The failure of the unit: a declared output is not in the answer.
+/// The failure of the unit: the response lacks a declared output.
 pub(crate) fn outputs(
     run: &Run,
     unit: &UnitPlan,
@@ -62,9 +62,9 @@ pub(crate) fn outputs(
 ) -> Result<ebb_protocol::value::Outputs, AttemptFailure> {
     let text = String::from_utf8_lossy(&response.body);
     let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| serde_json::Value::String(text.into_owned()));
-    let answer =
+    let parsed =
         render::WebhookResponse { status: response.status, headers: response.headers.iter().cloned().collect(), body };
-    let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &answer).map_err(|error| {
+    let outputs = render::outputs_from_response(&run.loaded.compiled, unit, &parsed).map_err(|error| {
         let foreign = sent.foreign_format(unit, response);
         AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
     })?;

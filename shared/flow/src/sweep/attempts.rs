@@ -1,4 +1,4 @@
-//! The open tries of a run, and the next step of each.
+//! Classifies the open attempts of a run, and records, repeats or ends them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,48 +32,49 @@ use crate::run::undo;
 use crate::run::wakeup::START_WINDOW_MS;
 use crate::telemetry;
 
-/// Relays that are asked at a time to end tries of one run.
+/// Attempts of one run that are ended at their relays at the same time.
 const MAX_ENDS: usize = 16;
-/// Starts and leases that are recorded at a time.
+/// Starts and leases that are recorded at the same time.
 const MAX_WRITES: usize = 32;
-/// The deadline of what a relay does is the relay's; `sweep` steps in when the relay is this late.
+/// Delay after the deadline of a task. The relay enforces the deadline; `sweep` acts if the relay does not.
 const RELAY_GRACE_MS: u64 = 15_000;
-/// A relay that does not end a try whose time is up is asked again after a quarter of the time since, within these bounds.
+/// The wait before the next request to end an expired task: a quarter of the time since its deadline, between these
+/// bounds.
 const MIN_RETRY_MS: u64 = 15_000;
 const MAX_RETRY_MS: u64 = 5 * 60 * 1000;
 
 pub(super) type OpenRecords = BTreeMap<(Unit, Attempt), AttemptRecord>;
 
-/// The findings of a look at one run so far.
+/// The findings of the sweep of one run.
 pub(super) struct RunSweep {
     pub(super) now: Timestamp,
     when: SweepCondition,
     pub(super) next_sweep: Timestamp,
-    /// Tries to send, by when they were asked for last.
+    /// Attempts to dispatch, with the time of their last request.
     dispatches: Vec<(u64, AttemptRef)>,
-    /// The tries in `work` without a recorded start.
+    /// Attempts to dispatch without a recorded start.
     pub(super) unstarted: BTreeSet<(Unit, Attempt)>,
-    /// Tries whose start is to be recorded.
+    /// Attempts whose start has to be recorded.
     starts: Vec<AttemptStart>,
-    /// Webhooks that may have been posted before, and when they were asked for last.
+    /// Webhooks that may have been posted before.
     repeats: Vec<WebhookRepeat>,
-    /// Tries whose time is up, and since when.
+    /// Attempts past their deadline, with the deadline.
     expired: Vec<(AttemptRef, Timestamp)>,
 }
 
-/// A try whose time runs from this look on.
+/// An attempt whose deadline counts from this sweep.
 struct AttemptStart {
-    this: AttemptRef,
+    attempt: AttemptRef,
     timeout: Millis,
-    /// It has said that it runs.
+    /// True if it sent a heartbeat.
     is_running: bool,
-    /// Only `sweep` begins it.
+    /// True if only `sweep` dispatches it.
     is_ours: bool,
 }
 
-/// A webhook's try that is posted again by one sweep at a time.
+/// A webhook attempt that has to be posted again, by one sweep at a time.
 struct WebhookRepeat {
-    this: AttemptRef,
+    attempt: AttemptRef,
     last_request: u64,
     seen: AttemptRecord,
 }
@@ -88,208 +89,202 @@ impl RunSweep {
         self.next_sweep = self.next_sweep.min(at);
     }
 
-    fn add_dispatch(&mut self, asked: u64, this: AttemptRef) {
-        self.dispatches.push((asked, this));
+    fn add_dispatch(&mut self, last_request: u64, attempt: AttemptRef) {
+        self.dispatches.push((last_request, attempt));
     }
 
-    /// Judges one try that may be running. Gives its result if there is one that its run does not know.
+    /// Classifies an attempt that may be in flight. Returns its recorded result, if its run has not applied it.
     pub(super) fn classify(
         &mut self,
         env: &Env,
         run: &Run,
-        this: AttemptRef,
+        attempt: AttemptRef,
         records: &OpenRecords,
     ) -> Option<AttemptResult> {
-        let unit = run.unit(this.unit)?;
-        let record = records.get(&(this.unit, this.attempt)).cloned().unwrap_or_default();
+        let unit = run.unit(attempt.unit)?;
+        let record = records.get(&(attempt.unit, attempt.number)).cloned().unwrap_or_default();
         if let Some(result) = &record.result {
             return (result.outcome != AttemptOutcome::Cancelled).then(|| result.clone());
         }
-        let waits = retry_due(this, records);
-        if let Some(wait) = waits.filter(|&until| until > self.now) {
-            self.sweep_by(wait);
+        let retry_at = retry_due(attempt, records);
+        if let Some(until) = retry_at.filter(|&until| until > self.now) {
+            self.sweep_by(until);
             return None;
         }
         let is_relayed = unit.action.is_relayed();
-        let put_off = record.next_dispatch.map(Timestamp);
+        let postponed = record.next_dispatch.map(Timestamp);
         let Some(begun) = records::started_at(&record) else {
-            match put_off.filter(|&at| at > self.now) {
+            match postponed.filter(|&at| at > self.now) {
                 Some(at) => self.sweep_by(at),
                 None if is_relayed && record.heartbeat.is_none() => {
-                    // Asking a relay is harmless. Its time runs when the relay says that it does.
-                    self.unstarted.insert((this.unit, this.attempt));
-                    self.add_dispatch(record.next_dispatch.unwrap_or_default(), this);
+                    // A request to a relay is harmless. The deadline counts from the start that the relay reports.
+                    self.unstarted.insert((attempt.unit, attempt.number));
+                    self.add_dispatch(record.next_dispatch.unwrap_or_default(), attempt);
                 }
                 None => self.starts.push(AttemptStart {
-                    this,
+                    attempt,
                     timeout: Millis(unit.timeout_ms),
                     is_running: record.heartbeat.is_some(),
-                    is_ours: waits.is_some() || put_off.is_some() || is_reopened(unit, this, records),
+                    is_ours: retry_at.is_some() || postponed.is_some() || is_reopened(unit, attempt, records),
                 }),
             }
             return None;
         };
-        telemetry::attempt_started(&run.id, this, begun);
+        telemetry::attempt_started(&run.id, attempt, begun);
         let deadline = begun.plus(Millis(unit.timeout_ms));
         let deadline = if is_relayed { deadline.plus(Millis(RELAY_GRACE_MS)) } else { deadline };
         if deadline <= self.now {
-            self.expired.push((this, deadline));
+            self.expired.push((attempt, deadline));
             return None;
         }
         self.sweep_by(deadline);
-        // A try that was postponed before it began is not asked for again.
-        match put_off.filter(|&at| at > begun) {
-            Some(again) if again > self.now => self.sweep_by(again),
-            // An accepted request is never sent again, nor one that was accepted when it was asked again: its callback or
-            // the deadline decides.
-            again if record.accepted.is_some_and(|at| again.is_none_or(|again| again.0 <= at)) => {}
-            Some(again) => self.add_repeat(again.0, this, record, is_relayed),
+        // An attempt that was postponed before its start is not repeated.
+        match postponed.filter(|&at| at > begun) {
+            Some(next_request) if next_request > self.now => self.sweep_by(next_request),
+            // An accepted request is not repeated, even if a repetition was planned before the acceptance. Its callback
+            // or its deadline decides.
+            next_request
+                if record.accepted.is_some_and(|at| next_request.is_none_or(|next_request| next_request.0 <= at)) => {}
+            Some(next_request) => self.add_repeat(next_request.0, attempt, record, is_relayed),
             None if is_relayed || self.when == SweepCondition::Always => {
-                self.add_repeat(u64::MAX, this, record, is_relayed);
+                self.add_repeat(u64::MAX, attempt, record, is_relayed);
             }
             None => {
-                let answered = begun.plus(env.settings.response_window());
-                if answered <= self.now {
-                    self.add_repeat(begun.0, this, record, is_relayed);
+                let response_due = begun.plus(env.settings.response_window());
+                if response_due <= self.now {
+                    self.add_repeat(begun.0, attempt, record, is_relayed);
                 } else {
-                    self.sweep_by(answered);
+                    self.sweep_by(response_due);
                 }
             }
         }
         None
     }
 
-    /// Has a try that has begun asked for again. Relays know works by their names; a webhook is posted by one sweep at a time.
-    fn add_repeat(&mut self, asked: u64, this: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
+    /// Plans the repetition of a started attempt. Relays know tasks by name; a webhook needs a lease.
+    fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
         let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {
-            _ if is_relayed => self.add_dispatch(asked, this),
+            _ if is_relayed => self.add_dispatch(last_request, attempt),
             Some(until) => self.sweep_by(until),
-            None => self.repeats.push(WebhookRepeat { this, last_request: asked, seen }),
+            None => self.repeats.push(WebhookRepeat { attempt, last_request, seen }),
         }
     }
 
-    /// Records the starts of tries that no look has seen before, and takes the leases of webhooks that are posted again.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Records the starts of new attempts, and takes the leases of webhooks that are posted again.
     pub(super) async fn record_starts(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
         let now = self.now;
         let starts = std::mem::take(&mut self.starts).into_iter().map(|start| async move {
-            let AttemptRef { unit, attempt, .. } = start.this;
-            (env.store.update_attempt(&run.id, unit, attempt, &AttemptUpdate::Started(now)).await, start)
+            let AttemptRef { unit, number, .. } = start.attempt;
+            (env.store.update_attempt(&run.id, unit, number, &AttemptUpdate::Started(now)).await, start)
         });
-        let noted: Vec<_> = futures::stream::iter(starts).buffered(MAX_WRITES).collect().await;
-        for (before, start) in noted {
+        let starts: Vec<_> = futures::stream::iter(starts).buffered(MAX_WRITES).collect().await;
+        for (before, start) in starts {
             let before = before?;
             self.sweep_by(now.plus(start.timeout));
-            // The record does not say if the request was sent. It may be under way, unless only `sweep` begins the try.
+            // The record does not show whether the request was sent. It may be in progress, unless only `sweep`
+            // dispatches the attempt.
             let first = before.started.is_none() && before.result.is_none();
             let only_here = first && (self.when == SweepCondition::Always || start.is_ours);
             if only_here && !start.is_running {
-                self.add_dispatch(0, start.this);
+                self.add_dispatch(0, start.attempt);
             } else if !start.is_running {
                 self.sweep_by(now.plus(env.settings.response_window()));
             }
         }
         let leases = std::mem::take(&mut self.repeats)
             .into_iter()
-            .map(|repeat| async move { (lease::lease(env, run, repeat.this, &repeat.seen).await, repeat) });
+            .map(|repeat| async move { (lease::lease(env, run, repeat.attempt, &repeat.seen).await, repeat) });
         let leases: Vec<_> = futures::stream::iter(leases).buffered(MAX_WRITES).collect().await;
-        for (is_own, WebhookRepeat { this, last_request: asked, .. }) in leases {
+        for (is_own, WebhookRepeat { attempt, last_request, .. }) in leases {
             match is_own? {
-                true => self.add_dispatch(asked, this),
+                true => self.add_dispatch(last_request, attempt),
                 false => self.sweep_by(now.plus(env.settings.response_window())),
             }
         }
         Ok(())
     }
 
-    /// Returns the tries to send now, in the order of their last requests. Clusters that have just given no answer are
-    /// asked later.
+    /// Returns the attempts to dispatch now, the longest-waiting first. Attempts of clusters with an open circuit wait.
     pub(super) fn take_dispatches(&mut self, env: &Env, run: &Run) -> Vec<(Unit, Attempt)> {
-        let mut work = std::mem::take(&mut self.dispatches);
-        work.sort_by_key(|(asked, _)| *asked);
+        let mut dispatches = std::mem::take(&mut self.dispatches);
+        dispatches.sort_by_key(|(last_request, _)| *last_request);
         let mut open: BTreeMap<Option<&str>, Option<Timestamp>> = BTreeMap::new();
-        let mut sends = Vec::new();
-        for (_, AttemptRef { unit, attempt, .. }) in work {
+        let mut ready = Vec::new();
+        for (_, AttemptRef { unit, number, .. }) in dispatches {
             let relayed = run.is_relayed(unit);
             let cluster = run.cluster(unit).filter(|_| relayed);
             let until = || guarded_relay::circuit_open_until(env, &guarded_relay::cluster_name(env, cluster));
             match relayed.then(|| *open.entry(cluster).or_insert_with(until)).flatten() {
                 Some(until) => self.sweep_by(until),
-                None => sends.push((unit, attempt)),
+                None => ready.push((unit, number)),
             }
         }
-        sends
+        ready
     }
 }
 
-/// Returns when a try may start that follows a failed one. A success has a next try, too, if an undo has more to remove, but
-/// the invocation that recorded the success sends it.
-fn retry_due(this: AttemptRef, records: &OpenRecords) -> Option<Timestamp> {
-    let before = Attempt(this.attempt.0.checked_sub(1)?);
-    let result = records.get(&(this.unit, before))?.result.as_ref()?;
+/// Returns the time at which an attempt may start that follows a failure. The success of an undo with remaining results
+/// has a next attempt, too, but the invocation that recorded it dispatches that attempt.
+fn retry_due(attempt: AttemptRef, records: &OpenRecords) -> Option<Timestamp> {
+    let before = Attempt(attempt.number.0.checked_sub(1)?);
+    let result = records.get(&(attempt.unit, before))?.result.as_ref()?;
     Some(Timestamp(result.next?)).filter(|_| result.outcome == AttemptOutcome::Failed)
 }
 
-/// Returns whether the try is the first one since its unit was reopened. The next try of an undo that has more to remove has
-/// the same kind of number, but the invocation that recorded the previous try sends it.
-fn is_reopened(unit: &UnitPlan, this: AttemptRef, records: &OpenRecords) -> bool {
-    let tries = unit.retry.attempts.max(1);
-    let begins_block = this.attempt > Attempt::FIRST && attempts_used(this.attempt, tries) == 1;
-    let block_before = Attempt(this.attempt.0.saturating_sub(tries).max(1));
-    let before = records.range((this.unit, block_before)..(this.unit, this.attempt)).next_back();
-    let goes_on = before.and_then(|(_, record)| record.result.as_ref()).is_some_and(AttemptResult::has_more);
-    begins_block && !goes_on
+/// Returns true if the attempt is the first one since its unit was reopened. The next attempt of an undo with remaining
+/// results has such a number, too, but the invocation that recorded the previous one dispatches it.
+fn is_reopened(unit: &UnitPlan, attempt: AttemptRef, records: &OpenRecords) -> bool {
+    let attempts = unit.retry.attempts.max(1);
+    let begins_block = attempt.number > Attempt::FIRST && attempts_used(attempt.number, attempts) == 1;
+    let block_before = Attempt(attempt.number.0.saturating_sub(attempts).max(1));
+    let before = records.range((attempt.unit, block_before)..(attempt.unit, attempt.number)).next_back();
+    let has_more = before.and_then(|(_, record)| record.result.as_ref()).is_some_and(AttemptResult::has_more);
+    begins_block && !has_more
 }
 
-/// Ends the tries whose time is up. Relays are asked beside each other: one that gives no answer must not keep the others'
-/// tries alive.
-///
-/// # Errors
-/// The store's.
+/// Ends expired attempts. Relays get their requests concurrently, so that an unreachable one does not delay the others.
 pub(super) async fn end_expired(
     env: &Env,
     run: &Run,
-    memory: &InvocationCache,
-    look: &mut RunSweep,
+    cache: &InvocationCache,
+    sweep: &mut RunSweep,
 ) -> Result<progress::RunProgress, FlowError> {
     let begun = env.now();
-    let killed = std::mem::take(&mut look.expired).into_iter().map(|(this, deadline)| async move {
-        let known = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, this).await } else { None };
-        (this, deadline, known)
+    let results = std::mem::take(&mut sweep.expired).into_iter().map(|(attempt, deadline)| async move {
+        let end = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, attempt).await } else { None };
+        (attempt, deadline, end)
     });
-    let killed: Vec<_> = futures::stream::iter(killed).buffered(MAX_ENDS).collect().await;
+    let results: Vec<_> = futures::stream::iter(results).buffered(MAX_ENDS).collect().await;
     let mut all = progress::RunProgress::default();
-    for (this, deadline, ended) in killed {
-        let (Some(unit), Some(ended)) = (run.unit(this.unit), ended) else {
+    for (attempt, deadline, end) in results {
+        let (Some(unit), Some(end)) = (run.unit(attempt.unit), end) else {
             let now = env.now();
             let wait = (now.since(deadline).0 / 4).clamp(MIN_RETRY_MS, MAX_RETRY_MS);
-            look.sweep_by(now.plus(Millis(wait)));
+            sweep.sweep_by(now.plus(Millis(wait)));
             continue;
         };
-        let ended = callback_result::with_checked_outputs(run, unit, ended);
-        let more = match unit.undoes.is_empty() {
+        let end = callback_result::with_checked_outputs(run, unit, end);
+        let remaining = match unit.undoes.is_empty() {
             true => 0,
-            false => undo::remaining(env, run, unit, this, memory).await?,
+            false => undo::remaining(env, run, unit, attempt, cache).await?,
         };
-        let progress = results::apply_result(env, run, this, &ended, more, memory).await?;
+        let progress = results::apply_result(env, run, attempt, &end, remaining, cache).await?;
         all.ready.extend(progress.ready);
         all.outcome = all.outcome.or(progress.outcome);
     }
     Ok(all)
 }
 
-/// Ends a try whose time is up, at its relay if it has one. Returns `None` if the relay does not say how the try ended.
-async fn end_attempt(env: &Env, run: &Run, this: AttemptRef) -> Option<AttemptEnd> {
-    let unit = run.unit(this.unit)?;
+/// Ends an expired attempt, at its relay if it has one. Returns `None` if the relay does not report its end.
+async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef) -> Option<AttemptEnd> {
+    let unit = run.unit(attempt.unit)?;
     let timed_out = AttemptEnd::Failed(cancel::timed_out(unit.timeout_ms / 1000));
     if !unit.action.is_relayed() {
         return Some(timed_out);
     }
-    let name = attempt::task_id(run, this.unit, this.attempt);
-    match GuardedRelay(env).cancel(run.cluster(this.unit), &name, env.settings.grace).await {
+    let task = attempt::task_id(run, attempt.unit, attempt.number);
+    match GuardedRelay(env).cancel(run.cluster(attempt.unit), &task, env.settings.grace).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
         Ok(TaskState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),
         Ok(_) | Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => None,

@@ -1,12 +1,11 @@
-//! Objects that remain in clusters of instances that have ended, or that the table does not know.
+//! Finds and deletes orphans: objects in clusters whose instance has ended or is unknown.
 //!
-//! A cluster is listed before the table is read: the table has the target and its run before a cluster has anything of
-//! them, so the table knows the owner of each listed object. Tasks whose results go to another control plane are left
-//! alone.
+//! A scan lists the cluster before it reads the table. The table has a target and its run before a cluster gets their
+//! tasks, so the table knows the owner of each listed object. Tasks of other control planes are ignored.
 //!
-//! An object is deleted only if a relay has recorded its uid and its labels still name the same task: by the relay, on
-//! condition of that uid. [`scan`] deletes only what belongs to an ended instance: a table that was lost, or was restored
-//! from a backup, does not know living targets, and an operator has to judge that.
+//! The relay deletes an object only if it recorded the object's UID, on condition of that UID, and if the labels name
+//! the same task. [`scan`] deletes objects of ended instances only. A lost or restored table does not know active
+//! targets, so an operator decides about unknown ones.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,31 +23,28 @@ use crate::error::FlowError;
 use crate::ports::RelayError;
 use crate::telemetry;
 
-/// The time between two scans of one cluster.
 const SCAN_INTERVAL_MS: u64 = 15 * 60 * 1000;
-/// The least age of a task that a scan deletes, and the least time since its instance ended: no late result changes that
-/// any more.
+/// Minimum age of a task that a scan deletes, and minimum time since its instance ended. Late results arrive earlier.
 const MIN_AGE_MS: u64 = 60 * 60 * 1000;
 const MAX_DELETES: usize = 20;
-/// The time in which a scan starts requests: it shares an invocation with the sweep.
+/// The time within which a scan starts requests. It shares an invocation with the sweep.
 const SCAN_TIME: Duration = Duration::from_secs(8);
-/// The time that a request of the API may take.
+/// Maximum duration of an API request.
 const REQUEST_TIME: Duration = Duration::from_secs(20);
-/// The time between two requests for the deletion of a task.
+/// The time between two delete requests for a task.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of an instance in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OwnerState {
-    /// It runs, or is being removed.
+    /// The instance is active, or its teardown runs.
     Active,
-    /// It was this target's and has ended; with the time, if that is known.
+    /// The instance of this target has ended; with the time, if it is known.
     Ended(String, Option<Timestamp>),
-    /// The table has no run of this name.
+    /// The table has no such run.
     Unknown,
 }
 
-/// A task of which objects remain.
 struct OrphanTask {
     task: TaskId,
     age_ms: u64,
@@ -56,7 +52,6 @@ struct OrphanTask {
     objects: Vec<Orphan>,
 }
 
-/// The orphans of one cluster.
 #[derive(Default)]
 struct ClusterOrphans {
     tasks: Vec<OrphanTask>,
@@ -64,16 +59,13 @@ struct ClusterOrphans {
     errors: Vec<String>,
 }
 
-/// Lists the orphans of all clusters.
-///
-/// # Errors
-/// The store's. A relay that does not answer is an error in the list.
+/// Lists the orphans of all clusters. A relay without a response is an error in the list.
 pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
     let end = Instant::now() + REQUEST_TIME;
     let clusters = env.relay.clusters();
-    let looks = clusters.iter().map(|cluster| scan_cluster(env, &cluster.name, end));
+    let listings = clusters.iter().map(|cluster| scan_cluster(env, &cluster.name, end));
     let mut list = OrphanList::default();
-    for (cluster, found) in clusters.iter().zip(futures::future::join_all(looks).await) {
+    for (cluster, found) in clusters.iter().zip(futures::future::join_all(listings).await) {
         let ClusterOrphans { tasks, unmanaged, errors } = found?;
         list.orphans.extend(tasks.into_iter().flat_map(|task| task.objects).chain(unmanaged));
         let errors = errors.into_iter().map(|reason| ClusterError { cluster: cluster.name.clone(), reason });
@@ -82,11 +74,7 @@ pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
     Ok(list)
 }
 
-/// Deletes those of these orphans that are owned, and waits for their end. The other objects of the same tasks are deleted
-/// with them.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Deletes the owned ones of the given orphans, with the other objects of their tasks, and waits for their end.
 pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse, FlowError> {
     let end = Instant::now() + REQUEST_TIME;
     let mut response = DeleteOrphansResponse::default();
@@ -111,11 +99,8 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse,
     Ok(response)
 }
 
-/// Scans one cluster whose scan is due, and deletes the orphans of instances that ended at least an hour ago. Returns the
-/// number of tasks whose deletion it requested.
-///
-/// # Errors
-/// The store's; the next scan repeats it.
+/// Scans one cluster whose scan is due, and deletes orphans of instances that ended at least an hour ago. Returns the
+/// number of tasks whose deletion was requested.
 pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError> {
     let clusters = env.relay.clusters();
     if clusters.is_empty() {
@@ -136,7 +121,7 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
     }
     for orphan in unmanaged {
         let Orphan { cluster, kind, namespace, name, uid, reason, .. } = orphan;
-        tracing::info!(cluster, kind, namespace, name, uid, reason, "a possible orphan is not deleted");
+        tracing::info!(cluster, kind, namespace, name, uid, reason, "did not delete an unmanaged object");
     }
     let mut requested = 0;
     for task in tasks.iter().filter(|task| task.is_deletable(now)).take(MAX_DELETES) {
@@ -149,10 +134,19 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
             let Orphan { cluster, kind, namespace, name, uid, reason, .. } = orphan;
             match &outcome {
                 TaskDeletion::Done => {
-                    tracing::warn!(cluster, kind, namespace, name, uid, reason, "an orphan was deleted")
+                    tracing::warn!(cluster, kind, namespace, name, uid, reason, "deleted an orphan")
                 }
                 TaskDeletion::Pending(pending) => {
-                    tracing::warn!(cluster, kind, namespace, name, uid, reason, pending, "an orphan is being deleted");
+                    tracing::warn!(
+                        cluster,
+                        kind,
+                        namespace,
+                        name,
+                        uid,
+                        reason,
+                        pending,
+                        "requested the deletion of an orphan"
+                    );
                 }
             }
         }
@@ -161,7 +155,7 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
 }
 
 impl OrphanTask {
-    /// Returns whether a scan may delete it.
+    /// Returns true if a scan may delete the task.
     fn is_deletable(&self, now: Timestamp) -> bool {
         let OwnerState::Ended(_, since) = &self.owner else { return false };
         let ended = since.is_none_or(|since| now.since(since).0 >= MIN_AGE_MS);
@@ -169,7 +163,6 @@ impl OrphanTask {
     }
 }
 
-/// Lists the orphans of a cluster, as many as are listed until `end`.
 async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterOrphans, FlowError> {
     let mut found = ClusterOrphans::default();
     let mut owners: HashMap<String, OwnerState> = HashMap::new();
@@ -205,13 +198,13 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterO
             return Ok(found);
         }
         if Instant::now() >= end {
-            found.errors.push("there is more than one request can list".to_owned());
+            found.errors.push("the list is incomplete: the cluster has more than one request can list".to_owned());
             return Ok(found);
         }
     }
 }
 
-/// Returns whether this installation has requested a task, also with another callback URL.
+/// Returns true if this installation requested the task, possibly with another callback URL.
 fn is_ours(env: &Env, task: &TaskSummary) -> bool {
     task.callback == env.settings.callback_url || task.installation == env.settings.installation
 }
@@ -230,34 +223,34 @@ async fn cached_owner(
     Ok(owner)
 }
 
-/// Returns the run in the name of a unit at a relay.
+/// Returns the run in the name of a task's unit.
 fn run_of(unit: &str) -> Option<RunId> {
     let (run, index) = unit.rsplit_once('-')?;
     index.parse::<u32>().ok()?;
     run.parse().ok()
 }
 
-/// Reads the owner from the table with strong consistency: first the run, which names its target, then the target.
+/// Reads the owner with strong consistency: the run, which names its target, then the target.
 async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
     let Some(facts) = env.store.read_root(run).await?.and_then(|root| root.facts) else {
         return Ok(OwnerState::Unknown);
     };
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
-    let named = format!("{}/{}", facts.kind, facts.name);
+    let target_name = format!("{}/{}", facts.kind, facts.name);
     Ok(match target {
         Some(target) if target.uid == facts.uid && target.phase != TargetPhase::Gone => OwnerState::Active,
-        Some(target) if target.uid == facts.uid => OwnerState::Ended(named, Some(target.since)),
-        // The name has another instance since, or the data of the instance was removed.
-        Some(target) => OwnerState::Ended(named, Some(target.created)),
-        None => OwnerState::Ended(named, None),
+        Some(target) if target.uid == facts.uid => OwnerState::Ended(target_name, Some(target.since)),
+        // The name has another instance, or the data of this instance was removed.
+        Some(target) => OwnerState::Ended(target_name, Some(target.created)),
+        None => OwnerState::Ended(target_name, None),
     })
 }
 
 fn orphan_reason(owner: &OwnerState, unit: &str) -> Option<String> {
     match owner {
         OwnerState::Active => None,
-        OwnerState::Ended(target, _) => Some(format!("{target}, for which it was made, is gone")),
-        OwnerState::Unknown => Some(format!("nothing is known of what it was made for, {}", message(unit))),
+        OwnerState::Ended(target, _) => Some(format!("its owner {target} is gone")),
+        OwnerState::Unknown => Some(format!("its owner is unknown: {}", message(unit))),
     }
 }
 
@@ -291,15 +284,13 @@ fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> 
     Orphan { instance, age_seconds, reason, ..orphan(cluster, &unmanaged.object) }
 }
 
-/// The outcome of the deletion of a task.
 enum TaskDeletion {
     Done,
-    /// Something remains, for this reason.
+    /// Objects remain. A reason.
     Pending(String),
 }
 
-/// Lets the relay delete what remains of a task, and waits until `end` for that. The task of an instance that is active
-/// again stays.
+/// Deletes the objects of a task through its relay, and waits until `end`. A task of an active instance is not deleted.
 async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> Result<TaskDeletion, FlowError> {
     let run = run_of(&task.task.unit);
     let is_active = match &run {

@@ -1,7 +1,8 @@
-//! Outages of relays, for people: since when, the reason, and the units that wait.
+//! Records outages of relays for operators: the start, the reason, and the units that wait.
 //!
-//! Each request to a relay observes an outage. `sweep`, which repeats the requests without an answer, records it: one write
-//! when an outage begins and one when it ends, for any number of waiting units. No decision depends on the record.
+//! Each request to a relay yields an observation. `sweep`, which repeats requests without a response, records outages:
+//! one write at the beginning and one at the end of an outage, for any number of waiting units. No decision depends on
+//! the record.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,13 +16,9 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::ports::RelayObservation;
 
-/// The only kind of units that needs no relay.
 const WEBHOOK: &str = "webhook";
 
-/// Records the outages that have begun and ended since the last call.
-///
-/// # Errors
-/// The store's; the observations up to then are lost.
+/// Records the outages that began or ended since the last call. After an error, the observations are lost.
 pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), FlowError> {
     let observations = env.relay.take_observations();
     if observations.is_empty() {
@@ -32,11 +29,11 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), F
         match observation {
             RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) => {
                 let reason = message(&reason);
-                tracing::warn!(cluster, reason, "an outage of a cluster begins");
+                tracing::warn!(cluster, reason, "outage of a cluster begins");
                 store.begin_outage(&cluster, env.now(), &reason).await?;
             }
             RelayObservation::Responded if known.contains_key(&cluster) => {
-                tracing::warn!(cluster, "an outage of a cluster ends");
+                tracing::warn!(cluster, "outage of a cluster ends");
                 store.end_outage(&cluster).await?;
             }
             RelayObservation::NoResponse(_) | RelayObservation::Responded => {}
@@ -45,11 +42,7 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), F
     Ok(())
 }
 
-/// Returns the outage that units of `runs` wait for, by the clusters of their plan; of several outages the first one by
-/// name.
-///
-/// # Errors
-/// The store's.
+/// Returns the outage that units of `runs` wait for. Of several outages, returns the first one by cluster name.
 pub async fn find_outage(
     env: &Env,
     store: &dyn RelayOutages,
@@ -58,28 +51,28 @@ pub async fn find_outage(
 ) -> Result<Option<RelayOutage>, FlowError> {
     let units: HashMap<&str, &UnitPlan> =
         plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
-    let mut waits: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for key in runs.iter().flat_map(waiting_units) {
         let cluster = units.get(key.as_str()).and_then(|unit| plan.cluster(unit));
         if let Some(cluster) = env.relay.resolve_cluster(cluster) {
-            waits.entry(cluster).or_default().push(key);
+            waiting.entry(cluster).or_default().push(key);
         }
     }
-    if waits.is_empty() {
+    if waiting.is_empty() {
         return Ok(None);
     }
     let mut known = store.read_outages().await?;
-    Ok(waits.into_iter().find_map(|(cluster, units)| {
+    Ok(waiting.into_iter().find_map(|(cluster, units)| {
         let outage = known.remove(&cluster)?;
         Some(RelayOutage { cluster, since: rfc3339(outage.since), reason: outage.reason, units })
     }))
 }
 
-/// The units of a run that only a relay can end.
+/// Returns the units of a run that wait for a relay.
 fn waiting_units(run: &RunDetail) -> impl Iterator<Item = String> {
     let open = match run.state {
         RunState::Running => Some(UnitState::Running),
-        // Its end is not confirmed yet.
+        // The end of these units is not confirmed yet.
         RunState::Cancelling => Some(UnitState::Cancelled),
         RunState::Succeeded | RunState::Failed | RunState::Cancelled => None,
     };

@@ -1,4 +1,4 @@
-//! How many looks go on at a time, and which of them may wait for a cluster.
+//! Limits concurrent sweeps of runs and targets, and those that wait for a cluster.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,9 @@ use crate::guarded_relay;
 use crate::guarded_relay::ClusterPermit;
 use crate::run::wakeup::START_WINDOW_MS;
 
-/// Looks of one sweep that go on at a time.
+/// Maximum concurrent runs and targets of one sweep.
 const MAX_CONCURRENT: usize = 16;
 
-/// The places of one sweep.
 pub(super) struct SweepPermits {
     free: Semaphore,
     begun: Timestamp,
@@ -24,13 +23,12 @@ impl SweepPermits {
         Self { free: Semaphore::new(MAX_CONCURRENT), begun }
     }
 
-    /// Waits for a place.
     pub(super) async fn acquire(&self) -> SweepPermit<'_> {
         SweepPermit { all: Some(self), own: self.free.acquire().await.ok(), begun: self.begun, cluster_permit: None }
     }
 }
 
-/// A place of one look.
+/// The permit to sweep one run or target.
 pub(super) struct SweepPermit<'a> {
     all: Option<&'a SweepPermits>,
     own: Option<SemaphorePermit<'a>>,
@@ -38,30 +36,30 @@ pub(super) struct SweepPermit<'a> {
     cluster_permit: Option<ClusterPermit<'a>>,
 }
 
-/// True if a look had to wait for leave to ask clusters.
+/// The admission of a sweep to its clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterAdmission {
-    /// The look did not wait.
+    /// The sweep did not wait.
     Immediate,
-    /// The look waited, so its reads may be out of date.
+    /// The sweep waited, so its reads may be out of date.
     Delayed,
 }
 
 impl<'a> SweepPermit<'a> {
-    /// The place of a look that no sweep has begun.
+    /// Returns a permit for a run or target outside of a scheduled sweep.
     pub(super) fn standalone(env: &Env) -> Self {
         Self { all: None, own: None, begun: env.now(), cluster_permit: None }
     }
 
-    /// Waits until `clusters` may be asked. Meanwhile the place is another look's.
+    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the permit.
     pub(super) async fn acquire_clusters(&mut self, env: &'a Env, clusters: BTreeSet<String>) -> ClusterAdmission {
-        if self.cluster_permit.as_ref().is_some_and(|leave| leave.covers(&clusters)) {
+        if self.cluster_permit.as_ref().is_some_and(|permit| permit.covers(&clusters)) {
             return ClusterAdmission::Immediate;
         }
         self.cluster_permit = None;
         match guarded_relay::try_acquire(env, clusters) {
-            Ok(leave) => {
-                self.cluster_permit = Some(leave);
+            Ok(permit) => {
+                self.cluster_permit = Some(permit);
                 ClusterAdmission::Immediate
             }
             Err(clusters) => {
@@ -75,7 +73,7 @@ impl<'a> SweepPermit<'a> {
         }
     }
 
-    /// Returns whether nothing may begin any more that waits for a server outside.
+    /// Returns true if no request to another server may start.
     pub(super) fn is_out_of_time(&self, env: &Env) -> bool {
         env.now().since(self.begun).0 >= START_WINDOW_MS
     }

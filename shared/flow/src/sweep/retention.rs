@@ -1,7 +1,10 @@
-//! Retention: the stored data of an instance is removed some days after it is gone.
+//! Removes the stored data of an instance some days after it is gone.
 //!
-//! An [`InstanceExpiry`] is written before an instance begins to end. When it is due, and the instance is gone with
-//! nothing left of it, its runs, records, outputs, logs and plan are deleted. Every step may be repeated.
+//! 1. Before an instance begins to end, write an [`InstanceExpiry`].
+//! 2. When it is due, check that the instance is gone, its runs are closed, and none of its resources may exist.
+//! 3. Remove the plan from the target. Delete runs, records, outputs and logs, then the plan, then the expiry.
+//!
+//! Every step is idempotent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,43 +21,36 @@ use crate::error::FlowError;
 use crate::run::head::Run;
 use crate::run::possible_resources;
 
-/// Lives that one round looks at.
 const MAX_INSTANCES: usize = 500;
-/// Lives that are looked at beside each other.
-const AT_ONCE: usize = 4;
-/// For how long a round begins to remove lives.
+/// Instances that are processed at the same time.
+const MAX_CONCURRENT: usize = 4;
+/// The time within which a round starts to process instances.
 const START_WINDOW: Duration = Duration::from_secs(5);
-/// An instance that cannot be removed yet is looked at again after this long.
+/// The wait before the next check of an instance that cannot be removed yet.
 const RECHECK_INTERVAL: Millis = Millis(86_400_000);
-/// The first look at an instance may take so long. A removal that is cut short goes on with the next look.
+/// Maximum duration of the first attempt. The next attempt continues an interrupted removal.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
-/// A later look may take so long: the proof that nothing is left of an instance begins again with each look.
+/// Maximum duration of a later attempt, because the check for possible resources starts again each time.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
-/// The wait after the first failed look; it doubles with each further one.
+/// The wait after the first failure. It doubles with each further one.
 const FIRST_WAIT_MS: u64 = 60 * 60 * 1000;
-/// The longest wait after a failed look.
-const LONGEST_WAIT_MS: u64 = 7 * 86_400_000;
+/// Maximum wait after a failure.
+const MAX_WAIT_MS: u64 = 7 * 86_400_000;
 
-/// Schedules the removal of the stored data of a target, before the target begins to end.
-///
-/// # Errors
-/// The store's.
+/// Schedules the removal of a target's stored data, before the target begins to end.
 pub async fn schedule_removal(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let TargetHead { uid, generation, plan, .. } = target;
     write(env, target, (uid, *generation, plan)).await
 }
 
-/// Returns the tombstone of an instance that ended at `ended` and that no target will name. From then on it alone tells
-/// when the retention of the instance is over.
+/// Returns the tombstone of an instance that ended at `ended` and is no longer in the target item. It is the only
+/// record of the end of the retention.
 pub(crate) fn tombstone(env: &Env, uid: &str, ended: Timestamp) -> Tombstone {
     let expires = env.settings.retention.map_or(ended, |retention| ended.plus(retention));
     Tombstone { uid: uid.to_owned(), ended, needed: expires.max(env.now()) }
 }
 
-/// Notes that the plan of an instance is to be removed that waits for the name of a target and will not begin.
-///
-/// # Errors
-/// The store's.
+/// Schedules the removal of the plan of an instance that waits for a name and will not begin.
 pub async fn schedule_waiting_removal(
     env: &Env,
     target: &TargetHead,
@@ -78,35 +74,32 @@ async fn write(env: &Env, named: &TargetHead, (uid, generation, plan): (&str, u6
     Ok(env.store.put_expiry(&expiry).await?)
 }
 
-/// Removes what is stored of lives whose retention is over at `now`. Returns how many lives were removed. A failed or
-/// unfinished look is repeated after a wait that grows, so that it does not keep other lives from their turn.
-///
-/// # Errors
-/// The store's; what is left is due in the next round.
+/// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
+/// instance is postponed, with growing waits, so that it does not delay others.
 pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> Result<usize, FlowError> {
     let begun = Instant::now();
     let mut removed = 0;
     let due = store.list_expired(now, MAX_INSTANCES).await?;
     for damaged in due.damaged {
         let DamagedExpiry { instance, failures, reason, .. } = &damaged;
-        tracing::error!(instance, reason, "an expiry cannot be read; the data of its instance stays");
+        tracing::error!(instance, reason, "cannot read an expiry; the data of its instance is kept");
         let next = now.plus(retry_wait(*failures));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
         if let Err(error) = store.postpone_damaged(&damaged, next).await {
-            tracing::warn!(%error, instance = damaged.instance, "the damaged expiry stays due");
+            tracing::warn!(%error, instance = damaged.instance, "cannot postpone a damaged expiry");
         }
     }
-    let looks = due.readable.iter().map(|expiry| async move {
+    let removals = due.readable.iter().map(|expiry| async move {
         match begun.elapsed() > START_WINDOW {
             true => Ok(false),
             false => process_expiry(env, store, expiry, now).await,
         }
     });
-    let looks: Vec<_> = looks.collect();
-    let mut looks = futures::stream::iter(looks).buffer_unordered(AT_ONCE);
+    let removals: Vec<_> = removals.collect();
+    let mut removals = futures::stream::iter(removals).buffer_unordered(MAX_CONCURRENT);
     let mut error = None;
-    while let Some(looked) = looks.next().await {
-        match looked {
+    while let Some(result) = removals.next().await {
+        match result {
             Ok(is_removed) => removed += usize::from(is_removed),
             Err(failed) => error = error.or(Some(failed)),
         }
@@ -114,29 +107,29 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
     error.map_or(Ok(removed), Err)
 }
 
-/// Looks at an instance whose retention is over. Returns whether it was removed.
+/// Processes an instance whose retention has ended. Returns true if it was removed.
 ///
 /// # Errors
-/// The store's, when the next look cannot be noted; the instance is due in the next round.
+/// The next attempt cannot be scheduled. The instance is due in the next round.
 async fn process_expiry(
     env: &Env,
     store: &dyn RemoveExpired,
     expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> Result<bool, FlowError> {
-    let long = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
-    match timeout(long, Box::pin(remove_if_ended(env, store, expiry, now))).await {
+    let limit = if expiry.failures > 0 { RETRY_TIMEOUT } else { FIRST_TIMEOUT };
+    match timeout(limit, Box::pin(remove_if_ended(env, store, expiry, now))).await {
         Ok(Ok(RetentionOutcome::Removed)) => return Ok(true),
         Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
         Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
         Ok(Err(error)) => {
-            tracing::warn!(%error, instance = instance_key(expiry), "the data of the instance is removed later");
+            tracing::warn!(%error, instance = instance_key(expiry), "cannot remove the data of an instance; trying again later");
             postpone_failed(store, expiry, now).await?;
         }
         Err(_) => {
             tracing::warn!(
                 instance = instance_key(expiry),
-                "the removal of the instance takes too long; it continues later"
+                "the removal of an instance takes too long; it continues later"
             );
             postpone_failed(store, expiry, now).await?;
         }
@@ -144,19 +137,17 @@ async fn process_expiry(
     Ok(false)
 }
 
-/// Returns the wait after a failed look that came after so many others.
+/// Returns the wait after a failure that follows `failures` others.
 fn retry_wait(failures: u32) -> Millis {
     let doubled = 1_u64.checked_shl(failures).unwrap_or(u64::MAX);
-    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(LONGEST_WAIT_MS))
+    Millis(FIRST_WAIT_MS.saturating_mul(doubled).min(MAX_WAIT_MS))
 }
 
-/// The outcome of a look at an instance that is due.
 enum RetentionOutcome {
-    /// Its items and objects are removed.
     Removed,
-    /// Nothing is removed any more.
+    /// Retention is disabled.
     Disabled,
-    /// It is to be looked at again then.
+    /// The next check is due at this time.
     Postponed(Timestamp),
 }
 
@@ -169,10 +160,7 @@ async fn postpone_failed(store: &dyn RemoveExpired, expiry: &InstanceExpiry, now
     Ok(store.postpone_expiry(expiry, due, expiry.failures.saturating_add(1)).await?)
 }
 
-/// Returns whether the removal of `run` has begun.
-///
-/// # Errors
-/// The store's.
+/// Returns true if the removal of `run` has begun.
 pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
     let facts = &run.facts;
     if !env.may_be_removed(facts) {
@@ -182,7 +170,7 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowE
     Ok(target.is_some_and(|target| target.uid == facts.uid && is_removed(&target)))
 }
 
-/// Returns whether what is stored of the instance of a gone target is being removed, or was. Such a target has no plan.
+/// Returns true if the data of the gone instance is being removed, or was. Its target has no plan.
 pub(crate) fn is_removed(target: &TargetHead) -> bool {
     target.phase == TargetPhase::Gone && target.plan.is_empty()
 }
@@ -209,8 +197,7 @@ async fn remove_if_ended(
             }
         }
     }
-    // Another instance of the name, or no item, means that this instance is gone: only a gone target is replaced or
-    // removed.
+    // If the name has another instance or no item, this instance is gone: only gone targets are replaced or removed.
     let own = named.filter(|target| target.uid == expiry.uid);
     if own.is_none()
         && let Some(ended) = env.store.read_tombstone(&expiry.uid).await?
@@ -222,30 +209,26 @@ async fn remove_if_ended(
         InstanceRemains::Nothing(plan) => plan,
         InstanceRemains::Open => return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
         InstanceRemains::Possible => {
-            tracing::warn!(
-                instance = instance_key(expiry),
-                "something of the instance may exist; its records are kept"
-            );
+            tracing::warn!(instance = instance_key(expiry), "resources of an instance may exist; its records are kept");
             return Ok(RetentionOutcome::Postponed(now.plus(retention)));
         }
     };
     remove(env, store, expiry, own, plan.as_deref()).await
 }
 
-/// The items and objects of an instance that is gone.
 enum InstanceRemains {
-    /// Only stored data, and the plan if there is a run.
+    /// Only stored data, with the plan if a run exists.
     Nothing(Option<Arc<CompiledPlan>>),
     /// A run that is not closed.
     Open,
-    /// Something that an undo has not removed.
+    /// A resource that no undo has removed.
     Possible,
 }
 
 async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRemains, FlowError> {
     let loaded = match env.plan(&instance_key(expiry), &expiry.plan).await {
         Ok(loaded) => loaded,
-        // A removal that goes on may have removed the plan, after all runs.
+        // An earlier removal may have deleted the plan, which comes after all runs.
         Err(error) => {
             return if has_run(env, expiry).await? { Err(error) } else { Ok(InstanceRemains::Nothing(None)) };
         }
@@ -261,8 +244,8 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
         }
         runs.push((run, RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))));
     }
-    let is_over = possible_resources::possible_resources_of(env, &loaded, &runs).await?.is_empty();
-    Ok(if is_over { InstanceRemains::Nothing(Some(loaded)) } else { InstanceRemains::Possible })
+    let is_complete = possible_resources::possible_resources_of(env, &loaded, &runs).await?.is_empty();
+    Ok(if is_complete { InstanceRemains::Nothing(Some(loaded)) } else { InstanceRemains::Possible })
 }
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
@@ -288,19 +271,19 @@ async fn remove(
     plan: Option<&CompiledPlan>,
 ) -> Result<RetentionOutcome, FlowError> {
     let instance = instance_key(expiry);
-    // The target first: from then on no late success gives it back to a run, whose items may be gone.
+    // The target comes first: a late success then cannot reopen a run whose items are deleted.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty())
         && !env.store.move_target(&seen.update(|target| target.plan.clear())).await?
     {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
-    // Setup runs first: as long as one is there, the teardown that proves its undos is there too.
+    // Setup runs come first: while one exists, the teardown that proves its undos exists, too.
     for hook in Hook::ALL {
         if plan.is_some_and(|plan| plan.hook_plan(hook).is_none()) {
             continue;
         }
         let run = RunId::new(&instance, expiry.generation, hook);
-        // Logs are written beside records or without them, so that no item tells of all.
+        // A log may exist without a record, so the records do not list all objects.
         if plan.is_some_and(|plan| has_scripts(plan, hook)) {
             store.delete_objects(&run).await?;
         }
@@ -312,6 +295,6 @@ async fn remove(
         env.forget_plan(&expiry.plan);
     }
     store.delete_expiry(expiry).await?;
-    tracing::info!(instance, "the data of the instance is removed");
+    tracing::info!(instance, "removed the data of an instance");
     Ok(RetentionOutcome::Removed)
 }

@@ -1,4 +1,8 @@
-//! A look at one due run: the tries to send, the tries whose time is up, and the time of the next look.
+//! Sweeps one run.
+//!
+//! 1. Read the run. Wait for a permit if its clusters have no recent response.
+//! 2. Apply recorded results that the head item lacks, end expired attempts, and dispatch the others that are due.
+//! 3. Make the run due again, after all of this (rule 6).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,38 +35,36 @@ use crate::run::results;
 use crate::run::wakeup;
 use crate::run::wakeup::MAX_MESSAGE_DELAY;
 
-/// How often a run is looked at again at once because it changed meanwhile.
+/// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;
-/// The wait of a run that others change all the time, and of one whose clusters could not be asked in time.
+/// The wait of a run that changes continuously, or whose clusters were not admitted in time.
 const BUSY_WAIT: Millis = Millis(5_000);
 
-/// Looks at one run. A hint that comes before the run is due finds nothing to do: each wake-up has its own.
-///
-/// # Errors
-/// The store's; the run is due again.
-pub async fn sweep_run(env: &Env, id: &RunId, when: SweepCondition) -> Result<(), FlowError> {
-    sweep_with_permit(env, id, when, &mut SweepPermit::standalone(env)).await
+/// Sweeps one run. A message that arrives before the run is due has no effect, because each wake-up has its own
+/// message. After an error, the run is due again.
+pub async fn sweep_run(env: &Env, id: &RunId, condition: SweepCondition) -> Result<(), FlowError> {
+    sweep_with_permit(env, id, condition, &mut SweepPermit::standalone(env)).await
 }
 
-/// Looks at a run from a place of a sweep. One that cannot be dealt with is due again later.
-#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
+/// Sweeps a run with a permit. After an error, the run is due again later.
+#[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
 pub(super) async fn sweep_with_permit<'a>(
     env: &'a Env,
     id: &RunId,
-    when: SweepCondition,
-    place: &mut SweepPermit<'a>,
+    condition: SweepCondition,
+    permit: &mut SweepPermit<'a>,
 ) -> Result<(), FlowError> {
     let due = DueItem::Run(id.clone());
-    let mut when = when;
+    let mut condition = condition;
     for _ in 0..MAX_PASSES {
-        match Box::pin(sweep_once(env, id, when, place)).await {
+        match Box::pin(sweep_once(env, id, condition, permit)).await {
             Ok(SweepOutcome::Done) => {
                 env.cache.failed_sweeps.clear(&due);
                 return Ok(());
             }
             Ok(SweepOutcome::Changed) => {}
-            // This process may have requests under way now.
-            Ok(SweepOutcome::WokenEarlier) => when = SweepCondition::Due,
+            // This process may have requests in progress now.
+            Ok(SweepOutcome::WokenEarlier) => condition = SweepCondition::Due,
             Err(error) => {
                 postpone_failed(env, id, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await;
                 return Err(error);
@@ -73,10 +75,10 @@ pub(super) async fn sweep_with_permit<'a>(
     Ok(())
 }
 
-/// Makes a run whose look failed due again after `wait`, even if the run has changed since. It changes only the due time.
+/// Makes a run due after `wait`, even if it has changed. Changes the due time only.
 pub(super) async fn postpone_failed(env: &Env, id: &RunId, wait: Millis) {
     if let Err(error) = postpone(env, id, wait).await {
-        tracing::warn!(run = %id, %error, "the run stays due");
+        tracing::warn!(run = %id, %error, "cannot postpone the run");
     }
 }
 
@@ -97,29 +99,28 @@ async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> 
     Ok(())
 }
 
-/// The outcome of a look at a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SweepOutcome {
-    /// The run waits, is over, or another invocation takes care of it.
+    /// The run waits, has ended, or is handled by another invocation.
     Done,
-    /// The run has changed since it was read. Nothing was done.
+    /// The run may have changed since it was read. Nothing was done.
     Changed,
-    /// During the look, another write made the run due earlier.
+    /// Another write made the run due earlier.
     WokenEarlier,
 }
 
 async fn sweep_once<'a>(
     env: &'a Env,
     id: &RunId,
-    when: SweepCondition,
-    place: &mut SweepPermit<'a>,
+    condition: SweepCondition,
+    permit: &mut SweepPermit<'a>,
 ) -> Result<SweepOutcome, FlowError> {
     let heads = env.store.read_run(id).await?;
     let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
         return Ok(SweepOutcome::Done);
     };
     let stops = root.phase == RunPhase::Cancelling;
-    let asleep = when == SweepCondition::Due && root.due.is_some_and(|due| due > env.now());
+    let asleep = condition == SweepCondition::Due && root.due.is_some_and(|due| due > env.now());
     if root.phase == RunPhase::Closed || (asleep && !stops) {
         return Ok(SweepOutcome::Done);
     }
@@ -127,63 +128,61 @@ async fn sweep_once<'a>(
     let view = RunView::whole(run.graph(), head::heads(heads));
     let open = in_flight(run.graph(), &view);
     let clusters = clusters(env, &run, &open);
-    if place.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
+    if permit.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
         return Ok(SweepOutcome::Changed);
     }
-    if place.is_out_of_time(env) {
-        let waits = match open.iter().all(|(unit, _)| run.is_relayed(*unit)) {
+    if permit.is_out_of_time(env) {
+        let not_before = match open.iter().all(|(unit, _)| run.is_relayed(*unit)) {
             true => earliest_retry(env, &clusters),
             false => None,
         };
-        return defer(env, id, &root, waits, when).await;
+        return defer(env, id, &root, not_before, condition).await;
     }
     if stops {
-        if let Some(work) = cancel::finish_cancel(env, &run, &view).await? {
-            drive(env, work).await?;
+        if let Some(continuation) = cancel::finish_cancel(env, &run, &view).await? {
+            drive(env, continuation).await?;
         }
         return Ok(SweepOutcome::Done);
     }
-    let memory = InvocationCache::default();
+    let cache = InvocationCache::default();
     let epoch = head::epoch(&view);
     if open.is_empty() {
-        drive(env, Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache: memory })
-            .await?;
+        drive(env, Continuation { run, epoch, ready: Vec::new(), outcome: Some(outcome(&view)), cache }).await?;
         return Ok(SweepOutcome::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let records = records::read_open(env, &run, &units).await?;
     let now = env.now();
-    let mut look = RunSweep::new(now, when, now.plus(interval(env, &run, &view)));
+    let mut sweep = RunSweep::new(now, condition, now.plus(interval(env, &run, &view)));
     let mut progress = progress::RunProgress::default();
     for (unit, attempt) in open {
-        let this = AttemptRef { unit, attempt, epoch };
-        if let Some(result) = look.classify(env, &run, this, &records) {
-            // Recorded, and its writer died before the head knew.
-            merge(&mut progress, results::resume(env, &run, this, &result, &memory).await?);
+        let attempt = AttemptRef { unit, number: attempt, epoch };
+        if let Some(result) = sweep.classify(env, &run, attempt, &records) {
+            // The result was recorded, and its writer died before it updated the head item.
+            merge(&mut progress, results::resume(env, &run, attempt, &result, &cache).await?);
         }
     }
-    look.record_starts(env, &run).await?;
-    merge(&mut progress, end_expired(env, &run, &memory, &mut look).await?);
-    let behalf = SweepContext {
-        unstarted: look.unstarted.clone(),
+    sweep.record_starts(env, &run).await?;
+    merge(&mut progress, end_expired(env, &run, &cache, &mut sweep).await?);
+    let context = SweepContext {
+        unstarted: sweep.unstarted.clone(),
         next_sweep: now.plus(env.settings.first_sweep_delay),
         is_slice: false,
     };
-    let mut ready = look.take_dispatches(env, &run);
+    let mut ready = sweep.take_dispatches(env, &run);
     ready.append(&mut progress.ready);
-    let wake =
-        drive_for_sweep(env, Continuation { run, epoch, ready, outcome: progress.outcome, cache: memory }, &behalf)
-            .await?;
-    wake.into_iter().for_each(|at| look.sweep_by(at));
-    reschedule(env, id, &root, look.next_sweep).await
+    let wakeup =
+        drive_for_sweep(env, Continuation { run, epoch, ready, outcome: progress.outcome, cache }, &context).await?;
+    wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
+    reschedule(env, id, &root, sweep.next_sweep).await
 }
 
-fn merge(all: &mut progress::RunProgress, more: progress::RunProgress) {
-    all.ready.extend(more.ready);
-    all.outcome = all.outcome.or(more.outcome);
+fn merge(all: &mut progress::RunProgress, other: progress::RunProgress) {
+    all.ready.extend(other.ready);
+    all.outcome = all.outcome.or(other.outcome);
 }
 
-/// The clusters where units may be.
+/// Returns the clusters of tasks among `units`.
 fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
     let relayed = units.iter().map(|(unit, _)| *unit);
     let relayed = relayed.filter(|&unit| run.is_relayed(unit));
@@ -191,26 +190,27 @@ fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String>
     named.into_iter().map(|cluster| guarded_relay::cluster_name(env, cluster)).collect()
 }
 
-/// Returns when the first of `clusters` is asked again; `None` if one of them may be asked now.
+/// Returns the time of the next request to one of `clusters`. `None`: one of them is available now.
 fn earliest_retry(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
     let times: Option<Vec<_>> =
         clusters.iter().map(|cluster| guarded_relay::circuit_open_until(env, cluster)).collect();
     times?.into_iter().min()
 }
 
-/// Leaves a run to a later look, because too little time is left to wait for its clusters. `asked`: nothing of the run can
-/// be done before that.
+/// Postpones a run because too little time remains to wait for its clusters. `not_before` is the time of the next
+/// request to them.
 async fn defer(
     env: &Env,
     id: &RunId,
     root: &HeadState,
-    asked: Option<Timestamp>,
-    when: SweepCondition,
+    not_before: Option<Timestamp>,
+    condition: SweepCondition,
 ) -> Result<SweepOutcome, FlowError> {
     let soonest = env.now().plus(BUSY_WAIT);
-    let next = asked.map_or(soonest, |at| at.max(soonest));
-    if when == SweepCondition::Always {
-        // The look that is due then would take what a dead sender has left for what is under way.
+    let next = not_before.map_or(soonest, |at| at.max(soonest));
+    if condition == SweepCondition::Always {
+        // A sweep of a due run would treat the attempts of the dead dispatcher as in progress, so the condition is
+        // repeated.
         let wait = Duration::from_millis(next.since(env.now()).0).min(MAX_MESSAGE_DELAY);
         env.queue.send(QueueMessage::Recover(id.clone()), wait).await;
     }
@@ -220,52 +220,49 @@ async fn defer(
     reschedule(env, id, root, next).await
 }
 
-/// Looks at one try whose time may be up.
-///
-/// # Errors
-/// The store's; the deadline is found when the run is due.
-#[tracing::instrument(name = "look", skip_all, fields(run = %id))]
-pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+/// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
+#[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
+pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> Result<(), FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(()) };
     let view = run.read_view(env).await?;
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
-    if !running || view.status(unit) != ebb_engine::UnitProgress::Open(attempt) {
+    if !running || view.status(unit) != ebb_engine::UnitProgress::Open(number) {
         return Ok(());
     }
     let records = records::read_open(env, &run, &[unit]).await?;
     let epoch = head::epoch(&view);
-    let memory = InvocationCache::default();
-    let this = AttemptRef { unit, attempt, epoch };
-    let mut look = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
-    let mut progress = match look.classify(env, &run, this, &records) {
-        Some(result) => results::resume(env, &run, this, &result, &memory).await?,
+    let cache = InvocationCache::default();
+    let attempt = AttemptRef { unit, number, epoch };
+    let mut sweep = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
+    let mut progress = match sweep.classify(env, &run, attempt, &records) {
+        Some(result) => results::resume(env, &run, attempt, &result, &cache).await?,
         None => progress::RunProgress::default(),
     };
-    look.record_starts(env, &run).await?;
-    merge(&mut progress, end_expired(env, &run, &memory, &mut look).await?);
-    let mut sends = look.take_dispatches(env, &run);
-    if progress.ready.is_empty() && progress.outcome.is_none() && sends.is_empty() {
-        // Woken too early, or its time was given to it later than when this was sent.
-        if look.next_sweep < Timestamp(u64::MAX) && look.next_sweep > look.now {
-            let wait = Duration::from_millis(look.next_sweep.since(look.now).0).min(MAX_MESSAGE_DELAY);
-            env.queue.send(QueueMessage::unit(id, unit, attempt), wait).await;
+    sweep.record_starts(env, &run).await?;
+    merge(&mut progress, end_expired(env, &run, &cache, &mut sweep).await?);
+    let mut dispatches = sweep.take_dispatches(env, &run);
+    if progress.ready.is_empty() && progress.outcome.is_none() && dispatches.is_empty() {
+        // The message is early, or the deadline was set after it was sent.
+        if sweep.next_sweep < Timestamp(u64::MAX) && sweep.next_sweep > sweep.now {
+            let wait = Duration::from_millis(sweep.next_sweep.since(sweep.now).0).min(MAX_MESSAGE_DELAY);
+            env.queue.send(QueueMessage::unit(id, unit, number), wait).await;
         }
         return Ok(());
     }
-    progress.ready.append(&mut sends);
-    drive(env, Continuation::of(run, epoch, progress, memory)).await
+    progress.ready.append(&mut dispatches);
+    drive(env, Continuation::of(run, epoch, progress, cache)).await
 }
 
-/// Until when an open run may be left alone: no longer than the shortest time that any of its open units may take, so
-/// that a unit which starts in between is found at its deadline or soon after.
+/// Returns the maximum time until the next sweep of an open run: the shortest timeout of its open units, so that a unit
+/// which starts in between is found soon after its deadline.
 fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
-    let open = run.graph().units().filter(|&unit| !results::is_over(view, unit));
+    let open = run.graph().units().filter(|&unit| !results::has_ended(view, unit));
     let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
     let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay);
     shortest.min(env.settings.max_sweep_interval)
 }
 
-/// Makes a run due at `next` that is due later. It changes only the due time, so that a run that is over may be closed.
+/// Makes a run due at `next` if it is due later. Changes the due time only, so that a concurrent close succeeds.
 async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
     if env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await?.is_written() {
         wakeup::send_wakeup(env, id, next).await;
@@ -273,22 +270,22 @@ async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError
     Ok(())
 }
 
-/// Makes the run due at `next`, unless its due time has changed since it was read.
+/// Makes the run due at `next`, unless its due time or version has changed since it was read (rule 6).
 async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) -> Result<SweepOutcome, FlowError> {
     let Some(due) = seen.due else { return Ok(SweepOutcome::Done) };
-    // A look takes its time.
+    // The sweep itself may have taken longer.
     let next = next.max(env.now().plus(Millis(1)));
     let event = RunEvent::Rescheduled { seen: due, version: seen.version, next };
     match env.store.patch_run(id, &accept(event)).await? {
         PatchResult::Written(_) => wakeup::send_wakeup(env, id, next).await,
-        // Written before, and its answer was lost.
+        // This write succeeded before, and its response was lost.
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(next) => {
             wakeup::send_wakeup(env, id, next).await
         }
         PatchResult::ConditionFailed(Some(image)) if image.head.due == Some(due) => {
             return Ok(SweepOutcome::WokenEarlier);
         }
-        // Another look has put it off, and does not know of what this one has begun.
+        // Another sweep postponed the run without knowledge of the attempts that this one started.
         PatchResult::ConditionFailed(Some(image)) if image.head.due > Some(next) => advance(env, id, next).await?,
         PatchResult::ConditionFailed(_) => {}
     }

@@ -1,5 +1,4 @@
-//! One target that is due: its notification is not delivered, its time to live is over, its stop has to be seen through, or a
-//! cluster still holds its secrets.
+//! Sweeps one target: delivers its notification, ends its time to live, completes its stop, and releases its secrets.
 
 use ebb_engine::{Hook, Millis, RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
@@ -19,34 +18,31 @@ use crate::target::notify;
 use crate::target::secrets;
 use crate::target::transition;
 
-/// Looks at one target: sends its notification, ends its time to live, completes its stop.
-///
-/// # Errors
-/// The store's; the target stays due.
+/// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {
     sweep_with_permit(env, kind, name, &mut SweepPermit::standalone(env)).await
 }
 
-/// Looks at a target from a place of a sweep. One that cannot be dealt with is due again later.
-#[tracing::instrument(name = "look", skip_all, fields(kind, name))]
+/// Sweeps a target with a permit. After an error, the target is due again later.
+#[tracing::instrument(name = "sweep", skip_all, fields(kind, name))]
 pub(super) async fn sweep_with_permit<'a>(
     env: &'a Env,
     kind: &str,
     name: &str,
-    place: &mut SweepPermit<'a>,
+    permit: &mut SweepPermit<'a>,
 ) -> Result<(), FlowError> {
     let due = DueItem::Target(kind.to_owned(), name.to_owned());
-    let looked = sweep_once(env, kind, name, place).await;
-    match &looked {
+    let result = sweep_once(env, kind, name, permit).await;
+    match &result {
         Ok(()) => env.cache.failed_sweeps.clear(&due),
         Err(error) => {
             postpone_failed(env, kind, name, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await
         }
     }
-    looked
+    result
 }
 
-/// Makes a target whose look failed due again after `wait`. It changes only the due time.
+/// Makes a target due after `wait`, after a failed sweep. Changes the due time only.
 pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Millis) {
     let written = async {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(()) };
@@ -57,48 +53,48 @@ pub(super) async fn postpone_failed(env: &Env, kind: &str, name: &str, wait: Mil
         Ok::<_, FlowError>(())
     };
     if let Err(error) = written.await {
-        tracing::warn!(kind, name, %error, "the target stays due");
+        tracing::warn!(kind, name, %error, "cannot postpone the target");
     }
 }
 
-async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut SweepPermit<'a>) -> Result<(), FlowError> {
+async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut SweepPermit<'a>) -> Result<(), FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
     if target.notification.is_some()
         && let Err(error) = notify::notify(env, &target).await
     {
-        // A notification that cannot be delivered must not keep the target from its end.
-        tracing::warn!(kind, name, %error, "the notification could not be delivered");
+        // A failed delivery must not block the end of the target.
+        tracing::warn!(kind, name, %error, "cannot deliver the notification");
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
-    if alive && target.expires.is_some_and(|at| at <= env.now()) {
-        tracing::info!(kind, name, "its time to live is over");
+    let is_active = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    if is_active && target.expires.is_some_and(|at| at <= env.now()) {
+        tracing::info!(kind, name, "the time to live has ended");
         lifecycle::delete(env, kind, name, &target.uid, TargetStopCause::Expired).await?;
         return Ok(());
     }
     if target.phase == TargetPhase::Stopping
         && let Some(hook @ (Hook::PreStart | Hook::PostStart)) = target.hook
     {
-        let life = ebb_protocol::id::instance_key(kind, name, &target.uid);
-        let run = RunId::new(&life, target.generation, hook);
+        let instance = ebb_protocol::id::instance_key(kind, name, &target.uid);
+        let run = RunId::new(&instance, target.generation, hook);
         if !is_cancelling(env, &run).await?
-            && let Some(work) = cancel::cancel_run(env, &run).await?
+            && let Some(continuation) = cancel::cancel_run(env, &run).await?
         {
-            drive(env, work).await?;
+            drive(env, continuation).await?;
         }
     }
     if target.phase == TargetPhase::Gone
-        && let Some(work) = transition::start_waiting(env, kind, name).await?
+        && let Some(continuation) = transition::start_waiting(env, kind, name).await?
     {
-        drive(env, work).await?;
+        drive(env, continuation).await?;
     }
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(()) };
-    // The first look at a gone target sends its notification.
+    // The first sweep of a gone target delivers its notification and releases its secrets.
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     if releases || target.due.is_some_and(|due| due <= env.now()) {
         let clusters = target.release.iter().map(|one| guarded_relay::cluster_name(env, one.cluster.as_deref()));
-        place.acquire_clusters(env, clusters.collect()).await;
-        let release = match place.is_out_of_time(env) {
+        permit.acquire_clusters(env, clusters.collect()).await;
+        let release = match permit.is_out_of_time(env) {
             true => target.release.clone(),
             false => secrets::release_secrets(&GuardedRelay(env), &target).await,
         };
@@ -111,7 +107,7 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, place: &mut SweepP
     Ok(())
 }
 
-/// Returns whether a run that is being stopped is looked at without its target.
+/// Returns true if a cancelled run is due by itself, so that its target need not advance it.
 async fn is_cancelling(env: &Env, run: &RunId) -> Result<bool, FlowError> {
     let root = env.store.read_root(run).await?;
     Ok(root.is_some_and(|root| root.head.phase == RunPhase::Cancelling && root.head.due.is_some()))

@@ -1,7 +1,7 @@
-//! The changes that an update of a living target asks for.
+//! Compares an active target with its update.
 //!
-//! Plans are compared by what their documents say: order, comments and positions do not count, nor do the defaults that
-//! another version of the compiler may add to units.
+//! The comparison ignores the order of members, comments, positions, and defaults that another version of the compiler
+//! adds to units.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,53 +11,53 @@ use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
 use serde_json::{Map, Value, json};
 
-/// Characters of a value that are shown.
-const SHOWN: usize = 200;
-/// Changes that are listed; a document may differ in thousands of places.
-const LISTED: usize = 50;
+/// Maximum characters of a value.
+const MAX_VALUE: usize = 200;
+/// Maximum listed changes. A document may differ in thousands of places.
+const MAX_CHANGES: usize = 50;
 
-/// The plugin versions for resources that name none.
+/// The plugin versions of resources that do not name one.
 #[derive(Clone, Copy, Debug)]
 pub enum PinnedVersions<'a> {
     Latest,
-    /// Those that the resources of a living target have.
+    /// The versions of an active target's plan.
     OfPlan(&'a Plan),
-    /// These, as `NAME@VERSION`: all that is known of a target whose plan is lost.
+    /// Versions as `NAME@VERSION`, for a target whose plan is lost.
     Listed(&'a [String]),
 }
 
 impl PinnedVersions<'_> {
-    /// Writes them into a document.
+    /// Sets the pinned versions in a document.
     pub fn apply(self, sandbox: &mut SandboxDoc) {
         for resource in sandbox.resources.iter_mut().filter(|resource| resource.version.is_none()) {
-            let held = self.pinned_versions(&resource.name.value, &resource.plugin.value);
-            resource.version = held.into_iter().next();
+            let pinned = self.pinned_versions(&resource.name.value, &resource.plugin.value);
+            resource.version = pinned.into_iter().next();
         }
     }
 
-    /// Returns the versions of `plugin` that `resource` of the living target has, or may have. It keeps them if they are
-    /// withdrawn.
+    /// Returns the versions of `plugin` that `resource` of the active target has or may have. A withdrawn version
+    /// remains usable.
     pub fn pinned_versions(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
-        let held: Vec<&String> = match self {
+        let pinned: Vec<&String> = match self {
             Self::Latest => Vec::new(),
-            Self::OfPlan(plan) => plan.resources.get(resource).map(|held| &held.plugin).into_iter().collect(),
+            Self::OfPlan(plan) => plan.resources.get(resource).map(|pinned| &pinned.plugin).into_iter().collect(),
             Self::Listed(list) => list.iter().collect(),
         };
-        held.into_iter().filter_map(|held| version_of(held, plugin)).collect()
+        pinned.into_iter().filter_map(|pinned| version_of(pinned, plugin)).collect()
     }
 }
 
-/// The version in `NAME@VERSION`, if it is one of `plugin`.
-fn version_of(held: &str, plugin: &str) -> Option<semver::Version> {
-    let (name, version) = held.rsplit_once('@')?;
+/// Returns the version in `NAME@VERSION` if the name is `plugin`.
+fn version_of(pinned: &str, plugin: &str) -> Option<semver::Version> {
+    let (name, version) = pinned.rsplit_once('@')?;
     (name == plugin).then(|| version.parse().ok())?
 }
 
-/// Returns the differences between the plan of a living target and the plan of an update, by path.
-pub fn between(living: &Plan, asked: &Plan) -> Vec<DocumentChange> {
+/// Returns the differences between the plan of an active target and that of its update, by path.
+pub fn between(current: &Plan, updated: &Plan) -> Vec<DocumentChange> {
     let mut changes = Vec::new();
-    compare("", Some(&content(living)), Some(&content(asked)), &mut changes);
-    changes.truncate(LISTED);
+    compare("", Some(&content(current)), Some(&content(updated)), &mut changes);
+    changes.truncate(MAX_CHANGES);
     changes
 }
 
@@ -86,7 +86,7 @@ fn content(plan: &Plan) -> Value {
     })
 }
 
-/// A template as a document has it. A sensitive value is only ever a reference.
+/// Returns a template as a document writes it. A sensitive value is always a reference.
 pub fn shown(template: &Template) -> Value {
     match template {
         Template::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
@@ -96,7 +96,6 @@ pub fn shown(template: &Template) -> Value {
     }
 }
 
-/// A time as documents have it.
 fn duration(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let unit = units.into_iter().find(|(length, _)| ms >= *length && ms.is_multiple_of(*length));
@@ -110,7 +109,7 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut V
     }
     if let (Some(Value::Object(old)), Some(Value::Object(new))) = (old, new) {
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        // Another plugin has other units: its name says all.
+        // Another plugin has other units, so its name is enough.
         let other_plugin = old.get("plugin") != new.get("plugin");
         for name in names.into_iter().filter(|name| !(other_plugin && *name == "units")) {
             compare(&below(path, name), old.get(name), new.get(name), changes);
@@ -128,7 +127,7 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut V
     changes.push(DocumentChange { path: path.to_owned(), old: old.map(text), new: new.map(text) });
 }
 
-/// The path of a member; a name with a dot in it stands in brackets.
+/// Returns the path of a member. A name with a dot is in brackets.
 fn below(path: &str, name: &str) -> String {
     match (path, name.contains('.')) {
         ("", false) => name.to_owned(),
@@ -137,7 +136,7 @@ fn below(path: &str, name: &str) -> String {
     }
 }
 
-/// A value in at most [`SHOWN`] characters. A resource that is added or removed is named by its plugin.
+/// Returns a value in at most [`MAX_VALUE`] characters. An added or removed resource is shown as its plugin.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -148,7 +147,7 @@ fn text(value: &Value) -> String {
         },
         value => value.to_string(),
     };
-    limits::excerpt(&text, SHOWN)
+    limits::excerpt(&text, MAX_VALUE)
 }
 
 #[cfg(test)]
@@ -201,7 +200,7 @@ preStart:
     }
 
     #[test]
-    fn order_and_positions_are_no_changes() {
+    fn order_and_positions_are_not_changes() {
         let one = "resources:\n  x: {plugin: db, params: {size: a}}\n  y: {plugin: db}\n";
         let other = "# again\nresources:\n  y: {plugin: db, params: {size: small}}\n\n  x:\n    plugin: db\n    params:\n      size: a\n";
         assert_eq!(changes(one, other), Vec::<String>::new());
@@ -252,12 +251,12 @@ preStart:
     }
 
     #[test]
-    fn versions_stay_as_they_are_held() {
-        let living = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
-        let mut again = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
-        PinnedVersions::OfPlan(&living).apply(&mut again);
+    fn pinned_versions_are_kept() {
+        let current = plan_of(&sandbox("resources: {x: {plugin: db@1.0.0}, z: {plugin: db@1.0.0}}\n"));
+        let mut repeated = sandbox("resources: {x: {plugin: db}, y: {plugin: db}, z: {plugin: db@1.1.0}}\n");
+        PinnedVersions::OfPlan(&current).apply(&mut repeated);
         let versions: Vec<_> =
-            again.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
+            repeated.resources.iter().map(|resource| resource.version.as_ref().map(ToString::to_string)).collect();
         assert_eq!(versions, [Some("1.0.0".to_owned()), None, Some("1.1.0".to_owned())]);
         let mut lost = sandbox("resources: {x: {plugin: db}, y: {plugin: k8s-apply, params: {data: \"\"}}}\n");
         PinnedVersions::Listed(&["db@1.0.0".to_owned()]).apply(&mut lost);

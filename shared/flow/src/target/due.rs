@@ -1,4 +1,4 @@
-//! The time at which a target is due, and the end of a run that its target has recorded.
+//! Computes the time at which a target is due, and closes runs.
 
 use ebb_engine::{HeadState, Hook, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
@@ -7,36 +7,33 @@ use ebb_store::TargetHead;
 use crate::env::Env;
 use crate::error::FlowError;
 
-/// The longest wait for what others have to do.
+/// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
 
-/// When `sweep` has to look at a target: its notification is not delivered, its time to live ends, its stop has
-/// to be completed, something waits for its name, or a cluster has to release the Secrets of an earlier instance.
+/// Returns the time at which `sweep` has to handle a target: to deliver its notification, end its time to live,
+/// complete its stop, begin the waiting instance, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
-    let alive = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
-    let expires = target.expires.filter(|_| alive);
+    let is_active = matches!(target.phase, TargetPhase::Starting | TargetPhase::Ready | TargetPhase::Failed);
+    let expires = target.expires.filter(|_| is_active);
     let stopping =
         target.phase == TargetPhase::Stopping && matches!(target.hook, Some(Hook::PreStart | Hook::PostStart));
-    // The run has wake-ups of its own, and a cluster may be out of reach for days.
-    let patient = env.now().plus(backoff(env, target));
-    let stopping = stopping.then_some(patient);
+    // The run has its own wake-ups, and a cluster may be unreachable for days.
+    let later = env.now().plus(backoff(env, target));
+    let stopping = stopping.then_some(later);
     let waiting = (target.phase == TargetPhase::Gone && target.waiting.is_some()).then_some(soon);
-    let release = (!target.release.is_empty()).then_some(patient);
+    let release = (!target.release.is_empty()).then_some(later);
     [notification, expires, stopping, waiting, release].into_iter().flatten().min()
 }
 
-/// How long a target waits for the next look at what others have to do: a quarter of the time that it waits for already.
+/// Returns the wait before the next sweep of a target that waits for others: a quarter of the time so far.
 fn backoff(env: &Env, target: &TargetHead) -> Millis {
     let waited = env.now().since(target.since).0;
     Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
 }
 
-/// Closes a run that is still as `root` says, but for when it is due; false: it is not, and stays due.
-///
-/// # Errors
-/// The store's.
+/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open.
 pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> Result<bool, FlowError> {
     if root.phase == RunPhase::Closed {
         return Ok(true);

@@ -1,4 +1,8 @@
-//! `receive`: lifecycle webhooks become the lives of targets.
+//! Applies lifecycle webhooks to targets. This is the function `receive`.
+//!
+//! 1. Decide with the engine what the webhook means for the present state of the target.
+//! 2. Compile the document of a creation with the published plugins.
+//! 3. Move the target and start its first run in one transaction (rule 9).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,16 +36,15 @@ use crate::target::notify;
 use crate::target::transition;
 use crate::target::transition::NotificationSender;
 
-/// Why a lifecycle webhook is not taken.
 #[derive(Debug)]
 pub enum LifecycleRejection {
-    /// The life is over, or another one waits for the name already: 409.
+    /// The instance has ended, or another one waits for the name: 409. A code and a text.
     Conflict(&'static str, String),
-    /// The update asks for something else than the living target has: 409.
+    /// The update differs from the active target: 409.
     Changed(Vec<DocumentChange>),
-    /// The document cannot be used: 422 with its errors.
+    /// The document has errors: 422.
     Document(Diagnostics),
-    /// Something that it needs is not given: 422.
+    /// A field is missing: 422. A text.
     Missing(String),
 }
 
@@ -51,47 +54,41 @@ impl From<LifecycleRejection> for RequestError<LifecycleRejection> {
     }
 }
 
-/// Takes a verified lifecycle webhook and does what follows from it. The same webhook again gives the same answer and
-/// does nothing new.
-///
-/// # Errors
-/// The rejection, or the store's: the sender has to come again.
+/// Applies a verified lifecycle webhook and runs its follow-up. A repetition returns the same response and changes
+/// nothing.
 pub async fn receive(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    asked: LifecycleType,
+    event_type: LifecycleType,
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (answer, follow_up) = begin(env, plugins, asked, event).await?;
+    let (response, follow_up) = begin(env, plugins, event_type, event).await?;
     follow_up.finish(env).await?;
-    Ok(answer)
+    Ok(response)
 }
 
-/// Takes a verified lifecycle webhook. Its state is durable when this returns.
-///
-/// # Errors
-/// The rejection, or the store's: the sender has to come again.
+/// Applies a verified lifecycle webhook. The state is durable when this returns.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    asked: LifecycleType,
+    event_type: LifecycleType,
     event: &LifecycleData,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
-        match asked {
-            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, asked, event).await,
+        match event_type {
+            LifecycleType::Created | LifecycleType::Updated => create(env, plugins, event_type, event).await,
             LifecycleType::Deleted => {
                 let follow_up =
                     begin_delete(env, (&event.kind, &event.name, &event.uid), TargetStopCause::Deleted).await?;
-                Ok((answer(event, LifecycleResult::Stopping), follow_up))
+                Ok((response(event, LifecycleResult::Stopping), follow_up))
             }
         }
     };
     Box::pin(take.instrument(span)).await
 }
 
-fn answer(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
+fn response(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
     LifecycleResponse {
         target: format!("{}/{}", event.kind, event.name),
         uid: event.uid.clone(),
@@ -103,33 +100,34 @@ fn answer(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse {
 async fn create(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    asked: LifecycleType,
+    event_type: LifecycleType,
     event: &LifecycleData,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
-    let only = |answer| Ok((answer, FollowUp::default()));
-    let life = id::instance_key(&event.kind, &event.name, &event.uid);
+    let only = |response| Ok((response, FollowUp::default()));
+    let instance = id::instance_key(&event.kind, &event.name, &event.uid);
     let mut compiled: Option<CompiledDocument> = None;
     for _ in 0..crate::ATTEMPTS {
-        // The target before the tombstone: who puts one writes the target after it, and this sight of it is over then.
+        // The target is read before the tombstone: the writer of a tombstone changes the target after it, so one of the
+        // two sees the other.
         let seen = env.store.read_target(&event.kind, &event.name).await?;
         let known = seen.as_ref().map(transition::engine_target);
         let decide = |hooks| decide_create(known.as_ref(), &event.uid, event.generation, hooks);
-        // What asks for nothing new is answered before the document is looked at.
+        // A webhook without effect is answered before the document is compiled.
         match (decide(HookSet::default()), &seen) {
             (CreateDecision::Changed, Some(target)) => {
                 return only(update(env, plugins, event, target).await?);
             }
-            (CreateDecision::Repeated, Some(target)) if asked == LifecycleType::Updated => {
+            (CreateDecision::Repeated, Some(target)) if event_type == LifecycleType::Updated => {
                 return only(update(env, plugins, event, target).await?);
             }
             (CreateDecision::Repeated, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
-                return only(answer(event, result));
+                return only(response(event, result));
             }
             (CreateDecision::Stale, _) => return Err(stale(event).into()),
             (CreateDecision::QueueFull, _) => {
-                let text = format!("another {} waits for the name {:?} already", event.kind, event.name);
+                let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
                 return Err(LifecycleRejection::Conflict("name-taken", text).into());
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
@@ -153,13 +151,13 @@ async fn create(
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None);
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone = seen.map(|former| retention::tombstone(env, &former.uid, former.since));
-                if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
+                if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
                     let sender = NotificationSender::Queue;
-                    let work = transition::after_transition(env, transition, &plan.loaded, sender).await?;
-                    return Ok((answer(event, LifecycleResult::Starting), FollowUp::drive(work)));
+                    let continuation = transition::after_transition(env, transition, &plan.loaded, sender).await?;
+                    return Ok((response(event, LifecycleResult::Starting), FollowUp::drive(continuation)));
                 }
             }
-            // The platform has not accepted yet that the former one is gone: this one comes after that.
+            // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let transition = target.update(|after| {
                     after.waiting = Some(PendingCreation {
@@ -172,8 +170,8 @@ async fn create(
                     });
                     after.due = due::next_due(env, after);
                 });
-                if env.store.begin_instance(&transition, &life, plan.json.as_bytes()).await? {
-                    return only(answer(event, LifecycleResult::Waiting));
+                if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
+                    return only(response(event, LifecycleResult::Waiting));
                 }
             }
             _ => {}
@@ -182,8 +180,8 @@ async fn create(
     Err(FlowError::Contended(format!("{}/{}", event.kind, event.name)).into())
 }
 
-/// Answers an update of a life that has begun, or waits for its name. Resources cannot be changed while it lives, so an
-/// update that asks for something else is refused. The failed units of a failed target are tried again.
+/// Answers an update of an instance that has begun or waits for its name. An active target cannot be changed, so a
+/// different document is rejected. An unchanged document retries the failed units of a failed target.
 async fn update(
     env: &Env,
     plugins: &dyn ReadPlugins,
@@ -196,18 +194,18 @@ async fn update(
         None => (&target.plan, target.generation, &target.routing_key),
     };
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let life = id::instance_key(&event.kind, &event.name, &event.uid);
-    let living = match env.plan(&life, plan).await {
+    let instance = id::instance_key(&event.kind, &event.name, &event.uid);
+    let current = match env.plan(&instance, plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
-            let held = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
-            restore(env, plugins, event, document, (&life, plan, held)).await?.ok_or(error)?
+            let pinned = waiting.map_or(&target.plugins, |waiting| &waiting.plugins);
+            restore(env, plugins, event, document, (&instance, plan, pinned)).await?.ok_or(error)?
         }
-        living => living?,
+        current => current?,
     };
-    let versions = PinnedVersions::OfPlan(&living.plan);
+    let versions = PinnedVersions::OfPlan(&current.plan);
     let compiled = compile_document(plugins, &event.name, document, versions).await;
-    let (asked, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
-    let mut changes = changes::between(&living.plan, &asked);
+    let (updated, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let mut changes = changes::between(&current.plan, &updated);
     if event.routing_key.is_some() && event.routing_key != *routing_key {
         let (old, new) = (routing_key.clone(), event.routing_key.clone());
         changes.push(DocumentChange { path: "routingKey".to_owned(), old, new });
@@ -222,18 +220,18 @@ async fn update(
             result = LifecycleResult::Retrying;
         }
     }
-    Ok(LifecycleResponse { generation, ..answer(event, result) })
+    Ok(LifecycleResponse { generation, ..response(event, result) })
 }
 
-/// Stores the plan of a target again that was lost, if `document` is the one that it was compiled of.
+/// Stores the lost plan of a target again, if `document` compiles to it.
 async fn restore(
     env: &Env,
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     document: &str,
-    (life, digest, held): (&str, &str, &[String]),
+    (instance, digest, pinned): (&str, &str, &[String]),
 ) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
-    let versions = PinnedVersions::Listed(held);
+    let versions = PinnedVersions::Listed(pinned);
     let plan = match compile_document(plugins, &event.name, document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
@@ -242,19 +240,19 @@ async fn restore(
     if plan.digest() != digest {
         return Ok(None);
     }
-    env.store.restore_plan(life, plan.to_json().as_bytes()).await?;
-    tracing::warn!(kind = event.kind, name = event.name, digest, "a lost plan is stored again");
+    env.store.restore_plan(instance, plan.to_json().as_bytes()).await?;
+    tracing::warn!(kind = event.kind, name = event.name, digest, "restored a lost plan");
     let loaded = Arc::new(CompiledPlan::of(plan, digest)?);
     env.remember_plan(&loaded);
     Ok(Some(loaded))
 }
 
 fn no_document() -> LifecycleRejection {
-    LifecycleRejection::Missing("data.document is missing: the target's document as text".to_owned())
+    LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
 }
 
 fn stale(event: &LifecycleData) -> LifecycleRejection {
-    let text = format!("the {} with uid {:?} has ended: a late creation is not taken", event.kind, event.uid);
+    let text = format!("the {} with uid {:?} has ended; create it with a new uid", event.kind, event.uid);
     LifecycleRejection::Conflict("stale", text)
 }
 
@@ -272,7 +270,6 @@ fn new_head(env: &Env, event: &LifecycleData, plan: &CompiledDocument, seen: Opt
     }
 }
 
-/// A compiled plan, and its text.
 struct CompiledDocument {
     loaded: Arc<CompiledPlan>,
     json: String,
@@ -298,11 +295,8 @@ async fn compile(
     Ok(CompiledDocument { loaded, json, plugins: names })
 }
 
-/// Compiles a target's document with the published plugins that it names, in these `versions` where it names none. Gives
-/// the plan and the warnings.
-///
-/// # Errors
-/// The errors of the document, or the store's.
+/// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
+/// version. Returns the plan and the warnings. Rejected with the errors of the document.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     name: &str,
@@ -318,7 +312,7 @@ pub async fn compile_document(
             target_of(group)
         }
         Document::Plugin(plugin) => {
-            let text = "this is a plugin; the document of a lifecycle webhook is the target's";
+            let text = "this is a plugin; expected the document of the target";
             return Err(Diagnostics::from(Diagnostic::error("not-a-target", &plugin.source, None, text)).into());
         }
     };
@@ -345,7 +339,7 @@ pub async fn compile_document(
     Ok(compiled.await??)
 }
 
-/// A route group is a target that has no resources of its own.
+/// Converts a route group, which is a target without resources.
 fn target_of(group: RouteGroupDoc) -> SandboxDoc {
     SandboxDoc {
         source: group.source,
@@ -358,28 +352,25 @@ fn target_of(group: RouteGroupDoc) -> SandboxDoc {
     }
 }
 
-/// A published version, read and parsed.
 struct PublishedPlugin {
     plugin: PluginDoc,
     version: semver::Version,
     digest: String,
 }
 
-/// The published plugin of each resource.
 type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
-/// Requests for plugins that are under way at once.
 const PLUGIN_READS: usize = 16;
 
-/// Finds the published plugin of each resource, or the withdrawn one that a living target `pinned`. Each name is listed
-/// once, and each version read and parsed once, however many resources have it.
+/// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Reads and
+/// parses each version once.
 async fn find_plugins(
     plugins: &dyn ReadPlugins,
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
 ) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
     let mut errors = Diagnostics::new();
-    let wrong = |resource: &ResourceDoc, code, text: String| {
+    let diagnostic = |resource: &ResourceDoc, code, text: String| {
         Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
     };
     let versions = list_versions(plugins, sandbox).await?;
@@ -389,9 +380,10 @@ async fn find_plugins(
         let name = resource.plugin.value.as_str();
         let Some(versions) = versions.get(name) else { continue };
         let PluginVersions { published: usable, withdrawn } = versions;
-        let held = pinned.pinned_versions(&resource.name.value, name);
-        let kept = withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && held.contains(one));
-        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(kept) {
+        let in_use = pinned.pinned_versions(&resource.name.value, name);
+        let withdrawn_in_use =
+            withdrawn.iter().find(|one| resource.version.as_ref() == Some(*one) && in_use.contains(one));
+        if let Some(version) = resolve_version(resource.version.as_ref(), usable).or(withdrawn_in_use) {
             wanted.entry((name, version)).or_default().push(resource);
             continue;
         }
@@ -409,11 +401,11 @@ async fn find_plugins(
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
             };
-            let error = wrong(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
+            let error = diagnostic(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
             errors.push(error.help(help));
         } else {
             let (code, text) = versions.none_for(resource);
-            errors.push(wrong(resource, code, text).help(versions.help()));
+            errors.push(diagnostic(resource, code, text).help(versions.help()));
         }
     }
     let reads = wanted.into_iter().map(|((name, version), resources)| {
@@ -430,7 +422,7 @@ async fn find_plugins(
         let Some(first) = resources.first() else { continue };
         let stored = format!("{name}@{version}");
         let Some(item) = item else {
-            errors.push(wrong(first, "unknown-version", format!("plugin {stored} is not in the table")));
+            errors.push(diagnostic(first, "unknown-version", format!("plugin {stored} is not in the table")));
             continue;
         };
         let (source, text) = (stored.clone(), item.document);
@@ -441,21 +433,20 @@ async fn find_plugins(
                 let names = resources.iter().map(|resource| resource.name.value.clone());
                 found.extend(names.map(|name| (name, Arc::clone(&published))));
             }
-            Ok(_) => errors.push(wrong(first, "broken-plugin", format!("{stored} is not one plugin"))),
+            Ok(_) => errors.push(diagnostic(first, "broken-plugin", format!("{stored} is not one plugin"))),
             Err(broken) => errors.extend(broken),
         }
     }
     Ok((found, errors))
 }
 
-/// The versions of a plugin.
 struct PluginVersions {
     published: Vec<semver::Version>,
     withdrawn: Vec<semver::Version>,
 }
 
 impl PluginVersions {
-    /// Returns the code and the text of the error that none of them can be used for a resource.
+    /// Returns the code and the text of the error that a resource has no usable version.
     fn none_for(&self, resource: &ResourceDoc) -> (&'static str, String) {
         let name = &resource.plugin.value;
         match &resource.version {
@@ -482,7 +473,7 @@ fn version_list(versions: &[semver::Version]) -> String {
     versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the versions of each plugin that a sandbox names.
+/// Returns the versions of all plugins that a sandbox names.
 async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
     sandbox: &'a SandboxDoc,
@@ -502,15 +493,13 @@ async fn list_versions<'a>(
     futures::stream::iter(lists).buffer_unordered(PLUGIN_READS).try_collect().await
 }
 
-/// Ends a life for `cause`. Safe to repeat.
-///
-/// # Errors
-/// The store's: the caller has to come again.
+/// Ends an instance for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, kind: &str, name: &str, uid: &str, cause: TargetStopCause) -> Result<(), FlowError> {
     begin_delete(env, (kind, name, uid), cause).await?.finish(env).await
 }
 
-/// Ends a life for `cause`. No unit of its setup starts after this returns; what runs is killed by what follows.
+/// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
+/// attempts.
 async fn begin_delete(
     env: &Env,
     (kind, name, uid): (&str, &str, &str),
@@ -519,8 +508,8 @@ async fn begin_delete(
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(kind, name).await?;
         let known = seen.as_ref().map(transition::engine_target);
-        let lives = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
-        let loaded = match seen.as_ref().filter(lives) {
+        let is_active = |target: &&TargetHead| target.uid == uid && target.phase != TargetPhase::Gone;
+        let loaded = match seen.as_ref().filter(is_active) {
             Some(target) => Some(env.plan_of(target).await?),
             None => None,
         };
@@ -528,7 +517,8 @@ async fn begin_delete(
         match (decide_delete(known.as_ref(), uid, hooks), seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
                 env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
-                // Who is about to create it has not seen the tombstone, perhaps: its sight of the target is over now.
+                // A concurrent creation may not have seen the tombstone. The new version of the target makes its
+                // transaction fail.
                 if bump_version(env, kind, name, uid, seen).await? {
                     return Ok(FollowUp::default());
                 }
@@ -558,8 +548,8 @@ async fn begin_delete(
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
                     let sender = NotificationSender::Queue;
-                    let work = transition::after_transition(env, transition, &loaded, sender).await?;
-                    return Ok(FollowUp::drive(work));
+                    let continuation = transition::after_transition(env, transition, &loaded, sender).await?;
+                    return Ok(FollowUp::drive(continuation));
                 }
             }
             (
@@ -570,15 +560,15 @@ async fn begin_delete(
                 _,
                 _,
             ) => {
-                return Err(FlowError::Broken(format!("{kind}/{name}: a decision about nothing")));
+                return Err(FlowError::Broken(format!("{kind}/{name}: the decision does not match the target")));
             }
         }
     }
     Err(FlowError::Contended(format!("{kind}/{name}")))
 }
 
-/// Gives the target of a name a new version, and nothing else. One that there is not is written as gone: it was deleted
-/// before it was created. False: it is not as it was seen.
+/// Gives the target of a name a new version. A target that does not exist is written as gone, because it was deleted
+/// before it was created. Returns false if the target has changed.
 async fn bump_version(
     env: &Env,
     kind: &str,
@@ -592,7 +582,7 @@ async fn bump_version(
     Ok(env.store.move_target(&transition).await?)
 }
 
-/// Stops the setup run of a target that is stopping, if it is still its run: a crash may have come in between.
+/// Cancels the setup run of a stopping target. A crash before this may have left it running.
 async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
     let setup = [ebb_engine::Hook::PreStart, ebb_engine::Hook::PostStart];
     let Some(hook) = target.hook.filter(|hook| setup.contains(hook)) else {
@@ -601,8 +591,8 @@ async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, Flow
     if target.phase != TargetPhase::Stopping {
         return Ok(FollowUp::default());
     }
-    let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&life, target.generation, hook);
+    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&instance, target.generation, hook);
     cancel::stop_dispatch(env, &run).await?;
     Ok(FollowUp { cancelled_run: Some(run), ..FollowUp::default() })
 }

@@ -1,4 +1,4 @@
-//! Notifications to the platform: signed CloudEvents, sent until they are accepted.
+//! Delivers notifications to the platform: signed CloudEvents, repeated until they are accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,35 +24,32 @@ use crate::run::head::Run;
 use crate::run::records;
 use crate::target::due;
 
-/// Waits between the first tries: from a second to a minute. A platform that is back within the hour gets what it has
-/// missed within a minute.
+/// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
+/// within a minute.
 const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
-/// Tries within about the first hour.
+/// The number of deliveries in about the first hour.
 const FREQUENT_ATTEMPTS: u32 = 60;
-/// Waits between later tries: up to ten minutes, for as long as it takes.
+/// The later waits, up to ten minutes, without end.
 const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
 
-/// Records with their outputs that are held at once, each with at most [`limits::OUTPUTS_INLINE`].
-const RECORDS: usize = 1_000;
+/// Maximum records with outputs in memory, each with at most [`limits::OUTPUTS_INLINE`] bytes.
+const MAX_RECORDS: usize = 1_000;
 
-/// A target is due this long after the hint that has its notification sent again.
+/// The time between the message that repeats a delivery and the due time of the target.
 const WAKEUP_MARGIN: Millis = Millis(2_000);
 
-/// Sends the notification that the platform has not accepted yet of a target. One that is refused for now is due again.
-///
-/// # Errors
-/// The store's.
+/// Delivers the pending notification of a target. After a failed delivery, the target is due again.
 pub async fn notify(env: &Env, target: &TargetHead) -> Result<(), FlowError> {
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
         let Some(pending) = pending_notification(env, &seen).await? else { return Ok(()) };
-        // The run was read between two sights of the target. What a late success reopens is given its target back
-        // first: if the target is still the same, nothing of the run was reopened when its root was read.
-        let Some(again) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
-        if again.version == seen.version {
-            return send(env, &again, pending).await;
+        // The run was read between two reads of the target. A late success moves the target back before it reopens
+        // units. If the target is unchanged, no unit was reopened when the root was read.
+        let Some(reread) = env.store.read_target(&seen.kind, &seen.name).await? else { return Ok(()) };
+        if reread.version == seen.version {
+            return send(env, &reread, pending).await;
         }
-        seen = again;
+        seen = reread;
     }
     Err(FlowError::Contended(format!("{}/{}", target.kind, target.name)))
 }
@@ -63,11 +60,11 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
     let data = notification_data(env, target, state.notification).await?;
     let subject = format!("{kind}/{name}");
-    let life = id::instance_key(kind, name, &target.uid);
-    let word = state.notification.name();
-    // One notification, one id: a receiver that gets it twice recognises it. A target that fails again after a retry has a
-    // new one.
-    let message = format!("{life}-{}-{word}-{}", target.generation, target.since.0);
+    let instance = id::instance_key(kind, name, &target.uid);
+    let notification_name = state.notification.name();
+    // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
+    // has a new one.
+    let message = format!("{instance}-{}-{notification_name}-{}", target.generation, target.since.0);
     let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
     let (content_type, body) = ebb_protocol::cloudevents::outcome(
         message.as_str(),
@@ -93,27 +90,32 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     let wait = match delivery {
         DeliveryOutcome::Accepted => None,
         DeliveryOutcome::Gone => {
-            tracing::warn!(kind, name, "the platform answered 410: the notification is not sent again");
+            tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
             None
         }
         DeliveryOutcome::Refused(reason) => {
-            tracing::error!(kind, name, reason, "the platform's URL cannot be used: correct the configuration");
+            tracing::error!(kind, name, reason, "the URL of the platform is invalid; correct the configuration");
             Some(SLOW_BACKOFF.max)
         }
         DeliveryOutcome::Retry { after, reason } => {
-            tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is sent again");
+            tracing::warn!(
+                kind,
+                name,
+                reason,
+                "the platform did not accept the notification; the delivery is repeated"
+            );
             let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
             let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).0.max(250);
-            let asked = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-            Some(Millis(wait.max(asked.min(SLOW_BACKOFF.max.0))))
+            let requested = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+            Some(Millis(wait.max(requested.min(SLOW_BACKOFF.max.0))))
         }
     };
     if let (None, Some(holder)) = (wait, &holder) {
-        // As it was seen: what has been reopened meanwhile goes on.
+        // The run stays open if it was reopened meanwhile.
         due::close_seen(env, &holder.0, &holder.1).await?;
         return Ok(());
     }
-    // From now on the target is due for it: the run that ended is not to wait for a platform that is down.
+    // From now on the target is due for the delivery, so that the ended run does not wait for the platform.
     let attempts = state.attempts.saturating_add(1);
     let transition = target.update(|after| {
         after.notification = None;
@@ -121,7 +123,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
         if let Some(wait) = wait {
             after.notification =
                 Some(NotificationState { notification: state.notification, attempts, delivered_by: None, reason });
-            // The hint comes first; a sweep that finds the target due as well would send it at the same time.
+            // The message comes first. Otherwise a sweep of the due target would deliver at the same time.
             let at = env.now().plus(wait).plus(WAKEUP_MARGIN);
             after.due = Some(after.due.map_or(at, |due| due.min(at)));
         }
@@ -142,27 +144,28 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
 /// A notification that the platform has not accepted yet.
 pub struct PendingNotification {
     pub notification: NotificationState,
-    /// The run that stays open until it is delivered, and its root as it was seen.
+    /// The run that stays open until the delivery, and its root as it was read.
     pub holder: Option<(RunId, HeadState)>,
 }
 
-/// Returns the notification that the platform has not accepted yet of a target.
-///
-/// # Errors
-/// The store's.
+/// Returns the notification of a target that the platform has not accepted yet.
 pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Option<PendingNotification>, FlowError> {
     let Some(state) = target.notification.clone() else { return Ok(None) };
     let Some(hook) = state.delivered_by else {
         return Ok(Some(PendingNotification { notification: state, holder: None }));
     };
-    let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&life, target.generation, hook);
+    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
+    let run = RunId::new(&instance, target.generation, hook);
     let root = env.store.read_root(&run).await?.map(|root| root.head);
     let root = root.filter(|root| root.phase != RunPhase::Closed);
     Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
 }
 
-async fn notification_data(env: &Env, target: &TargetHead, what: Notification) -> Result<OutcomeData, FlowError> {
+async fn notification_data(
+    env: &Env,
+    target: &TargetHead,
+    notification: Notification,
+) -> Result<OutcomeData, FlowError> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -175,18 +178,18 @@ async fn notification_data(env: &Env, target: &TargetHead, what: Notification) -
         stop_cause: None,
         overridden: false,
     };
-    match what {
+    match notification {
         Notification::Gone => {
             data.stop_cause = Some(target.stop_cause);
             data.overridden = target.is_overridden;
         }
         Notification::Ready => {
             let loaded = env.plan_of(target).await?;
-            let given = target_outputs(env, target, &loaded).await?;
-            data.outputs = given.outputs;
-            data.env = given.env;
-            // The units are done, and what they made cannot be handed on as the documents say.
-            data.reason = given.problem.map(|message| FailureReason { code: ReasonCode::Render, message });
+            let outputs = target_outputs(env, target, &loaded).await?;
+            data.outputs = outputs.outputs;
+            data.env = outputs.env;
+            // The units are done, but their outputs cannot be rendered as the documents require.
+            data.reason = outputs.problem.map(|message| FailureReason { code: ReasonCode::Render, message });
         }
         Notification::Failed | Notification::Stuck => {
             if let Some((unit, reason)) = first_cause(env, target).await? {
@@ -198,24 +201,20 @@ async fn notification_data(env: &Env, target: &TargetHead, what: Notification) -
     Ok(data)
 }
 
-/// What a target's resources give to the outside.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TargetOutputs {
     pub outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     pub env: BTreeMap<String, OutputValue>,
-    /// Why some of it has no value.
+    /// The reason why some outputs have no value.
     pub problem: Option<String>,
 }
 
-/// Returns the outputs of a target's resources, as far as they were made. It reads only the units that they refer to.
-///
-/// # Errors
-/// The store's.
+/// Returns the outputs of a target's resources that exist so far. Reads only the units that they refer to.
 pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<TargetOutputs, FlowError> {
-    let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let Some(known) = shown_outputs(env, target, loaded, &life).await? else {
+    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
+    let Some(known) = shown_outputs(env, target, loaded, &instance).await? else {
         let problem = format!(
-            "the outputs that the resources show are larger than {} MiB together; show fewer or smaller ones",
+            "the visible outputs of the resources have more than {} MiB together; show fewer or smaller ones",
             limits::SHOWN_OUTPUTS >> 20
         );
         return Ok(TargetOutputs { problem: Some(problem), ..TargetOutputs::default() });
@@ -225,45 +224,45 @@ pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPla
         name: target.name.clone(),
         uid: target.uid.clone(),
         namespace: loaded.plan.target.namespace.clone(),
-        key: life,
+        key: instance,
         generation: target.generation,
         cluster: loaded.plan.target.cluster.clone(),
         labels: loaded.plan.target.labels.clone(),
     };
-    let mut given = TargetOutputs::default();
+    let mut result = TargetOutputs::default();
     match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known) {
         Ok(values) => {
-            given.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
+            result.outputs = values.into_iter().map(|(name, values)| (name, output_values(values))).collect();
         }
-        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+        Err(error) => result.problem = Some(limits::message(&error.to_string())),
     }
     match render::env(&loaded.plan, &loaded.compiled, &facts, &known) {
-        Ok(values) => given.env = output_values(values),
-        Err(error) => given.problem = Some(limits::message(&error.to_string())),
+        Ok(values) => result.env = output_values(values),
+        Err(error) => result.problem = Some(limits::message(&error.to_string())),
     }
-    Ok(given)
+    Ok(result)
 }
 
-/// The outputs that the target's resources refer to, by unit. `None`: they are larger than
+/// Returns the outputs that the target's resources refer to, by unit. `None`: they are larger than
 /// [`limits::SHOWN_OUTPUTS`].
 async fn shown_outputs(
     env: &Env,
     target: &TargetHead,
     loaded: &CompiledPlan,
-    life: &str,
+    instance: &str,
 ) -> Result<Option<KnownOutputs>, FlowError> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
     for (at, names) in loaded.plan.visible_outputs() {
         wanted.entry(at.hook.into()).or_default().insert(Unit(at.unit), names);
     }
     let mut known = KnownOutputs::new();
-    let mut left = limits::SHOWN_OUTPUTS;
+    let mut remaining = limits::SHOWN_OUTPUTS;
     for (hook, wanted) in wanted {
-        let run = RunId::new(life, target.generation, hook);
+        let run = RunId::new(instance, target.generation, hook);
         let units: Vec<Unit> = wanted.keys().copied().collect();
-        for units in units.chunks(RECORDS) {
+        for units in units.chunks(MAX_RECORDS) {
             let records = env.store.read_records(&run, units).await?;
-            // Records come in the order of tries: the success of the highest try counts.
+            // Records are in the order of attempts, so the success of the highest attempt counts.
             let successes: BTreeMap<Unit, OutputStorage> = records
                 .into_iter()
                 .filter_map(|(unit, _, record)| Some((unit, record.result?)))
@@ -276,8 +275,8 @@ async fn shown_outputs(
             };
             for (unit, outputs) in records::read_all_outputs(env, successes, keep).await? {
                 let bytes = outputs.values().map(UnitValue::size).sum();
-                let Some(rest) = left.checked_sub(bytes) else { return Ok(None) };
-                left = rest;
+                let Some(rest) = remaining.checked_sub(bytes) else { return Ok(None) };
+                remaining = rest;
                 known.insert(UnitRef { hook: hook.into(), unit: unit.0 }, records::produced(outputs));
             }
         }
@@ -289,24 +288,20 @@ fn output_values(values: BTreeMap<String, render::RenderValue>) -> BTreeMap<Stri
     values.into_iter().map(|(name, value)| (name, OutputValue::from(records::from_rendered(value)))).collect()
 }
 
-/// The unit of the target's last run that failed first, and why.
-///
-/// # Errors
-/// The store's.
+/// Returns the unit that failed first in the target's last run, and the reason.
 pub async fn first_cause(
     env: &Env,
     target: &TargetHead,
 ) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
     let Some(hook) = target.hook else { return Ok(None) };
-    let life = id::instance_key(&target.kind, &target.name, &target.uid);
-    let Some(run) = Run::load(env, &RunId::new(&life, target.generation, hook)).await? else {
+    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
+    let Some(run) = Run::load(env, &RunId::new(&instance, target.generation, hook)).await? else {
         return Ok(None);
     };
     let found = crate::run::cause::first(env, &run).await?;
     Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
 }
 
-/// The text of what the platform is told.
 fn event_type(notification: Notification) -> &'static str {
     match notification {
         Notification::Ready => ebb_protocol::lifecycle::READY,

@@ -1,7 +1,7 @@
-//! The sensitive outputs of lives that are over: their clusters let go of them.
+//! Releases the sensitive outputs of ended instances in their clusters.
 //!
-//! Noted in the write that makes the target gone, and done after the platform was told, or when the target is due next:
-//! nobody waits for it. A relay that is out of reach is asked again, for as long as it takes.
+//! The write that makes the target gone records the release. It is carried out after the notification, or when the
+//! target is due next; no other step waits for it. A relay that does not respond is retried without end.
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
@@ -15,40 +15,38 @@ use crate::run::head::Run;
 use crate::target::due;
 use crate::target::update::update_target;
 
-/// Notes that the life of `target` is over, for each cluster that holds values of it.
+/// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
-    let life = instance_key(target);
-    add(target, plan, &life);
+    let instance = instance_key(target);
+    add(target, plan, &instance);
 }
 
-fn add(target: &mut TargetHead, plan: &Plan, life: &str) {
+fn add(target: &mut TargetHead, plan: &Plan, instance: &str) {
     for cluster in plan.secret_clusters() {
-        let release = SecretRelease { instance: life.to_owned(), cluster: cluster.map(str::to_owned) };
+        let release = SecretRelease { instance: instance.to_owned(), cluster: cluster.map(str::to_owned) };
         if !target.release.contains(&release) {
             target.release.push(release);
         }
     }
 }
 
-/// Notes that clusters may hold values of the life of `run` again, if that life is over. The note is with the target that has
-/// the name now. A life that goes on has its note when it ends.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// Records the release again for the ended instance of `run`, because clusters may hold new values of it. The release
+/// is stored in the target that has the name now. An instance that has not ended records its release at its end. The
+/// call can be repeated.
 pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), FlowError> {
     let (facts, plan) = (&run.facts, &run.loaded.plan);
     if plan.secret_clusters().is_empty() {
         return Ok(());
     }
     let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
-    let over = id::instance_key(&facts.kind, &facts.name, &facts.uid);
+    let ended_instance = id::instance_key(&facts.kind, &facts.name, &facts.uid);
     let written = update_target(env, &facts.kind, &facts.name, |seen| {
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
             return None;
         }
         let transition = seen.update(|target| {
-            add(target, plan, &over);
-            // The back-off of earlier releases says nothing of this one.
+            add(target, plan, &ended_instance);
+            // The back-off of earlier releases does not apply to this one.
             let soon = env.now().plus(env.settings.first_sweep_delay);
             target.due = Some(due::next_due(env, target).map_or(soon, |due| due.min(soon)));
         });
@@ -57,29 +55,29 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
     written.await.map(drop)
 }
 
-/// Has clusters let go of what lives of this name have left that are over. Gives what is to be asked for again.
+/// Releases the recorded instances. Returns those that have to be repeated.
 pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Vec<SecretRelease> {
     let own = instance_key(target);
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     for one in &target.release {
         if one.instance == own && target.phase != TargetPhase::Gone {
-            // A late success has brought it back.
-            left.push(one.clone());
+            // A late success has reopened the instance.
+            remaining.push(one.clone());
             continue;
         }
         match relay.release(one.cluster.as_deref(), &one.instance).await {
             Ok(()) => {}
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
-                tracing::info!(instance = one.instance, reason, "its sensitive outputs are released later");
-                left.push(one.clone());
+                tracing::info!(instance = one.instance, reason, "cannot release sensitive outputs; trying again later");
+                remaining.push(one.clone());
             }
-            // Such as that of a cluster which is not connected any more.
+            // For example, the cluster is no longer connected.
             Err(RelayError::Refused(reason)) => {
-                tracing::warn!(instance = one.instance, reason, "its sensitive outputs stay in their cluster");
+                tracing::warn!(instance = one.instance, reason, "sensitive outputs remain in their cluster");
             }
         }
     }
-    left
+    remaining
 }
 
 fn instance_key(target: &TargetHead) -> String {
@@ -98,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers `release` by the cluster's name, and nothing else.
+    /// Responds to `release` by the name of the cluster.
     #[derive(Default)]
     struct FakeRelay(Mutex<Vec<String>>);
 
@@ -116,8 +114,8 @@ mod tests {
         async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
             unreachable!()
         }
-        async fn release(&self, cluster: Option<&str>, life: &str) -> Result<(), RelayError> {
-            self.0.lock().unwrap().push(life.to_owned());
+        async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
+            self.0.lock().unwrap().push(instance.to_owned());
             match cluster {
                 Some("down") => Err(RelayError::Unreachable("down".to_owned())),
                 Some("gone") => Err(RelayError::Refused("no relay is connected".to_owned())),
@@ -127,30 +125,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_out_of_reach_is_asked_again() {
+    async fn releases_without_a_response_are_repeated() {
         let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
         let own = instance_key(&target);
-        let of = |life: &str, cluster: Option<&str>| SecretRelease {
-            instance: life.to_owned(),
+        let of = |instance: &str, cluster: Option<&str>| SecretRelease {
+            instance: instance.to_owned(),
             cluster: cluster.map(str::to_owned),
         };
         target.release = vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
-        for (phase, asked, left) in [
+        for (phase, requested, remaining) in [
             (TargetPhase::Gone, &["before", "lost", "later", &own][..], vec![of("later", Some("down"))]),
             (TargetPhase::Stopping, &["before", "lost", "later"], vec![of("later", Some("down")), of(&own, None)]),
         ] {
             let relay = FakeRelay::default();
             target.phase = phase;
-            assert_eq!(release_secrets(&relay, &target).await, left, "{phase:?}");
-            assert_eq!(*relay.0.lock().unwrap(), asked, "{phase:?}");
+            assert_eq!(release_secrets(&relay, &target).await, remaining, "{phase:?}");
+            assert_eq!(*relay.0.lock().unwrap(), requested, "{phase:?}");
         }
     }
 
     #[test]
-    fn what_clusters_hold_is_noted_once_for_each() {
-        let unit = |work: &str, sensitive: bool| {
+    fn a_release_is_recorded_once_per_cluster() {
+        let unit = |action: &str, sensitive: bool| {
             serde_json::json!({
-                "key": "r/u", "action": work, "timeoutMs": 1,
+                "key": "r/u", "action": action, "timeoutMs": 1,
                 "retry": {"attempts": 1, "backoffMs": 1, "maxBackoffMs": 1},
                 "source": {"file": "f", "line": 1, "column": 1},
                 "outputs": {"o": {"from": {"expression": "object.x"}, "sensitive": sensitive}},

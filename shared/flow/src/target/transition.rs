@@ -1,4 +1,4 @@
-//! The end of a run: the target moves on, the run is closed, the next one begins, the platform is told.
+//! Ends a run: moves the target, closes the run, begins the next run, and sends the notification.
 
 use std::time::Duration;
 
@@ -22,22 +22,19 @@ use crate::target::secrets;
 use crate::target::update::update_target;
 use crate::telemetry;
 
-/// The sender of a notification to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSender {
-    /// The invocation that ends the run: nothing else waits for it.
+    /// The invocation that ends the run.
     Invocation,
-    /// The invocation that receives a message of the queue.
+    /// The invocation that receives a queue message.
     Queue,
 }
 
-/// Ends `run`, in which nothing can move any more. Gives what begins after it. `sender` sends the notification.
+/// Ends `run`, in which no unit can run. Returns the continuation with the next run. `sender` delivers the
+/// notification.
 ///
-/// The target first, then the run is closed: after a crash in between, `sweep` finds the run open, the target moved on,
-/// and only closes.
-///
-/// # Errors
-/// The store's; safe to repeat.
+/// The target moves before the run is closed. After a crash in between, `sweep` finds the open run and the moved
+/// target, and closes the run.
 pub async fn end_run(
     env: &Env,
     run: &Run,
@@ -45,11 +42,11 @@ pub async fn end_run(
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     match outcome {
-        RunOutcome::Succeeded => tracing::debug!(run = %run.id, "over"),
-        _ => tracing::info!(run = %run.id, ?outcome, "over"),
+        RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
+        _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
     }
     let moved = move_target(env, run, |engine| match (engine.phase, run.hook()) {
-        // A stop that came while the run was ending: there is nothing left to cancel.
+        // The target was stopped while the run was ending, so there is nothing to cancel.
         (TargetPhase::Stopping, hook @ (Hook::PreStart | Hook::PostStart)) if engine.hook == Some(hook) => {
             Some(target::teardown(target::TeardownStage::cancelled_in(hook), run.loaded.hooks()))
         }
@@ -62,7 +59,7 @@ pub async fn end_run(
     let view = run.read_view(env).await?;
     if in_flight(run.graph(), &view).is_empty() {
         if moved.is_none() && matches!(run.hook(), Hook::PreStop | Hook::PostStop) {
-            // It may have undone a late success of a life that is over.
+            // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
         let holds = holds_notification(env, run, moved.as_ref()).await?;
@@ -72,32 +69,33 @@ pub async fn end_run(
             None => {}
         }
     } else {
-        // A late success has reopened an undo since: the run stays due, and the target is not done with it.
+        // A late success has reopened an undo. The run stays due, and the target moves back to it.
         reopen::restore_target(env, run).await?;
     }
     continue_after(env, run, moved, sender).await
 }
 
-/// Whether `run` stays open until the platform has taken its notification. Sends it, if no other sender was asked to.
+/// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the mover
+/// of the target may have died.
 async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> Result<bool, FlowError> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
-        let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
-        held && target.uid == facts.uid && target.generation == facts.generation
+        let is_pending = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
+        is_pending && target.uid == facts.uid && target.generation == facts.generation
     };
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
-    // The invocation that moved the target may have died before it sent the notification, and a message may be lost again.
+    // The invocation that moved the target may have died before the delivery, and its message may be lost.
     let target = env.store.read_target(&facts.kind, &facts.name).await?;
     let Some(target) = target.filter(holds) else { return Ok(false) };
     if let Err(error) = Box::pin(notify::notify(env, &target)).await {
-        tracing::warn!(run = %run.id, %error, "the notification could not be delivered; the run is due again");
+        tracing::warn!(run = %run.id, %error, "cannot deliver the notification; the run is due again");
     }
     Ok(true)
 }
 
-/// Makes a run that is over due soon, should the message be lost that has its notification sent.
+/// Makes an ended run due soon, in case the message for its notification is lost.
 async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Result<(), FlowError> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let event = match root.due {
@@ -105,17 +103,13 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
         Some(seen) if seen <= env.now() => RunEvent::Postponed { seen, next: soon },
         Some(_) | None => return Ok(()),
     };
-    // Refused: others have changed when it is due, and look at it then.
+    // Rejected if the due time has changed. The sweep at that time delivers the notification.
     env.store.patch_run(run, &accept(event)).await?;
     Ok(())
 }
 
-/// Ends `run`, which was cancelled and has settled.
-///
-/// # Errors
-/// The store's; safe to repeat.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
-    tracing::info!(run = %run.id, "settled");
+    tracing::info!(run = %run.id, "run cancelled");
     let hook = run.hook();
     let moved = move_target(env, run, |engine| {
         let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(hook);
@@ -133,7 +127,7 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuati
     continue_after(env, run, moved, NotificationSender::Queue).await
 }
 
-/// Moves the run's target by what `decide` says, if it says anything. `None`: nothing was to be done.
+/// Moves the run's target by the change that `decide` returns. `None`: no change.
 async fn move_target(
     env: &Env,
     run: &Run,
@@ -148,12 +142,12 @@ async fn move_target(
     let moved = moved.await?;
     if moved.as_ref().is_some_and(|moved| moved.target.phase == TargetPhase::Stuck) {
         telemetry::target_stuck();
-        tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "stuck");
+        tracing::warn!(kind = facts.kind, name = facts.name, run = %run.id, "target is stuck");
     }
     Ok(moved)
 }
 
-/// What the engine knows of a stored target.
+/// Returns the part of a stored target that the engine uses.
 pub fn engine_target(head: &TargetHead) -> target::Target {
     target::Target {
         uid: head.uid.clone(),
@@ -164,8 +158,8 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
     }
 }
 
-/// The write that moves `seen` by `step`, and the run that begins with it. `ending` is the run that ends with it: it
-/// stays open until the platform has taken the notification, unless another run begins, which is due by itself.
+/// Returns the write that moves `seen` by `step`, and the run that begins with it. `ending` is the hook whose run ends:
+/// that run stays open until the platform accepts the notification, unless another run begins.
 pub fn transition(
     env: &Env,
     seen: &TargetHead,
@@ -196,7 +190,7 @@ pub fn transition(
             let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
             target.notification = env.settings.platform_url.is_some().then_some(pending);
         } else if step.phase == TargetPhase::Stopping {
-            // A notification of its setup is of no interest any more.
+            // A notification of the setup is obsolete.
             target.notification = None;
         }
         if step.phase == TargetPhase::Gone {
@@ -207,10 +201,7 @@ pub fn transition(
     TargetTransition { run, ..transition }
 }
 
-/// Closes a run in which nothing moves any more. Somebody who has just made it due again keeps it open.
-///
-/// # Errors
-/// The store's.
+/// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
 pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
@@ -218,7 +209,7 @@ pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
             return Ok(());
         }
     }
-    // It stays due: `sweep` finds it over and closes it.
+    // The run stays due. `sweep` closes it.
     Ok(())
 }
 
@@ -234,11 +225,8 @@ async fn continue_after(
     after_transition(env, moved, &run.loaded, sender).await
 }
 
-/// After a transition: has `sender` send the notification, lets what waits for a gone target's name begin, and gives the run that
-/// has begun with its roots to send.
-///
-/// # Errors
-/// The store's.
+/// Completes a transition: sends the notification through `sender`, begins the instance that waits for the name of a
+/// gone target, and returns the continuation of the run that has begun.
 pub async fn after_transition(
     env: &Env,
     TargetTransition { target, run, .. }: TargetTransition,
@@ -246,7 +234,7 @@ pub async fn after_transition(
     sender: NotificationSender,
 ) -> Result<Option<Continuation>, FlowError> {
     if target.notification.is_some() {
-        // The run or the target is due, should this be lost.
+        // If this is lost, the run or the target is due.
         send_notification(env, &target, sender).await;
     }
     if let Some(NewRun { id, facts, .. }) = run {
@@ -267,12 +255,13 @@ pub async fn after_transition(
     Ok(None)
 }
 
-/// Sends the notification of a target, or has it sent. What a gone target still has to release is left to the queue.
+/// Delivers the notification of a target, or sends a message to deliver it. A gone target with secrets to release
+/// always uses the queue.
 async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationSender) {
     if sender == NotificationSender::Invocation && target.release.is_empty() {
         if let Err(error) = Box::pin(notify::notify(env, target)).await {
             let (kind, name) = (&target.kind, &target.name);
-            tracing::warn!(kind, name, %error, "the notification could not be delivered; it is sent again when its run is due");
+            tracing::warn!(kind, name, %error, "cannot deliver the notification; the delivery is repeated when the run is due");
         }
         return;
     }
@@ -280,10 +269,7 @@ async fn send_notification(env: &Env, target: &TargetHead, sender: NotificationS
     env.queue.send(message, Duration::ZERO).await;
 }
 
-/// Lets what waits for the name of a gone target begin, once the platform has accepted that the target is gone.
-///
-/// # Errors
-/// The store's.
+/// Begins the instance that waits for the name of a gone target, after the platform has accepted the `gone`.
 pub async fn start_waiting(env: &Env, kind: &str, name: &str) -> Result<Option<Continuation>, FlowError> {
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(kind, name).await? else { return Ok(None) };

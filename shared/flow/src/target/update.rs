@@ -1,15 +1,12 @@
-//! Conditional writes of targets.
+//! Writes targets by conditional writes that are repeated.
 
 use ebb_store::{TargetHead, TargetTransition};
 
 use crate::env::Env;
 use crate::error::FlowError;
 
-/// Reads a target and writes the transition that `decide` returns for it. Repeats both while others change the target.
-/// Returns what it wrote, or `None` if there is no target or no transition.
-///
-/// # Errors
-/// The store's.
+/// Reads a target and writes the transition that `decide` returns for it. Repeats both while other writers change the
+/// target. Returns the written transition, or `None` without a target or a transition.
 pub(crate) async fn update_target(
     env: &Env,
     kind: &str,

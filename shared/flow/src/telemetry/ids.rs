@@ -1,4 +1,4 @@
-//! Ids of traces and spans that follow from what they are of.
+//! Derives ids of traces and spans from the names of runs and attempts.
 
 use ebb_protocol::id::RunId;
 use sha2::{Digest as _, Sha256};
@@ -16,32 +16,32 @@ fn digest<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     std::array::from_fn(|at| all[at])
 }
 
-/// A span of ours.
+/// Returns the id of a local span.
 pub(super) fn own(trace: u128, span: u64) -> SpanId {
     SpanId { trace, span, is_remote: false }
 }
 
-/// The span of a run, in the trace of that run.
+/// Returns the id of a run's span, in the trace of the run.
 pub(super) fn of_run(run: &RunId) -> SpanId {
     let name = run.as_str().as_bytes();
     let trace = u128::from_be_bytes(digest(&[b"trace", name]));
     own(trace, u64::from_be_bytes(digest(&[b"run", name])))
 }
 
-/// The span of a try, in the trace of its run.
-pub(super) fn of_try(run: &RunId, this: AttemptRef) -> SpanId {
-    let (unit, attempt) = (this.unit.0.to_be_bytes(), this.attempt.0.to_be_bytes());
-    let span = digest(&[b"try", run.as_str().as_bytes(), &unit, &attempt]);
+/// Returns the id of an attempt's span, in the trace of its run.
+pub(super) fn of_attempt(run: &RunId, attempt: AttemptRef) -> SpanId {
+    let (unit, number) = (attempt.unit.0.to_be_bytes(), attempt.number.0.to_be_bytes());
+    let span = digest(&[b"try", run.as_str().as_bytes(), &unit, &number]);
     own(of_run(run).trace, u64::from_be_bytes(span))
 }
 
-/// A try as a W3C `traceparent`.
-pub(super) fn traceparent(run: &RunId, this: AttemptRef) -> String {
-    let SpanId { trace, span, .. } = of_try(run, this);
+/// Returns the W3C `traceparent` of an attempt.
+pub(super) fn traceparent(run: &RunId, attempt: AttemptRef) -> String {
+    let SpanId { trace, span, .. } = of_attempt(run, attempt);
     format!("00-{trace:032x}-{span:016x}-01")
 }
 
-/// Reads a W3C `traceparent`; `None` for what is none. A version after 00 may have more parts.
+/// Parses a W3C `traceparent`. Later versions than 00 may have more parts.
 pub(super) fn read(text: &str) -> Option<SpanId> {
     let mut parts = text.trim().split('-');
     let mut next = |digits| parts.next().filter(|part| part.len() == digits && is_hex(part));
@@ -65,16 +65,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_those_of_what_they_are_of() {
-        let life = ebb_protocol::id::instance_key("sandbox", "demo", "1");
-        let run = |generation| RunId::new(&life, generation, Hook::PreStart);
-        let this = |unit, attempt| AttemptRef { unit: Unit(unit), attempt: Attempt(attempt), epoch: Epoch::FIRST };
-        let text = traceparent(&run(1), this(3, 2));
-        assert_eq!(text, traceparent(&run(1), this(3, 2)));
-        let of = of_try(&run(1), this(3, 2));
+    fn ids_follow_from_names() {
+        let instance = ebb_protocol::id::instance_key("sandbox", "demo", "1");
+        let run = |generation| RunId::new(&instance, generation, Hook::PreStart);
+        let attempt = |unit, number| AttemptRef { unit: Unit(unit), number: Attempt(number), epoch: Epoch::FIRST };
+        let text = traceparent(&run(1), attempt(3, 2));
+        assert_eq!(text, traceparent(&run(1), attempt(3, 2)));
+        let of = of_attempt(&run(1), attempt(3, 2));
         assert_eq!(read(&text), Some(SpanId { is_remote: true, ..of }));
         assert_eq!(of.trace, of_run(&run(1)).trace);
-        let others = [traceparent(&run(2), this(3, 2)), traceparent(&run(1), this(2, 3))];
+        let others = [traceparent(&run(2), attempt(3, 2)), traceparent(&run(1), attempt(2, 3))];
         assert!(!others.contains(&text) && others[0] != others[1], "{text} {others:?}");
         assert_eq!(others[1].split('-').nth(1), text.split('-').nth(1));
     }
@@ -84,7 +84,7 @@ mod tests {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let (trace, span) = (0x4bf92f3577b34da6a3ce929d0e0e4736, 0x00f067aa0ba902b7);
         let expected = Some(SpanId { trace, span, is_remote: true });
-        // A version that is not known yet may say more.
+        // A later version may have further parts.
         let later = format!("01{}-more", &good[2..]);
         for text in [good, &format!(" {good} "), &later] {
             assert_eq!(read(text), expected, "{text}");

@@ -1,4 +1,4 @@
-//! Where what is observed of invocations goes.
+//! Runs invocations with telemetry.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -12,16 +12,14 @@ use super::{INVOCATION, InvocationTelemetry};
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 
-/// How an invocation has come.
 #[derive(Clone, Debug, Default)]
 pub struct InvocationOrigin {
-    /// Its id, which log lines and figures have.
+    /// The request id in logs and metrics.
     pub request_id: String,
-    /// When somebody before us has seen it first.
+    /// The time at which an earlier server received the request.
     pub received: Option<Timestamp>,
 }
 
-/// Where figures and spans go.
 #[derive(Default)]
 pub struct Telemetry {
     metrics: Option<Arc<dyn MetricSink>>,
@@ -35,21 +33,26 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// Has the figures of each invocation that has any told to `sink`.
+    /// Exports the metrics of each invocation to `sink`.
     pub fn with_metrics(self, sink: impl MetricSink + 'static) -> Self {
         Self { metrics: Some(Arc::new(sink)), ..self }
     }
 
-    /// Sends spans to `sink`. Without a sink, requests have no `traceparent`.
+    /// Exports spans to `sink`. Without a sink, requests have no `traceparent`.
     pub fn with_spans(self, sink: impl SpanSink + 'static) -> Self {
         Self { spans: Some(Box::new(sink)), ..self }
     }
 
-    /// Does the work of one invocation, and has told its figures and spans when this returns.
-    pub async fn invoke<T>(&self, function: FunctionKind, came: InvocationOrigin, work: impl Future<Output = T>) -> T {
-        let InvocationOrigin { request_id: request, received: at } = came;
-        let known = (!request.is_empty()).then_some(request.as_str());
-        let span = tracing::info_span!("invocation", function = function.name(), requestId = known);
+    /// Runs `handler` as an invocation. Metrics and spans are exported when this returns.
+    pub async fn invoke<T>(
+        &self,
+        function: FunctionKind,
+        origin: InvocationOrigin,
+        handler: impl Future<Output = T>,
+    ) -> T {
+        let InvocationOrigin { request_id: request, received: at } = origin;
+        let request_id = (!request.is_empty()).then_some(request.as_str());
+        let span = tracing::info_span!("invocation", function = function.name(), requestId = request_id);
         let now = SystemClock.now();
         let invocation = Arc::new(InvocationTelemetry {
             function,
@@ -61,9 +64,9 @@ impl Telemetry {
             begun: Mutex::default(),
             trace: self.spans.is_some().then(|| Mutex::new(InvocationTrace::new())),
         });
-        let done = INVOCATION.scope(Arc::clone(&invocation), work).instrument(span.clone()).await;
+        let result = INVOCATION.scope(Arc::clone(&invocation), handler).instrument(span.clone()).await;
         self.export(&invocation, now).instrument(span).await;
-        done
+        result
     }
 
     async fn export(&self, invocation: &InvocationTelemetry, began: Timestamp) {
@@ -90,8 +93,8 @@ mod tests {
     struct MemorySinks(Arc<Mutex<(Vec<InvocationMetrics>, Vec<Span>)>>);
 
     impl MetricSink for MemorySinks {
-        fn take(&self, figures: &InvocationMetrics) {
-            lock(&self.0).0.push(figures.clone());
+        fn take(&self, metrics: &InvocationMetrics) {
+            lock(&self.0).0.push(metrics.clone());
         }
     }
 
@@ -105,19 +108,19 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_told_of_what_is_not_proven() {
-        let kept = MemorySinks::default();
-        let telemetry = Telemetry::default().with_metrics(kept.clone()).with_spans(kept.clone());
+        let sinks = MemorySinks::default();
+        let telemetry = Telemetry::default().with_metrics(sinks.clone()).with_spans(sinks.clone());
         telemetry.invoke(FunctionKind::Receive, InvocationOrigin::default(), async {}).await;
-        assert_eq!(*lock(&kept.0), (vec![], vec![]));
+        assert_eq!(*lock(&sinks.0), (vec![], vec![]));
         let event = async {
             crate::telemetry::webhook_received("sandbox", "demo", None);
             crate::telemetry::result_late();
             7
         };
         assert_eq!(telemetry.invoke(FunctionKind::Receive, InvocationOrigin::default(), event).await, 7);
-        let (figures, spans) = &*lock(&kept.0);
-        let ([figures], [span]) = (&figures[..], &spans[..]) else { panic!("{figures:?} {spans:?}") };
-        assert_eq!((figures.function, &figures.counts[..]), ("receive", &[("LateResults", 1)][..]));
+        let (metrics, spans) = &*lock(&sinks.0);
+        let ([metrics], [span]) = (&metrics[..], &spans[..]) else { panic!("{metrics:?} {spans:?}") };
+        assert_eq!((metrics.function, &metrics.counts[..]), ("receive", &[("LateResults", 1)][..]));
         assert_eq!((span.name.as_str(), span.parent), ("receive", None));
     }
 }

@@ -1,11 +1,10 @@
-//! The figures of an invocation.
+//! Counts the metrics of an invocation.
 
 use std::time::SystemTime;
 
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-/// All names that a figure may have.
 pub const METRIC_NAMES: [&str; 14] = [
     "Dispatched",
     "Completed",
@@ -23,7 +22,7 @@ pub const METRIC_NAMES: [&str; 14] = [
     "RunTime",
 ];
 
-/// What is counted, and times in milliseconds.
+/// Counters, and times in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct MetricCounters {
     dispatched: u64,
@@ -43,7 +42,7 @@ pub(super) struct MetricCounters {
 }
 
 impl MetricCounters {
-    /// A request goes out so long after what led to it has come in.
+    /// Counts a dispatch, `after` milliseconds after its cause was received.
     pub(super) fn count_dispatch(&mut self, function: FunctionKind, after: u64) {
         self.dispatched += 1;
         let first = match function {
@@ -54,21 +53,20 @@ impl MetricCounters {
         first.get_or_insert(after);
     }
 
-    /// A try has ended, after so many milliseconds if that is known.
-    pub(super) fn count_attempt(&mut self, end: AttemptDisposition, took: Option<u64>) {
+    /// Counts an attempt, with its duration in milliseconds if it is known.
+    pub(super) fn count_attempt(&mut self, end: AttemptDisposition, duration: Option<u64>) {
         match end {
             AttemptDisposition::Completed => self.completed += 1,
             AttemptDisposition::Retried => self.retried += 1,
             AttemptDisposition::Failed => self.failed += 1,
         }
-        self.attempt_times.extend(took);
+        self.attempt_times.extend(duration);
     }
 
     pub(super) fn run_time(&mut self, millis: u64) {
         self.run_times.push(millis);
     }
 
-    /// Returns the figures; `None` where there is nothing to tell.
     pub(super) fn into_metrics(
         self,
         function: FunctionKind,
@@ -76,8 +74,8 @@ impl MetricCounters {
         subject: &InvocationSubject,
         at: SystemTime,
     ) -> Option<InvocationMetrics> {
-        // The id of the invocation leads to the other lines of the invocation. An invocation that has a run to name and in
-        // which nothing failed has no other lines by default, and each byte has its price.
+        // The request id leads to other log lines of the invocation. A successful invocation with a run has no other
+        // lines by default, so the id would only cost bytes.
         let has_request = !request.is_empty() && (subject.run.is_none() || self.failed + self.retried > 0);
         let counts = [
             self.dispatched,
@@ -100,7 +98,7 @@ impl MetricCounters {
         let (count_names, time_names) = METRIC_NAMES.split_at(counts.len());
         let counts = count_names.iter().copied().zip(counts).filter(|(_, count)| *count > 0).collect();
         let times = time_names.iter().copied().zip(times).filter(|(_, times)| !times.is_empty()).collect();
-        let figures = InvocationMetrics {
+        let metrics = InvocationMetrics {
             at,
             function: function.name(),
             request_id: has_request.then(|| request.to_owned()),
@@ -109,7 +107,7 @@ impl MetricCounters {
             counts,
             times,
         };
-        (!figures.counts.is_empty() || !figures.times.is_empty()).then_some(figures)
+        (!metrics.counts.is_empty() || !metrics.times.is_empty()).then_some(metrics)
     }
 }
 
@@ -120,16 +118,16 @@ mod tests {
     const AT: SystemTime = SystemTime::UNIX_EPOCH;
 
     #[test]
-    fn figures_are_what_there_is() {
+    fn metrics_have_only_recorded_values() {
         let mut counters = MetricCounters { stuck: 1, sweep_lag: Some(0), ..MetricCounters::default() };
         counters.count_dispatch(FunctionKind::Complete, 12);
         counters.count_dispatch(FunctionKind::Complete, 30);
         counters.count_attempt(AttemptDisposition::Completed, Some(250));
         counters.count_attempt(AttemptDisposition::Completed, Some(900));
         let subject = InvocationSubject { run: Some("k-1-pre-start".to_owned()), unit: Some("r/make".to_owned()) };
-        let figures = counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap();
+        let metrics = counters.into_metrics(FunctionKind::Complete, "r-1", &subject, AT).unwrap();
         assert_eq!(
-            figures,
+            metrics,
             InvocationMetrics {
                 at: AT,
                 function: "complete",
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_the_request_where_it_helps() {
+    fn metrics_have_the_request_id_if_it_has_other_log_lines() {
         let request = |end, run: Option<&str>| {
             let mut counters = MetricCounters::default();
             counters.count_attempt(end, None);

@@ -1,4 +1,4 @@
-//! The spans of an invocation.
+//! Builds the spans of an invocation.
 
 use ebb_engine::{RunOutcome, Timestamp};
 use ebb_protocol::id::{RunId, hook_name};
@@ -9,16 +9,16 @@ use super::{AttemptDisposition, ids, time};
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
 
-/// What is known of an invocation's own span, and the spans that it has ended.
+/// The span of an invocation, and the spans that ended in it.
 pub(super) struct InvocationTrace {
     span: u64,
-    /// Which trace it is in, once that is known.
+    /// The trace, once it is known.
     trace: Option<u128>,
     parent: Option<SpanId>,
     links: Vec<SpanId>,
     attributes: Vec<(&'static str, SpanAttribute)>,
-    /// Set when what is asked for is authentic and about runs. Until then there is nothing to tell: whoever may send
-    /// requests may not fill a collector.
+    /// True once the request is authentic and concerns runs. Otherwise no span is exported, so that unauthenticated
+    /// senders cannot fill a collector.
     is_authentic: bool,
     ended: Vec<Span>,
 }
@@ -44,10 +44,10 @@ impl InvocationTrace {
         }
     }
 
-    pub(super) fn callback(&mut self, run: &Run, this: AttemptRef) {
+    pub(super) fn callback(&mut self, run: &Run, attempt: AttemptRef) {
         self.is_authentic = true;
-        self.attributes.extend(of_try(run, this));
-        self.set_parent(ids::of_try(&run.id, this));
+        self.attributes.extend(of_attempt(run, attempt));
+        self.set_parent(ids::of_attempt(&run.id, attempt));
     }
 
     fn set_parent(&mut self, parent: SpanId) {
@@ -59,7 +59,7 @@ impl InvocationTrace {
         self.is_authentic = true;
     }
 
-    /// An invocation that is in no trace yet is in that of the first run which it moves on; the others it is linked to.
+    /// Sets the trace to that of the first run which the invocation advances. Other runs become links.
     pub(super) fn drives(&mut self, run: &RunId) {
         self.is_authentic = true;
         let root = ids::of_run(run);
@@ -71,43 +71,43 @@ impl InvocationTrace {
         }
     }
 
-    pub(super) fn sent(
+    pub(super) fn dispatch_ended(
         &mut self,
         run: &Run,
-        this: AttemptRef,
+        attempt: AttemptRef,
         begun: Timestamp,
         now: Timestamp,
-        wrong: Option<&'static str>,
+        failure: Option<&'static str>,
     ) {
-        let of = ids::of_try(&run.id, this);
+        let of = ids::of_attempt(&run.id, attempt);
         let trace = *self.trace.get_or_insert(of.trace);
         let own = ids::own(of.trace, rand::random());
-        let mut span = span(own, Some(of), format!("dispatch {}", key(run, this)), (begun, now));
+        let mut span = span(own, Some(of), format!("dispatch {}", key(run, attempt)), (begun, now));
         span.kind = SpanKind::Client;
-        span.attributes = of_try(run, this);
-        span.failure = wrong;
+        span.attributes = of_attempt(run, attempt);
+        span.failure = failure;
         if trace != of.trace {
             span.links.push(ids::own(trace, self.span));
         }
         self.ended.push(span);
     }
 
-    pub(super) fn ended(
+    pub(super) fn attempt_ended(
         &mut self,
         run: &Run,
-        this: AttemptRef,
+        attempt: AttemptRef,
         end: AttemptDisposition,
         begun: Timestamp,
         now: Timestamp,
     ) {
-        let (own, root) = (ids::of_try(&run.id, this), ids::of_run(&run.id));
-        let mut span = span(own, Some(root), format!("attempt {}", key(run, this)), (begun, now));
-        span.attributes = of_try(run, this);
+        let (own, root) = (ids::of_attempt(&run.id, attempt), ids::of_run(&run.id));
+        let mut span = span(own, Some(root), format!("attempt {}", key(run, attempt)), (begun, now));
+        span.attributes = of_attempt(run, attempt);
         span.failure = (end != AttemptDisposition::Completed).then_some("failed");
         self.ended.push(span);
     }
 
-    pub(super) fn over(&mut self, run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
+    pub(super) fn run_ended(&mut self, run: &Run, outcome: Option<RunOutcome>, now: Timestamp) {
         let name = format!("run {}", hook_name(run.hook()));
         let mut span = span(ids::of_run(&run.id), None, name, (run.facts.started, now));
         span.attributes = of_run(run);
@@ -119,7 +119,7 @@ impl InvocationTrace {
         self.ended.push(span);
     }
 
-    /// All spans, that of the invocation among them; none if it has told nothing.
+    /// Returns all spans, including that of the invocation. None if the request is not authentic.
     pub(super) fn finish(self, function: FunctionKind, request: &str, times: (Timestamp, Timestamp)) -> Vec<Span> {
         let mut all = self.ended;
         if !self.is_authentic {
@@ -144,8 +144,8 @@ impl InvocationTrace {
     }
 }
 
-fn key(run: &Run, this: AttemptRef) -> &str {
-    run.unit(this.unit).map_or("", |unit| unit.key.as_str())
+fn key(run: &Run, attempt: AttemptRef) -> &str {
+    run.unit(attempt.unit).map_or("", |unit| unit.key.as_str())
 }
 
 fn of_run(run: &Run) -> Vec<(&'static str, SpanAttribute)> {
@@ -153,14 +153,14 @@ fn of_run(run: &Run) -> Vec<(&'static str, SpanAttribute)> {
     vec![("ebb.target", Text(target)), ("ebb.run", Text(run.id.to_string()))]
 }
 
-fn of_try(run: &Run, this: AttemptRef) -> Vec<(&'static str, SpanAttribute)> {
+fn of_attempt(run: &Run, attempt: AttemptRef) -> Vec<(&'static str, SpanAttribute)> {
     let mut all = of_run(run);
-    all.push(("ebb.unit", Text(key(run, this).to_owned())));
-    all.push(("ebb.attempt", Number(i64::from(this.attempt.0))));
+    all.push(("ebb.unit", Text(key(run, attempt).to_owned())));
+    all.push(("ebb.attempt", Number(i64::from(attempt.number.0))));
     all
 }
 
-/// A failure is a class without a message: a message may repeat a received value.
+/// A failure has a class without a message, because a message may repeat a received value.
 fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): (Timestamp, Timestamp)) -> Span {
     Span {
         id,

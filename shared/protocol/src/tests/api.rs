@@ -246,7 +246,7 @@ fn clusters() {
         error: None,
         outage: None,
     };
-    let (name, error) = (text("inside"), some("the relay does not answer"));
+    let (name, error) = (text("inside"), some("the relay does not respond"));
     let inside = ClusterInfo {
         name,
         transport: TransportKind::Pull,
@@ -266,10 +266,10 @@ fn clusters() {
         uid: text("9d2b"),
         instance: text("k3j2h4q5w6e7r3t2"),
         age_seconds: 7200,
-        reason: text("sandbox/a, for which it was made, is gone"),
+        reason: text("its owner sandbox/a is gone"),
         owned: true,
     };
-    let error = ClusterError { cluster: text("inside"), reason: text("the relay does not answer") };
+    let error = ClusterError { cluster: text("inside"), reason: text("the relay does not respond") };
     let (orphans, errors) = (vec![orphan], vec![error]);
     golden!("orphans", OrphanList { orphans: orphans.clone(), errors: errors.clone() });
     golden!("delete-orphans", DeleteOrphans { uids: vec![text("9d2b")] });

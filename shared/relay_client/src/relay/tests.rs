@@ -28,7 +28,7 @@ impl RandomSource for SequentialRandom {
     }
 }
 
-/// Nobody here polls.
+/// The queue of tests with push transport only.
 pub(crate) struct NoBatches;
 #[async_trait]
 impl BatchQueue for NoBatches {
@@ -56,26 +56,26 @@ impl BatchQueue for NoBatches {
     }
 }
 
-/// What a server got, after its signature was checked, and what it answers.
+/// Records batches with a valid signature and returns a fixed response.
 #[derive(Default)]
 struct RecordingServer {
     batches: Mutex<Vec<Batch>>,
-    answer: Mutex<(u16, String)>,
+    response: Mutex<(u16, String)>,
 }
 
-async fn serve(seen: Arc<RecordingServer>) -> String {
-    let take = move |headers: HeaderMap, body: Bytes| async move {
+async fn serve(server: Arc<RecordingServer>) -> String {
+    let receive = move |headers: HeaderMap, body: Bytes| async move {
         let keys = WebhookKeys::new(WebhookSecret::parse(SECRET).unwrap(), Vec::new()).unwrap();
         if let Err(error) = verify(&keys, &headers, &body, NOW) {
             return (StatusCode::UNAUTHORIZED, error.to_string());
         }
-        seen.batches.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
-        let (status, text) = seen.answer.lock().unwrap().clone();
+        server.batches.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        let (status, text) = server.response.lock().unwrap().clone();
         (StatusCode::from_u16(status).unwrap(), text)
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let app = axum::Router::new().route("/v1/batch", axum::routing::post(take));
+    let app = axum::Router::new().route("/v1/batch", axum::routing::post(receive));
     tokio::spawn(async move { axum::serve(listener, app).await });
     url
 }
@@ -101,11 +101,11 @@ fn kind_of(error: &RelayError) -> &'static str {
 }
 
 fn task() -> TaskId {
-    TaskId { unit: "life-1-pre-start-0".to_owned(), attempt: 1 }
+    TaskId { unit: "instance-1-pre-start-0".to_owned(), attempt: 1 }
 }
 
 fn request() -> (EnsureTask, ObjectTask) {
-    let objects = ObjectTask { instance: "life".to_owned(), ..ObjectTask::default() };
+    let objects = ObjectTask { instance: "instance".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
         task: task(),
@@ -118,92 +118,92 @@ fn request() -> (EnsureTask, ObjectTask) {
 }
 
 #[tokio::test]
-async fn every_verb_is_signed_and_answered() {
-    let seen = Arc::new(RecordingServer::default());
-    let relay = relay(&serve(Arc::clone(&seen)).await, SECRET, "uid");
-    let answers = |status: u16, answer: Value| {
-        let text = json!({"v": 1, "cluster": "uid", "responses": [answer]}).to_string();
-        *seen.answer.lock().unwrap() = (status, text);
+async fn every_request_is_signed_and_gets_its_response() {
+    let server = Arc::new(RecordingServer::default());
+    let relay = relay(&serve(Arc::clone(&server)).await, SECRET, "uid");
+    let respond = |response: Value| {
+        let text = json!({"v": 1, "cluster": "uid", "responses": [response]}).to_string();
+        *server.response.lock().unwrap() = (200, text);
     };
     let (request, objects) = request();
-    answers(200, json!({"state": {"running": {"log": "l"}}}));
+    respond(json!({"state": {"running": {"log": "l"}}}));
     let running = TaskState::running("l".to_owned());
     assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
     assert_eq!(relay.get(None, &task()).await, Ok(running));
-    answers(200, json!({"state": "tombstoned"}));
+    respond(json!({"state": "tombstoned"}));
     assert_eq!(relay.cancel(None, &task(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
-    answers(200, json!("done"));
+    respond(json!("done"));
     assert_eq!(relay.acknowledge(None, &task()).await, Ok(()));
-    assert_eq!(relay.release(None, "life").await, Ok(()));
+    assert_eq!(relay.release(None, "instance").await, Ok(()));
     assert_eq!(relay.delete("default", &task()).await, Ok(()));
-    answers(200, json!({"about": {"version": "1", "upMs": 2, "tasks": 3}}));
+    respond(json!({"about": {"version": "1", "upMs": 2, "tasks": 3}}));
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3 };
     assert_eq!(relay.about("default").await, Ok((about, "uid".to_owned())));
-    answers(200, json!({"listing": {"nextToken": "2"}}));
+    respond(json!({"listing": {"nextToken": "2"}}));
     let listing = ClusterListing { next_token: Some("2".to_owned()), ..ClusterListing::default() };
     assert_eq!(relay.list("default", Some("1".to_owned())).await, Ok(listing));
-    let batches = std::mem::take(&mut *seen.batches.lock().unwrap());
+    let batches = std::mem::take(&mut *server.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
-    let verbs: Vec<Verb> = batches.into_iter().flat_map(|batch| batch.requests).collect();
-    assert!(matches!(&verbs[0], Verb::Ensure(sent) if sent.body == objects && sent.task == task()));
+    let requests: Vec<RelayRequest> = batches.into_iter().flat_map(|batch| batch.requests).collect();
+    assert!(matches!(&requests[0], RelayRequest::Ensure(sent) if sent.body == objects && sent.task == task()));
     let rest = [
-        Verb::Get(task()),
-        Verb::Cancel { task: task(), grace_ms: 3_000 },
-        Verb::Acknowledge(task()),
-        Verb::Release { instance: "life".to_owned() },
-        Verb::Delete(task()),
-        Verb::About,
-        Verb::List { after: Some("1".to_owned()) },
+        RelayRequest::Get(task()),
+        RelayRequest::Cancel { task: task(), grace_ms: 3_000 },
+        RelayRequest::Acknowledge(task()),
+        RelayRequest::Release { instance: "instance".to_owned() },
+        RelayRequest::Delete(task()),
+        RelayRequest::About,
+        RelayRequest::List { after: Some("1".to_owned()) },
     ];
-    assert_eq!(verbs[1..], rest);
+    assert_eq!(requests[1..], rest);
 }
 
 #[tokio::test]
-async fn what_is_final_and_what_is_asked_again() {
-    let seen = Arc::new(RecordingServer::default());
-    let url = serve(Arc::clone(&seen)).await;
-    let right = relay(&url, SECRET, "uid");
-    let answers = |list: Value| json!({"v": 1, "cluster": "uid", "responses": list}).to_string();
+async fn errors_are_final_or_retryable() {
+    let server = Arc::new(RecordingServer::default());
+    let url = serve(Arc::clone(&server)).await;
+    let connected = relay(&url, SECRET, "uid");
+    let responses = |list: Value| json!({"v": 1, "cluster": "uid", "responses": list}).to_string();
     let of_other = json!({"v": 1, "cluster": "copy", "responses": ["done"]}).to_string();
     for (status, text, kind, expected) in [
-        (200, answers(json!([{"refused": "the kind Node is not allowed"}])), REFUSED, "the kind Node is not allowed"),
-        (200, answers(json!([{"unavailable": "etcd is down"}])), BUSY, "etcd is down"),
-        (200, answers(json!(["tooLarge"])), BUSY, "its answer is too large"),
-        (200, answers(json!([])), UNREACHABLE, "0 answers to one request"),
-        (200, answers(json!(["done"])), UNREACHABLE, "no answer to what was asked"),
-        (200, "<html>".to_owned(), UNREACHABLE, "cannot be read"),
-        (200, of_other, REFUSED, "another cluster (copy) than uid, which is pinned"),
-        (409, String::new(), REFUSED, "another cluster than uid, which is pinned"),
+        (200, responses(json!([{"refused": "the kind Node is not allowed"}])), REFUSED, "the kind Node is not allowed"),
+        (200, responses(json!([{"unavailable": "etcd is down"}])), BUSY, "etcd is down"),
+        (200, responses(json!(["tooLarge"])), BUSY, "its response is too large"),
+        (200, responses(json!([])), UNREACHABLE, "0 responses to 1 request"),
+        (200, responses(json!(["done"])), UNREACHABLE, "does not match the request"),
+        (200, "<html>".to_owned(), UNREACHABLE, "cannot be parsed"),
+        (200, of_other, REFUSED, "another cluster (copy) than the pinned uid"),
+        (409, String::new(), REFUSED, "another cluster than the pinned uid"),
         (413, "too large".to_owned(), REFUSED, "413: too large"),
         (429, "no room".to_owned(), BUSY, "429: no room"),
         (503, "no backend".to_owned(), UNREACHABLE, "503: no backend"),
         (507, "too large".to_owned(), BUSY, "507: too large"),
     ] {
-        *seen.answer.lock().unwrap() = (status, text);
-        let error = right.ensure(None, request().0).await.unwrap_err();
+        *server.response.lock().unwrap() = (status, text);
+        let error = connected.ensure(None, request().0).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), kind, "{status} {error}");
-        // What may run is not settled by that.
-        let error = right.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
+        // The task may still run, so a refusal is retryable.
+        let error = connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
-    // An answer outweighs what gave none, and a refusal is one to whoever asks for a start.
-    let noted = || right.take_observations().pop();
-    assert!(matches!(noted(), Some((name, RelayObservation::Responded)) if name == "default"));
+    // One usable response outweighs errors. The refusal of a start is a usable response.
+    let observation = || connected.take_observations().pop();
+    assert!(matches!(observation(), Some((name, RelayObservation::Responded)) if name == "default"));
     assert_eq!(
-        (noted(), right.resolve_cluster(None), right.resolve_cluster(Some("eu"))),
+        (observation(), connected.resolve_cluster(None), connected.resolve_cluster(Some("eu"))),
         (None, Some("default".to_owned()), None)
     );
-    *seen.answer.lock().unwrap() = (200, answers(json!([{"refused": "no"}])));
-    right.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
-    assert_eq!(noted(), Some(("default".to_owned(), RelayObservation::NoResponse("no".to_owned()))));
-    let stranger = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
+    *server.response.lock().unwrap() = (200, responses(json!([{"refused": "no"}])));
+    connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
+    assert_eq!(observation(), Some(("default".to_owned(), RelayObservation::NoResponse("no".to_owned()))));
+    let wrong_secret = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
     let gone = relay("http://127.0.0.1:1", SECRET, "uid");
     for (relay, cluster, is_final, expected) in [
-        (&stranger, None, false, "401: no v1 signature"),
-        (&gone, None, false, "the relay does not answer"),
-        (&right, Some("eu"), true, "no relay is connected for cluster \"eu\""),
+        (&wrong_secret, None, false, "401: no v1 signature"),
+        (&gone, None, false, "the relay does not respond"),
+        (&connected, Some("eu"), true, "no relay is connected for cluster \"eu\""),
     ] {
         let error = relay.get(cluster, &task()).await.unwrap_err();
         assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{error}");

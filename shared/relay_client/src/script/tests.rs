@@ -55,7 +55,7 @@ fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
     let made = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
     insta::assert_json_snapshot!(made);
-    // The document is what the entrypoint reads, once it is filled in.
+    // With all values filled in, the document is a valid spec of the entrypoint.
     let mut document = made.body.secrets[0].document.clone();
     for fill in &made.body.secrets[0].fill {
         let value = match fill.with {
@@ -72,10 +72,9 @@ fn a_script_is_a_job_and_a_secret() {
     assert_eq!(values, [Some(1), Some(6), None, Some(6)]);
 }
 
-/// What our template asks of a cluster by itself: nothing that the levels of the Pod Security Standards refuse.
 #[test]
-fn the_template_meets_the_levels() {
-    for (user, level, refused) in [
+fn the_template_meets_the_pod_security_standards() {
+    for (user, level, violations) in [
         (PodUser::NonRoot, PodSecurityLevel::Restricted, &[][..]),
         (PodUser::Image, PodSecurityLevel::Baseline, &[]),
         (PodUser::Image, PodSecurityLevel::Restricted, &["spec.containers[main].securityContext.runAsNonRoot"]),
@@ -85,13 +84,13 @@ fn the_template_meets_the_levels() {
         let namespaces = [("units".to_owned(), Default::default())].into();
         let allowed = ClusterPolicy { pod_security_level: level, namespaces, ..ClusterPolicy::default() };
         let found = ebb_podspec::template_violations(template, template, "units", &allowed);
-        let found: Vec<&str> = found.iter().map(|refusal| refusal.path.as_str()).collect();
-        assert_eq!(found, refused, "{user:?} {level:?}");
+        let found: Vec<&str> = found.iter().map(|violation| violation.path.as_str()).collect();
+        assert_eq!(found, violations, "{user:?} {level:?}");
     }
 }
 
 #[test]
-fn names_are_the_same_for_the_same_try_and_fit() {
+fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
         let made = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
@@ -106,10 +105,10 @@ fn names_are_the_same_for_the_same_try_and_fit() {
 }
 
 #[test]
-fn what_cannot_be_sent_says_why() {
+fn invalid_scripts_are_rejected_with_the_reason() {
     let large = "x".repeat(MAX_SECRET);
     for (overlay, text, expected) in [
-        (None, large.as_str(), "bytes together, and the Secret that carries them holds at most 1048576"),
+        (None, large.as_str(), "bytes together, and their Secret holds at most 1048576"),
         (Some("a: ["), "", "pod template: the pod template is not YAML"),
         (
             Some("spec: {containers: [{name: main, command: [sh]}]}"),
@@ -123,15 +122,15 @@ fn what_cannot_be_sent_says_why() {
         ),
         (Some("spec: {contaners: []}"), "", "spec.contaners: "),
     ] {
-        let refused = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
-        assert!(refused.contains(expected), "{refused}");
+        let error = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
 fn objects_are_passed_on() {
-    let work = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
-    let request = EnsureTask { body: TaskBody::Objects(work.clone()), ..request(UNIT, None, "") };
+    let task = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
+    let request = EnsureTask { body: TaskBody::Objects(task.clone()), ..request(UNIT, None, "") };
     let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
-    assert_eq!((sent.body, sent.task, sent.callback), (work, request.task, request.callback));
+    assert_eq!((sent.body, sent.task, sent.callback), (task, request.task, request.callback));
 }

@@ -87,14 +87,14 @@ mod tests {
             version: None,
             up_seconds: None,
             tasks: None,
-            error: Some("the relay does not answer: it polls, and has not answered within 5 s".to_owned()),
+            error: Some("the relay does not respond: no poll returned a response within 5 s".to_owned()),
             outage: Some(outage),
         };
         insta::assert_snapshot!(text(&[degraded, eu, inside]), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
         degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is away
         eu        push       8c1a  0.1.0    3      up 1h02m
-        inside    pull                             down since 2026-11-21 09:00:10Z: the relay does not answer: it polls, and has not answered within 5 s
+        inside    pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
         ");
     }
 }

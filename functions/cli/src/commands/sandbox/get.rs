@@ -56,7 +56,7 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
         let target = TargetRef { kind: info.kind.clone(), name: info.name.clone() };
         let (since, reason) = (timing::clock(since), output::printable(reason));
-        let _ = writeln!(text, "Outage:      cluster {cluster} gives no answer since {since}: {reason}");
+        let _ = writeln!(text, "Outage:      cluster {cluster} has not responded since {since}: {reason}");
         let _ = writeln!(text, "             waiting units: {}", units.join(", "));
         let _ = writeln!(text, "             next step: ebb why {}", named(&target));
     }

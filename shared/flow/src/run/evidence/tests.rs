@@ -12,7 +12,7 @@ fn unit(sensitive: bool) -> UnitPlan {
     .unwrap()
 }
 
-fn answered(content_type: &str, body: &str) -> HttpResponse {
+fn response_with(content_type: &str, body: &str) -> HttpResponse {
     let headers = vec![("content-type".to_owned(), content_type.to_owned())];
     HttpResponse { status: 400, headers, body: body.as_bytes().to_vec() }
 }
@@ -29,13 +29,13 @@ fn evidence(sensitive: bool, response: Option<&HttpResponse>) -> Evidence {
 }
 
 fn scrub(text: &str) -> String {
-    evidence(false, Some(&answered("text/plain", text))).body.unwrap_or_default()
+    evidence(false, Some(&response_with("text/plain", text))).body.unwrap_or_default()
 }
 
 #[test]
 fn a_failed_request_is_shown_without_credentials() {
-    let answer = answered("application/json", r#"{"error":"tier must be gold"}"#);
-    let shown = evidence(false, Some(&answer));
+    let response = response_with("application/json", r#"{"error":"tier must be gold"}"#);
+    let shown = evidence(false, Some(&response));
     assert_eq!(
         (shown.method.as_str(), shown.url.as_str(), shown.status),
         ("POST", "https://api.example.org/v1/db?key=***&***", Some(400))
@@ -48,12 +48,12 @@ fn a_failed_request_is_shown_without_credentials() {
 
 #[test]
 fn an_answer_of_a_unit_with_sensitive_outputs_is_withheld() {
-    let answer = answered("application/json", r#"{"value":"canary"}"#);
-    let shown = evidence(true, Some(&answer));
+    let response = response_with("application/json", r#"{"value":"canary"}"#);
+    let shown = evidence(true, Some(&response));
     assert_eq!((shown.status, shown.body, shown.truncated), (Some(400), None, false));
     let sent = SentRequest { method: "POST", url: URL, headers: &[] };
-    let foreign = sent.foreign_format(&unit(true), &answered("text/html", "<p>canary")).unwrap();
-    assert_eq!(foreign, "the answer is text/html, not JSON");
+    let foreign = sent.foreign_format(&unit(true), &response_with("text/html", "<p>canary")).unwrap();
+    assert_eq!(foreign, "the response is text/html, not JSON");
 }
 
 #[test]
@@ -89,24 +89,25 @@ fn credentials_are_masked() {
 #[test]
 fn a_body_is_cut_and_a_credential_at_the_cut_is_masked() {
     let long = format!("{}é{}", "x".repeat(limits::EVIDENCE - 1), "y".repeat(100));
-    let shown = evidence(false, Some(&answered("text/plain", &long)));
+    let shown = evidence(false, Some(&response_with("text/plain", &long)));
     assert_eq!(shown.body.unwrap(), "x".repeat(limits::EVIDENCE - 1));
     assert!(shown.truncated);
     let at_the_cut = format!("{} {{\"password\":\"canary-{}\"}}", "x".repeat(limits::EVIDENCE - 30), "z".repeat(5_000));
-    let shown = evidence(false, Some(&answered("text/plain", &at_the_cut))).body.unwrap();
+    let shown = evidence(false, Some(&response_with("text/plain", &at_the_cut))).body.unwrap();
     assert!(!shown.contains("canary") && shown.len() <= limits::EVIDENCE, "{shown}");
     assert_eq!(scrub("a\u{1b}[2Jb\0"), "a\u{fffd}[2Jb\u{fffd}");
 }
 
 #[test]
-fn an_answer_in_another_format_is_named() {
+fn a_response_in_another_format_is_named() {
     let sent = SentRequest { method: "POST", url: URL, headers: &[] };
-    let said = |content_type: &str, body: &str| sent.foreign_format(&unit(false), &answered(content_type, body));
+    let describe =
+        |content_type: &str, body: &str| sent.foreign_format(&unit(false), &response_with(content_type, body));
     let page = "<html>\n <body>login to continue</body></html>";
     assert_eq!(
-        said("text/html; charset=utf-8", page).as_deref(),
-        Some("the answer is text/html, not JSON: `<html> <body>login to continue</body></html>`")
+        describe("text/html; charset=utf-8", page).as_deref(),
+        Some("the response is text/html, not JSON: `<html> <body>login to continue</body></html>`")
     );
-    assert_eq!(said("text/plain", "").as_deref(), Some("the answer is empty, not JSON"));
-    assert_eq!(said("text/plain", "{}"), None);
+    assert_eq!(describe("text/plain", "").as_deref(), Some("the response is empty, not JSON"));
+    assert_eq!(describe("text/plain", "{}"), None);
 }
