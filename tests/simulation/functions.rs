@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebb_engine::Millis;
+use ebb_flow::instance::lifecycle::{self, LifecycleRejection};
 use ebb_flow::operator::{overrides, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::run::callback::CallbackOutcome;
 use ebb_flow::run::possible_resources;
-use ebb_flow::target::lifecycle::{self, LifecycleRejection};
 use ebb_flow::{DeploymentSettings, Env, FlowError, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget};
 use ebb_protocol::cloudevents::LifecycleType;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use ebb_documents::plan::Plan;
 use ebb_engine::Hook;
-use ebb_flow::target::changes::PinnedVersions;
-use ebb_flow::target::lifecycle::compile_document;
+use ebb_flow::instance::changes::PinnedVersions;
+use ebb_flow::instance::lifecycle::compile_document;
 use ebb_store::PluginItem;
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 //! async functions.
 //!
 //! - [`run`] executes the units of one hook: dispatch, results, undo, cancel.
-//! - [`target`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
+//! - [`instance`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
 //! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
 //! - [`operator`] applies decisions of operators.
 //! - [`ports`] are the interfaces that programs implement; [`env`] holds the implementations of one program.
@@ -19,13 +19,13 @@ mod breaker;
 pub mod env;
 pub mod error;
 mod guarded_relay;
+pub mod instance;
 pub mod offload;
 pub mod operator;
 pub mod ports;
 pub mod run;
 pub mod sweep;
 pub mod system;
-pub mod target;
 pub mod telemetry;
 
 pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};

@@ -1,9 +1,10 @@
 //! Advances a run: executes the units of one hook of an instance.
 //!
-//! [`dispatch_all`] dispatches ready attempts, [`callback`] and [`results`] record results and return the next
+//! [`dispatch_all`] dispatches ready attempts, [`callback`] and [`apply_result`] record results and return the next
 //! attempts. [`cancel`] ends a run before it is complete, [`reopen`] continues a run that has ended.
 
 mod acceptances;
+pub mod apply_result;
 pub mod attempt;
 pub mod attempt_end;
 pub mod callback;
@@ -27,7 +28,6 @@ pub mod records;
 mod relay_task;
 pub mod reopen;
 mod request_headers;
-pub mod results;
 pub mod undo;
 pub mod wakeup;
 mod webhook;

@@ -8,14 +8,14 @@
 
 mod batch_sender;
 mod batches;
-mod job;
 mod poll_endpoint;
 mod pull;
 mod registry;
 mod relay;
 pub mod script;
+mod script_job;
 
-pub use job::{PodSettings, PodUser};
 pub use poll_endpoint::{PollEndpoint, PollRejection};
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
+pub use script_job::{PodSettings, PodUser};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
 use serde::Deserialize;
 
-use super::job::PodUser;
+use super::script_job::PodUser;
 
 /// The cluster of documents that do not name one.
 const DEFAULT: &str = "default";

@@ -12,9 +12,9 @@ use ebb_store::BatchQueue;
 
 use super::batch_sender::BatchSender;
 use super::batches::{OpenBatches, RelayReply};
-use super::job::PodSettings;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use super::script;
+use super::script_job::PodSettings;
 use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation};
 
 /// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to a cluster share a batch.

@@ -8,7 +8,7 @@ use ebb_protocol::relay::{
 use ebb_protocol::value::UnitValue;
 use serde_json::Value as Json;
 
-use super::job::{self, MAIN, PodSettings, SPEC};
+use super::script_job::{self, MAIN, PodSettings, SPEC};
 
 /// Maximum bytes of a Secret in Kubernetes.
 pub const MAX_SECRET: usize = 1 << 20;
@@ -46,8 +46,8 @@ fn script_objects(
     timeout_ms: u64,
     pods: &PodSettings,
 ) -> Result<ObjectTask, ScriptError> {
-    let name = job::name(task);
-    let job = job::job(&script, timeout_ms, &name, pods).map_err(|violations| {
+    let name = script_job::name(task);
+    let job = script_job::job(&script, timeout_ms, &name, pods).map_err(|violations| {
         let list: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ScriptError::PodTemplate(list.join("\n"))
     })?;
@@ -90,7 +90,7 @@ fn document(
         timeout_ms,
         grace_ms: u64::try_from(pods.grace.as_millis()).unwrap_or(u64::MAX),
         log_tail: ebb_protocol::limits::LOG_TAIL,
-        folder: job::folder(),
+        folder: script_job::folder(),
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,
     };

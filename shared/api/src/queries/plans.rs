@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::HttpProblem;
 use ebb_flow::env::{ApiStore, CompiledPlan};
 use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::instance::changes::PinnedVersions;
+use ebb_flow::instance::lifecycle::compile_document;
 use ebb_flow::offload::offload;
-use ebb_flow::target::changes::PinnedVersions;
-use ebb_flow::target::lifecycle::compile_document;
 
 /// Compiles a document with the published plugins and returns a preview of the plan. Rejected with the errors of the
 /// document.

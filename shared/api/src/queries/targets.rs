@@ -13,9 +13,9 @@ use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
 use crate::queries::{runs, waits};
 use ebb_flow::env::{ApiStore, Env};
 use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::instance::changes;
+use ebb_flow::instance::notify;
 use ebb_flow::sweep::outages;
-use ebb_flow::target::changes;
-use ebb_flow::target::notify;
 
 const PAGE: usize = 100;
 

@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::run::apply_result;
 use crate::run::attempt;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::AttemptEnd;
@@ -26,7 +27,6 @@ use crate::run::follow_up::FollowUp;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{Continuation, LateResult};
-use crate::run::results;
 use crate::run::wakeup;
 use crate::sweep::retention;
 use crate::telemetry;
@@ -192,7 +192,7 @@ async fn apply_callback(
         }
     }
     let cache = InvocationCache::default();
-    let progress = results::apply_result(env, run, attempt, &end, claims.remaining_results, &cache).await?;
+    let progress = apply_result::apply_result(env, run, attempt, &end, claims.remaining_results, &cache).await?;
     let late = progress.late;
     if late.is_some() {
         telemetry::result_late();

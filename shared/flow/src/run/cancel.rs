@@ -24,6 +24,7 @@ use futures::StreamExt as _;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::GuardedRelay;
+use crate::instance::transition;
 use crate::ports::QueueMessage;
 use crate::ports::RelayClient as _;
 use crate::ports::RelayError;
@@ -36,7 +37,6 @@ use crate::run::progress::Continuation;
 use crate::run::records;
 use crate::run::wakeup;
 use crate::run::wakeup::START_WINDOW_MS;
-use crate::target::transition;
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;

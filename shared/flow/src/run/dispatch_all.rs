@@ -15,8 +15,11 @@ use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::instance::transition;
+use crate::instance::transition::NotificationSender;
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
+use crate::run::apply_result;
 use crate::run::attempt::AttemptRef;
 use crate::run::dispatch;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
@@ -25,12 +28,9 @@ use crate::run::inputs;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
 use crate::run::progress::{Continuation, RunProgress};
-use crate::run::results;
 use crate::run::undo;
 use crate::run::wakeup;
 use crate::run::wakeup::AttemptWakeup;
-use crate::target::transition;
-use crate::target::transition::NotificationSender;
 use crate::telemetry;
 
 /// Maximum concurrent dispatches. A dispatch mostly waits.
@@ -295,7 +295,7 @@ async fn send(
     let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
     log_outcome(&outcome);
     let progress = match outcome.end {
-        Some(end) => Box::pin(results::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?,
+        Some(end) => Box::pin(apply_result::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?,
         None => RunProgress::default(),
     };
     Ok(DispatchProgress { progress, wakeup: outcome.wakeup, accepted: outcome.is_accepted.then_some(attempt) })

@@ -19,13 +19,13 @@ use ebb_store::{NotificationState, PatchResult};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::instance::due;
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::head;
 use crate::run::head::Run;
 use crate::run::records;
 use crate::sweep::retention;
-use crate::target::due;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReopenCause {

@@ -17,6 +17,7 @@ use crate::guarded_relay;
 use crate::guarded_relay::GuardedRelay;
 use crate::ports::RelayClient as _;
 use crate::ports::RelayError;
+use crate::run::apply_result;
 use crate::run::attempt;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::AttemptEnd;
@@ -27,7 +28,6 @@ use crate::run::inputs::InvocationCache;
 use crate::run::lease;
 use crate::run::progress;
 use crate::run::records;
-use crate::run::results;
 use crate::run::undo;
 use crate::run::wakeup::START_WINDOW_MS;
 use crate::telemetry;
@@ -269,7 +269,7 @@ pub(super) async fn end_expired(
             true => 0,
             false => undo::remaining(env, run, unit, attempt, cache).await?,
         };
-        let progress = results::apply_result(env, run, attempt, &end, remaining, cache).await?;
+        let progress = apply_result::apply_result(env, run, attempt, &end, remaining, cache).await?;
         all.ready.extend(progress.ready);
         all.outcome = all.outcome.or(progress.outcome);
     }

@@ -20,6 +20,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay;
 use crate::ports::QueueMessage;
+use crate::run::apply_result;
 use crate::run::attempt::AttemptRef;
 use crate::run::cancel;
 use crate::run::dispatch_all::SweepContext;
@@ -31,7 +32,6 @@ use crate::run::inputs::InvocationCache;
 use crate::run::progress;
 use crate::run::progress::Continuation;
 use crate::run::records;
-use crate::run::results;
 use crate::run::wakeup;
 use crate::run::wakeup::MAX_MESSAGE_DELAY;
 
@@ -159,7 +159,7 @@ async fn sweep_once<'a>(
         let attempt = AttemptRef { unit, number: attempt, epoch };
         if let Some(result) = sweep.classify(env, &run, attempt, &records) {
             // The result was recorded, and its writer died before it updated the head item.
-            merge(&mut progress, results::resume(env, &run, attempt, &result, &cache).await?);
+            merge(&mut progress, apply_result::resume(env, &run, attempt, &result, &cache).await?);
         }
     }
     sweep.record_starts(env, &run).await?;
@@ -235,7 +235,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> R
     let attempt = AttemptRef { unit, number, epoch };
     let mut sweep = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
     let mut progress = match sweep.classify(env, &run, attempt, &records) {
-        Some(result) => results::resume(env, &run, attempt, &result, &cache).await?,
+        Some(result) => apply_result::resume(env, &run, attempt, &result, &cache).await?,
         None => progress::RunProgress::default(),
     };
     sweep.record_starts(env, &run).await?;
@@ -256,7 +256,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> R
 /// Returns the maximum time until the next sweep of an open run: the shortest timeout of its open units, so that a unit
 /// which starts in between is found soon after its deadline.
 fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
-    let open = run.graph().units().filter(|&unit| !results::has_ended(view, unit));
+    let open = run.graph().units().filter(|&unit| !apply_result::has_ended(view, unit));
     let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
     let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay);
     shortest.min(env.settings.max_sweep_interval)

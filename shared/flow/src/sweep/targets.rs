@@ -10,13 +10,13 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay;
 use crate::guarded_relay::GuardedRelay;
+use crate::instance::due;
+use crate::instance::lifecycle;
+use crate::instance::notify;
+use crate::instance::secrets;
+use crate::instance::transition;
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
-use crate::target::due;
-use crate::target::lifecycle;
-use crate::target::notify;
-use crate::target::secrets;
-use crate::target::transition;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, kind: &str, name: &str) -> Result<(), FlowError> {

@@ -6,7 +6,7 @@ use ebb_protocol::value::SecretRef;
 use serde_json::json;
 
 use super::*;
-use crate::job::PodUser;
+use crate::script_job::PodUser;
 
 fn pods(user: PodUser) -> PodSettings {
     PodSettings { entrypoint_image: "ebb.test/entrypoint:1".to_owned(), grace: Duration::from_secs(30), user }

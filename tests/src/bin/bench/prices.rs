@@ -144,7 +144,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
         entries += 1.0;
-        let work = Box::pin(ebb_flow::target::lifecycle::receive(&receive, store.as_ref(), asked, &event));
+        let work = Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), asked, &event));
         let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await;
         answer.map_err(|error| anyhow::anyhow!("the sandbox is not taken: {error:?}"))?;
         let end = clock.now().0 + HOUR;

@@ -154,7 +154,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let began = Instant::now();
     let event = sandbox(NAME, UID, shapes::RESOURCES);
     let asked = async {
-        let answer = ebb_flow::target::lifecycle::receive(&env, store.as_ref(), LifecycleType::Created, &event);
+        let answer = ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), LifecycleType::Created, &event);
         let answer = Box::pin(answer).await;
         answer.map(drop).map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))
     };
@@ -171,7 +171,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     loop {
         let target = unmetered.read_target(&event.kind, NAME).await?.context("the target is gone")?;
         if target.phase == TargetPhase::Failed {
-            bail!("the target has failed: {:?}", ebb_flow::target::notify::first_cause(&env, &target).await?);
+            bail!("the target has failed: {:?}", ebb_flow::instance::notify::first_cause(&env, &target).await?);
         }
         let root = unmetered.read_root(&run).await?.context("the run is gone")?;
         // The run is closed once the platform has accepted the notification.

@@ -50,7 +50,8 @@ pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()
     }
     let work = tokio::spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
     let event = event(LARGE, WIDE, sizes.units.div_ceil(UNITS));
-    let answer = ebb_flow::target::lifecycle::receive(&env, stored.unmetered.as_ref(), LifecycleType::Created, &event);
+    let answer =
+        ebb_flow::instance::lifecycle::receive(&env, stored.unmetered.as_ref(), LifecycleType::Created, &event);
     Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
     loop {
         let target = stored.unmetered.read_target(KIND, LARGE).await?.context("the target is gone")?;

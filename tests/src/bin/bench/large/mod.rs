@@ -172,7 +172,7 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
     match case {
         LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
-            ebb_flow::target::notify::notify(env, &target).await?;
+            ebb_flow::instance::notify::notify(env, &target).await?;
             let told = store.read_target(KIND, LARGE).await?.context("the target")?;
             ensure!(told.notification.is_none(), "the platform was not told: {:?}", told.notification);
         }
@@ -189,7 +189,7 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
         }
         LargeCase::Create => {
             let event = event("created", HELD, resources);
-            let answer = ebb_flow::target::lifecycle::receive(env, store, LifecycleType::Created, &event);
+            let answer = ebb_flow::instance::lifecycle::receive(env, store, LifecycleType::Created, &event);
             Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
         }
     }

@@ -24,17 +24,17 @@ use tracing::Instrument as _;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
+use crate::instance::changes;
+use crate::instance::changes::PinnedVersions;
+use crate::instance::due;
+use crate::instance::notify;
+use crate::instance::transition;
+use crate::instance::transition::NotificationSender;
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;
 use crate::run::follow_up::FollowUp;
 use crate::sweep::retention;
-use crate::target::changes;
-use crate::target::changes::PinnedVersions;
-use crate::target::due;
-use crate::target::notify;
-use crate::target::transition;
-use crate::target::transition::NotificationSender;
 
 #[derive(Debug)]
 pub enum LifecycleRejection {

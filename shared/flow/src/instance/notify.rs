@@ -19,10 +19,10 @@ use ebb_store::{NotificationState, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
+use crate::instance::due;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::records;
-use crate::target::due;
 
 /// The waits during the first hour, from 1 s to 60 s. A platform that recovers within the hour gets its notification
 /// within a minute.

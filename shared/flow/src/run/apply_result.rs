@@ -24,6 +24,7 @@ use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::instance::secrets;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
@@ -36,7 +37,6 @@ use crate::run::reopen::ReopenCause;
 use crate::run::reopen::reopen;
 use crate::run::undo;
 use crate::run::wakeup;
-use crate::target::secrets;
 use crate::telemetry;
 use crate::telemetry::AttemptDisposition;
 

@@ -10,16 +10,16 @@ use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransitio
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
+use crate::instance::due;
+use crate::instance::notify;
+use crate::instance::secrets;
+use crate::instance::update::update_target;
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::Continuation;
 use crate::run::reopen;
 use crate::sweep::retention;
-use crate::target::due;
-use crate::target::notify;
-use crate::target::secrets;
-use crate::target::update::update_target;
 use crate::telemetry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use ebb_store::{SecretRelease, TargetHead};
 
 use crate::env::Env;
 use crate::error::FlowError;
+use crate::instance::due;
+use crate::instance::update::update_target;
 use crate::ports::{RelayClient, RelayError};
 use crate::run::head::Run;
-use crate::target::due;
-use crate::target::update::update_target;
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
