@@ -145,7 +145,7 @@ const FREQUENT_FILE_NAMES: &[(&str, usize)] = &[
     ("record.rs", 5),
     ("relay.rs", 6),
     ("run.rs", 8),
-    ("target.rs", 5),
+    ("target.rs", 4),
     ("unit.rs", 5),
     // The role of a module in its crate or test program.
     ("api.rs", 4),
