@@ -17,7 +17,7 @@ use super::registry::SimUnit;
 use super::runtime::lock;
 use super::{FaultKind, SimTaskId};
 
-/// The cluster whose relay does not respond until [`SimRelay::connect`].
+/// The cluster whose relay does not respond until `SimRelay::connect`.
 pub const UNREACHABLE: &str = "unreachable";
 /// The cluster whose relay refuses connections.
 pub const REFUSING: &str = "refusing";

@@ -5,7 +5,7 @@
 //! - [`instance`] applies lifecycle webhooks, moves the target at the end of a run, and notifies the platform.
 //! - [`sweep`] repairs due runs and targets, removes expired data and orphans, and records outages.
 //! - [`operator`] applies decisions of operators.
-//! - [`ports`] are the interfaces that programs implement; [`env`] holds the implementations of one program.
+//! - [`ports`] are the interfaces that programs implement; [`env`](mod@env) holds the implementations of one program.
 //!
 //! Invariants:
 //! - State between invocations is immutable, except circuit breakers and failed sweeps. Those decide only when a
