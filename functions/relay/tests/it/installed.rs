@@ -94,6 +94,8 @@ async fn what_is_rendered() {
     // All that the relay can be told, but for what a pod knows by itself.
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
+    // The terminal width decides where the text is wrapped.
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let settings = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
     let missing: Vec<_> = settings.filter(|name| !all.contains(&format!("{{name: {name}, "))).collect();
     assert_eq!(missing, ["EBB_RELAY_KUBECONFIG"]);
