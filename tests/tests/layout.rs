@@ -29,9 +29,9 @@ const TOP_LEVEL: [&str; 13] = [
 const ARROWS: &[(&str, &[&str])] = &[
     ("shared/engine", &[]),
     ("shared/cel", &[]),
-    ("shared/documents", &["shared/engine", "shared/cel", "shared/podspec"]),
+    ("shared/documents", &["shared/engine", "shared/cel"]),
     ("shared/readiness", &[]),
-    // The control plane checks pod templates early, for their authors. The relay checks them again, for safety.
+    // The control plane merges pod templates. The relay checks the result.
     ("shared/podspec", &[]),
     ("shared/protocol", &["shared/engine"]),
     ("shared/store", &["shared/protocol"]),

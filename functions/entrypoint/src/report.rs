@@ -139,7 +139,7 @@ impl ReportClient {
 /// Checks the address of a relay. It must have an IP address: to look up a name needs files that an image may lack.
 fn check(url: &str) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("the relay's address {url:?} {why}"));
-    let Ok(parsed) = url.parse::<Uri>() else { return wrong("is no URL") };
+    let Ok(parsed) = url.parse::<Uri>() else { return wrong("is not a URL") };
     if parsed.scheme_str() != Some("http") {
         return wrong("does not begin with http://");
     }

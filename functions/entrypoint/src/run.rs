@@ -67,9 +67,9 @@ fn start_reports(
     let Some(relay) = &spec.relay else {
         return match spec.outputs.iter().find(|output| output.sensitive) {
             None => Ok(None),
-            Some(ScriptOutput { name, .. }) => Err(StartError::not_startable(format!(
-                "output {name:?} is sensitive, and there is no relay to take it"
-            ))),
+            Some(ScriptOutput { name, .. }) => {
+                Err(StartError::not_startable(format!("output {name:?} is sensitive and requires a relay")))
+            }
         };
     };
     // The trace of the script is the trace of its reports.

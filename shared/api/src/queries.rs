@@ -1,4 +1,4 @@
-//! Read state for people and programs: plugins, targets, runs, logs and causes.
+//! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins` also publishes.
 
 pub mod checks;
 pub mod clusters;

@@ -1,7 +1,7 @@
 //! Errors and warnings of documents: a stable code, a place, and a fix.
 //!
-//! Every check of this crate makes [`Diagnostic`]s and collects them in [`Diagnostics`], so that one reading of a
-//! document tells everything that can be told. Their form is decided here, their destination is not.
+//! Every check of this crate creates [`Diagnostic`]s and collects them in [`Diagnostics`], so that one pass over a
+//! document reports as many mistakes as possible. This module formats them; callers decide where to print them.
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! 3. [`template_violations`] checks the result against the operator's policy. [`manifest_violations`] checks a whole
 //!    manifest with its pods.
 //!
-//! All are pure functions. The crate is separate because both sides use it: the loader of documents reports violations
-//! early, and the relay, which trusts no sender, enforces the policy.
+//! All are pure functions. The crate is separate because both sides use it: the control plane merges
+//! templates, and the relay, which trusts no sender, enforces the policy.
 mod checks;
 mod fields;
 mod merge;

@@ -168,7 +168,7 @@ fn check_expressions(objects: &ObjectTask) -> Result<(), String> {
             texts.extend(rules.iter().flat_map(|it| [&it.ready, &it.fail]).flatten());
         }
         TaskCompletion::Ended { .. } if objects.apply.is_empty() => {
-            return Err("the end of a container is awaited, but there is no manifest".to_owned());
+            return Err("the task waits for the end of a container, but it has no manifest".to_owned());
         }
         TaskCompletion::Ended { .. } if !objects.outputs.is_empty() => {
             return Err(

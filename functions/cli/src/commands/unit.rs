@@ -232,7 +232,7 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
     }
 }
 
-/// The instance key of the target, of which names and labels are made.
+/// The instance key of the target. Names and labels are derived from it.
 fn key() -> String {
     id::instance_key("sandbox", "alone", "alone")
 }

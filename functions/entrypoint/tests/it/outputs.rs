@@ -111,7 +111,7 @@ fn sensitive_ones_are_with_the_relay_alone() {
     // Without a relay the unit fails before the script runs.
     let done = world.run(&spec);
     assert_eq!((done.code, done.reason(), done.said.exit_code), (Some(126), Some(ReasonCode::NotStartable), None));
-    assert!(done.message().contains("output \"a\" is sensitive, and there is no relay to take it"), "{done:?}");
+    assert!(done.message().contains("output \"a\" is sensitive and requires a relay"), "{done:?}");
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn addresses_that_are_none() {
         ("http://relay.ebb:8080/x", "has a name where an IP address belongs"),
         ("https://10.0.0.1/x", "does not begin with http://"),
         ("10.0.0.1", "does not begin with http://"),
-        ("http://[::1/", "is no URL"),
+        ("http://[::1/", "is not a URL"),
     ] {
         let world = EntrypointFixture::new();
         let done = world.run(&EntrypointSpec { relay: relay(url.to_owned()), ..world.sh("echo ran", &[]) });

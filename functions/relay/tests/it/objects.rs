@@ -156,7 +156,7 @@ async fn refusals() {
         ("rules", ObjectTask { until: ready(&[("true", ""), ("true", "")]), ..mine() }, "more rules"),
         ("output", ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..mine() }, "cannot be used here"),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
-        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "there is no manifest"),
+        ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "it has no manifest"),
         ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);

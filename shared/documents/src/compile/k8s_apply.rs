@@ -153,7 +153,7 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
 fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<String>> {
     match &value.value {
         ParamValue::Tree(TemplateTree::Text(text)) => {
-            // Signadot's texts are no templates, so an expression in one was escaped.
+            // Texts of Signadot documents are not templates, so an expression in one was escaped.
             let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
             Some(At { value: text, at: value.at })
         }
@@ -173,14 +173,14 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
         Ok(nodes) => nodes,
         Err(error) => {
             let at = error.at.map_or(data.at, |at| lines.place(at));
-            let wrong = report.error("manifest", at, format!("`{DATA}` is no YAML: {}", error.message));
+            let wrong = report.error("manifest", at, format!("`{DATA}` is not YAML: {}", error.message));
             report.push(wrong.help(error.help.unwrap_or_else(|| "`---` separates manifests".to_owned())));
             return None;
         }
     };
     let nodes: Vec<YamlNode> = nodes.into_iter().filter(|node| node.value != YamlValue::Null).collect();
     if nodes.is_empty() {
-        let wrong = report.error("manifest", data.at, format!("there is no manifest in `{DATA}`"));
+        let wrong = report.error("manifest", data.at, format!("`{DATA}` contains no manifest"));
         report.push(wrong.help("write what is to be applied, `---` separates manifests"));
         return None;
     }
@@ -195,7 +195,7 @@ fn manifests(report: &mut DiagnosticCollector, data: &At<String>) -> Option<Vec<
     Some(nodes.iter().map(|node| tree(&lines, node)).collect())
 }
 
-/// The tree with its places in the document; its texts are no templates.
+/// The tree with its places in the document. Its texts are not templates.
 fn tree(lines: &EmbeddedLines, node: &YamlNode) -> At<TemplateTree> {
     let value = match &node.value {
         YamlValue::String(text) => TemplateTree::Text(template::escape(text)),

@@ -42,7 +42,7 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
         ("pattern", param.pattern.as_ref().map(|pattern| pattern.at), text, "`string`"),
     ] {
         if let Some(at) = at.filter(|_| !fits) {
-            let message = format!("`{key}` says nothing of type {}", kind_name(param.kind));
+            let message = format!("`{key}` does not apply to type {}", kind_name(param.kind));
             report.push(report.error("contradiction", at, message).help(format!("it is for {kinds}")));
         }
     }
@@ -78,7 +78,7 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
     }
     if param.sensitive {
         let message = format!("`{named}` is sensitive, so it cannot have a default");
-        let help = "every reader of the plugin could read it; the sandbox gives a Secret: `{secret: NAME, key: KEY}`";
+        let help = "every reader of the plugin could read it; set it in the sandbox: `{secret: NAME, key: KEY}`";
         report.push(report.error("sensitive", default.at, message).help(help));
     } else if let Err(wrong) = fits(&report.budget, param, &default.value) {
         let wrong = report.error("param", default.at, format!("the default of `{named}` {wrong}"));

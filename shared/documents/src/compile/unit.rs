@@ -82,7 +82,7 @@ pub(super) fn compile<'a>(
             match &manifest.value {
                 TemplateTree::List(manifests) => {
                     if manifests.is_empty() {
-                        report.push(report.error("manifest", manifest.at, "there is no manifest"));
+                        report.push(report.error("manifest", manifest.at, "the list of manifests is empty"));
                     }
                     manifests.iter().for_each(|one| check_manifest(report, one));
                 }
@@ -302,7 +302,7 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
         let name = class.value.0.as_str();
         let status = name.len() == 3 && name.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
         if !status && !RETRY_CLASSES.contains(&name) {
-            let message = format!("`{name}` is no failure that can be tried again");
+            let message = format!("`{name}` is not a failure class that can be retried");
             let diagnostic = report.error("retry", class.at, message);
             report.push(match report.budget.nearest(name, RETRY_CLASSES) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),

@@ -47,7 +47,7 @@ pub(super) fn url<'a>(
         })
         .collect();
     match url::Url::parse(&sample) {
-        Err(error) => report.push(report.error("url", url.at, format!("`{}` is no URL: {error}", url.value))),
+        Err(error) => report.push(report.error("url", url.at, format!("`{}` is not a URL: {error}", url.value))),
         Ok(parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
             let help = "webhooks are signed; the receiver verifies the signature";
             report.push(report.error("url", url.at, "a webhook's URL has no user or password in it").help(help));

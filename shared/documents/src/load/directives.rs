@@ -241,7 +241,7 @@ impl<'a> DirectiveExpansion<'a> {
                     "embedded-yaml",
                     place,
                     spot,
-                    format!("what it names is no YAML: {}{within}", error.message),
+                    format!("the embedded file is not YAML: {}{within}", error.message),
                     error.help,
                 );
             }

@@ -31,7 +31,7 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
             "Plugin" => return plugin(reader, node, expanded).map(Document::Plugin),
             "Sandbox" => return sandbox(reader, node, expanded).map(Document::Sandbox),
             other => {
-                let wrong = reader.wrong("unknown-kind", kind.at, format!("there is no kind `{other}`"));
+                let wrong = reader.wrong("unknown-kind", kind.at, format!("unknown kind `{other}`"));
                 reader.note(wrong.suggest(other, ["Plugin", "Sandbox"]));
                 return None;
             }

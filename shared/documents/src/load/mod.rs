@@ -157,7 +157,7 @@ fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
 fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) {
     let (at, message) = match (&node.value, node.get("spec")) {
         (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
-            (spec.at, "`spec` tells neither a plugin nor a sandbox")
+            (spec.at, "`spec` is neither that of a plugin nor that of a sandbox")
         }
         (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
         (value, _) => {

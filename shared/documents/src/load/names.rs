@@ -161,7 +161,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Reports keys of a mapping that are no names.
+    /// Reports the keys of a mapping that are not valid names.
     pub(crate) fn check_names<T>(&self, entries: &Entries<T>, what: &str, shape: NameSyntax) {
         let most = if shape == NameSyntax::Environment { 255 } else { MAX_NAME };
         for Named { name, .. } in entries {

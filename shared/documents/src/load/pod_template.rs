@@ -75,7 +75,7 @@ impl DocumentReader<'_> {
         let nodes = match yaml::parse(self.source) {
             Ok(nodes) => nodes,
             Err(error) => {
-                let message = format!("the pod template is no YAML: {}", error.message);
+                let message = format!("the pod template is not YAML: {}", error.message);
                 let help = error.help.as_deref().unwrap_or("a pod template is YAML with `metadata` and `spec`");
                 return wrong("pod-template", error.at.unwrap_or_default(), message, help);
             }
@@ -109,7 +109,7 @@ impl DocumentReader<'_> {
         let Some(spec) = &spec else { return };
         if let Some(policy) = spec.restart_policy.as_ref().filter(|policy| policy.value != "Never") {
             let message = "the pod's `restartPolicy` can only be `Never`".to_owned();
-            let help = "take it out; `retry` of a unit says how often it is tried";
+            let help = "remove it; `retry` of a unit sets the number of attempts";
             wrong("restart-policy", policy.at, message, help);
         }
         for (items, reserved, what) in [

@@ -315,7 +315,7 @@ impl<'n> NodeReader<'_, 'n, '_> {
                         NodePath::Root => "here".to_owned(),
                         path => format!("in `{path}`"),
                     };
-                    let message = format!("there is no key `{}` {place}", key.name);
+                    let message = format!("unknown key `{}` {place}", key.name);
                     let wrong = self.reader.wrong("unknown-key", key.at, message);
                     self.reader.note_near(wrong, &key.name, fields.iter().copied());
                 }

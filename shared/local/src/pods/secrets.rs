@@ -62,7 +62,7 @@ pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
     }
 }
 
-/// Removes the sensitive outputs of every run of the instance `life`, which [`ebb_protocol::id::life`] names. Secrets of
+/// Removes the sensitive outputs of every run of the instance with the key `life`, as [`ebb_protocol::id::instance_key`] returns it. Secrets of
 /// users stay.
 ///
 /// # Errors
