@@ -40,7 +40,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
     None
 }
 
-/// An attempt that nobody has got must not have run out of time.
+/// An attempt that was never received must not have run out of time.
 fn never_sent(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();

@@ -45,11 +45,11 @@ pub(super) enum StepChoice {
     Lose {
         number: u64,
     },
-    /// A task's request does not arrive, and it is told that nobody answers.
+    /// A request does not arrive, and its sender gets an error.
     Miss {
         number: u64,
     },
-    /// A kill does not arrive, and its task is told that nobody answers.
+    /// A kill does not arrive, and its sender gets an error.
     Spare {
         number: u64,
     },
@@ -62,7 +62,7 @@ pub(super) enum StepChoice {
         number: u64,
         well: bool,
     },
-    /// Whoever waits for the answer of a request is told that there is none; the request may still arrive.
+    /// The sender of a request gets no response; the request may still arrive.
     Unanswered {
         number: u64,
     },
@@ -394,7 +394,7 @@ impl ModelSimulation {
 /// How far the deletion is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DeletionState {
-    /// Somebody asks for it, or it is answered.
+    /// The deletion is requested, or has its response.
     pub(super) asked: bool,
     /// It was asked for once at least; who got no answer asks again.
     pub(super) begun: bool,

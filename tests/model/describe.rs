@@ -44,7 +44,7 @@ impl ModelSimulation {
     }
 
     fn step(&self, number: u64) -> String {
-        let Some(point) = self.point(number) else { return "nobody".to_owned() };
+        let Some(point) = self.point(number) else { return "none".to_owned() };
         format!("{} {:?} {}", self.name(point.task), point.kind, point.what)
     }
 

@@ -274,12 +274,12 @@ impl ModelEnvironment {
         silent.as_deref() == Some(unit) && !self.state().stop_begun
     }
 
-    /// Returns true if somebody waits for the answer.
+    /// Returns true if the sender waits for the response.
     pub(super) fn is_awaited(flight: &InFlightRequest) -> bool {
         Arc::strong_count(&flight.slot) > 1
     }
 
-    /// Gives the answer to whoever still waits for it.
+    /// Gives the response to the sender, if it still waits.
     pub(super) fn answer(flight: &InFlightRequest, answer: ModelReply) {
         let mut slot = flight.slot.lock().expect("no panic while it is held");
         slot.answer = Some(answer);
@@ -344,7 +344,7 @@ impl ModelEnvironment {
     fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {
         if let Some(position) = parcel.unit.strip_prefix('x') {
             let undone = format!("u{position}");
-            // Nobody can kill what runs at a foreign server: it gets its time, and a late success is undone later.
+            // An attempt at a foreign server cannot be killed: it gets its time, and a late success is undone later.
             let runs = state.tasks.values().any(|work| {
                 work.state == ModelTaskState::Running && work.request.by_relay && work.request.unit == undone
             });

@@ -1,7 +1,7 @@
 //! The model: the real functions on small graphs, in every order of their steps.
 //!
 //! A step is one operation on the table, one request to the outside, or one thing that the outside does: a request
-//! arrives, work ends, a callback or a message is delivered, time passes, somebody deletes the target, an invocation
+//! arrives, work ends, a callback or a message is delivered, time passes, the target is deleted, an invocation
 //! dies. The explorer goes through all orders of steps within a [`FaultBudget`] of faults, depth first, and leaves a path
 //! where it comes to a state that was seen. A state is what the table, the outside and the queue hold, and of each
 //! invocation what it has learnt: invocations are deterministic, so that says where they stand.

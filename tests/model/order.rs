@@ -15,7 +15,7 @@ enum Actor {
     Mail(u64),
 }
 
-/// Who was put off: everybody else comes first, until nobody else can go on.
+/// The tasks that were put off: all others come first, until none of them can go on.
 ///
 /// One unusual step so holds a task back for as long as it takes: most broken promises need few of them. (Delay-bounded
 /// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.)

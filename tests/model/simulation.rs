@@ -168,7 +168,7 @@ pub(super) fn plan(graph: &ModelGraph) -> Arc<CompiledPlan> {
 /// What is invoked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ModelInvocation {
-    /// Sends the roots, as whoever took the creation does.
+    /// Sends the roots, as the invocation does that took the creation.
     Begin,
     Deliver(u64),
     Delete,

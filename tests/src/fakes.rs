@@ -98,7 +98,7 @@ impl MessageQueue for CountingQueue {
         let traffic = Arc::clone(&self.traffic);
         let deliver = move |sender: mpsc::UnboundedSender<QueueMessage>| {
             traffic.pending.fetch_add(1, Ordering::SeqCst);
-            // Nobody listens any more: the case is over.
+            // Without a receiver the case is over.
             if sender.send(message).is_err() {
                 traffic.pending.fetch_sub(1, Ordering::SeqCst);
             }

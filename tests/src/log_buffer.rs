@@ -1,4 +1,4 @@
-//! What a function prints, kept for whoever looks at it.
+//! Keeps the output of a function.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};

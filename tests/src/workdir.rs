@@ -29,7 +29,7 @@ pub fn shared_folder() -> TempDir {
     tempfile::Builder::new().prefix("ebb-e2e-").tempdir_in("/var/tmp").unwrap()
 }
 
-/// Somebody's working directory; the state is in `.ebb`.
+/// The working directory of a user; the state is in `.ebb`.
 pub struct Workdir {
     folder: TempDir,
     /// Arguments of `ebb dev` that say where things are, the table or the cluster.
@@ -166,7 +166,7 @@ impl Workdir {
     }
 
     /// Starts `ebb dev` again on the ports that the last one had. One may be taken for a moment by a connection of
-    /// somebody else, to whom the system gave its number.
+    /// another process, to which the system gave its number.
     pub async fn dev_again(&self) -> DevProcess {
         let last = self.connection();
         let (port, s3_port) = (port(&last["url"]), port(&last["s3"]));

@@ -83,7 +83,7 @@ fn main() {
             a_name_that_is_taken_again_keeps_the_former_life damaged_items_keep_no_other_life
             a_removal_that_hangs_keeps_no_other_life lost_outputs_are_named;
         lifecycle::many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses
-            a_plugin_is_read_once_however_many_resources_have_it gone_targets_are_in_nobodys_way
+            a_plugin_is_read_once_however_many_resources_have_it gone_targets_are_listed_apart
             a_withdrawn_version_serves_those_that_have_it out_and_in_over_three_hundred out_and_in_over_six_hundred;
         security::api: tokens roles checks unknown_routes_and_methods bodies versions_are_immutable
             every_documented_route_answers logs names_in_paths;
@@ -96,7 +96,7 @@ fn main() {
             an_event_whose_sender_leaves_is_processed;
         security::heads: heads unproven_bodies;
         security::orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;
-        security::polls: proofs answers what_relays_answer nobody_asks;
+        security::polls: proofs answers what_relays_answer batches_that_are_not_fetched;
         security::secrets: canary evidence plain_values references_from_receivers of_a_late_success;
         security::sizes: headers_and_urls outputs documents;
         security::updates: what_changes_nothing what_would_change_something an_update_retries_what_has_failed

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((queue.count(), queue.position(&name("b2"))), ((3, 1), None));
         assert_eq!(units(queue.release(&name("a1"))), [""; 0]);
         assert_eq!(units(queue.release(&name("b2"))), ["a3"]);
-        assert_eq!(units(queue.release(&name("nobody"))), [""; 0]);
+        assert_eq!(units(queue.release(&name("unknown"))), [""; 0]);
         assert_eq!(queue.acquire(&name("c1"), "c"), SlotGrant::Queued);
     }
 

@@ -44,7 +44,7 @@ impl Collector {
     pub(crate) async fn start() -> Self {
         let program = tokio::task::spawn_blocking(program).await.unwrap();
         loop {
-            // Somebody else may take the port before it does.
+            // Another process may take the port first.
             if let Some(collector) = Self::at_any_port(&program).await {
                 return collector;
             }

@@ -65,7 +65,7 @@ impl MessageQueue for DelayedQueue {
         let sender = self.sender.clone();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            // Nobody listens any more when the test is over.
+            // After the test there is no receiver.
             sender.send(message).ok();
         });
     }

@@ -143,7 +143,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     life.phase("whole", "2", "gone").await;
     assert_eq!(life.delete("never", "3").await, 202);
     assert_eq!(life.create("never", "3", "whole", "").await, 409);
-    // What is published is listed for whoever asks for something else.
+    // An unknown plugin makes the function list those that exist.
     assert_eq!(life.create("misspelt", "1", "wohle", "").await, 422);
     // Teardowns that give up.
     for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {

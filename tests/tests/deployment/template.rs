@@ -152,7 +152,7 @@ fn what_is_shown_is_told() {
     assert_eq!(*figures, "Ebb/${AWS::StackName}");
 }
 
-/// Whoever may look at a function sees its variables.
+/// A user who may read the configuration of a function sees its variables.
 #[test]
 fn no_secret_is_in_a_configuration() {
     let template = template();

@@ -1,4 +1,4 @@
-//! Lives with somebody who collects spans: what one invocation tells fits what the others tell.
+//! Instances whose spans are collected: the spans of all invocations fit together.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ preStart:
 postStop:
   undo: {undoes: later, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
 "##;
-/// The trace and the span of whoever asks for the first sandbox.
+/// The trace and the span of the request for the first sandbox.
 const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
 
 fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {

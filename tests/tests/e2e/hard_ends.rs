@@ -1,5 +1,5 @@
-//! Ends that take long, or that somebody has to bring about: a script that does not listen, pods that never start, a cluster
-//! that is away while things are taken away.
+//! Ends that take long or need an operator: a script that ignores signals, pods that never start, a cluster that is away
+//! during the teardown.
 
 use crate::prelude::*;
 
@@ -78,7 +78,7 @@ async fn what_never_starts_and_what_does_not_listen() {
 }
 
 /// The API server is away for longer than all tries of what takes away may take. Once it can be known that nothing of
-/// them runs, somebody has to decide.
+/// them runs, an operator has to decide.
 #[tokio::test]
 async fn a_cluster_that_is_away() {
     let _alone = alone().await;

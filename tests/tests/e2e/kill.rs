@@ -173,7 +173,7 @@ pub(crate) fn report(name: &str, stages: &[KillPoint]) {
     }
 }
 
-/// A number that somebody may have given in the environment.
+/// Returns a number from the environment, or the default.
 pub(crate) fn given<T: std::str::FromStr>(name: &str, default: T) -> T {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is a number"))

@@ -17,8 +17,7 @@ use crate::victims::KillTarget;
 
 /// How often, unless `EBB_KILLS` says otherwise: each victim once.
 const KILLS: usize = KillTarget::ALL.len();
-/// Units that may have ended when somebody is killed: some of those that take away are still to come, and one of them is
-/// a script.
+/// Units that may have ended when a process is killed: some undos are still to come, and one of them is a script.
 const STAGES: usize = 8;
 /// The longest time after a unit has ended, and the longest time that a server of the cluster is away.
 const PAUSE: Duration = Duration::from_millis(1_000);
@@ -119,7 +118,7 @@ async fn undisturbed(platform: &mut PersistentPlatform, dev: &DevProcess, shop: 
     }
 }
 
-/// Waits for the moment, and for somebody who can be killed.
+/// Waits for the moment of a kill, and for its process.
 async fn due(kill: &PlannedKill, eye: &PersistentPlatform, lives: &KillSequence) -> (KillHit, Option<Pid>) {
     let (after, pause) = kill.after;
     let ended = async || eye.look(&lives.dev).await.unwrap().map_or(0, |seen| ended(&seen));
@@ -129,7 +128,7 @@ async fn due(kill: &PlannedKill, eye: &PersistentPlatform, lives: &KillSequence)
     tokio::time::sleep(pause).await;
     let process = match kill.victim {
         KillTarget::Stack => None,
-        other => Some(until("somebody to kill", async || other.process(&lives.shop.relay)).await),
+        other => Some(until("a process to kill", async || other.process(&lives.shop.relay)).await),
     };
     (KillHit { victim: kill.victim, step: PlatformStep::Create, ended: ended().await }, process)
 }

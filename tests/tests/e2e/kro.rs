@@ -1,4 +1,4 @@
-//! Objects that a controller of somebody else's looks after: kro, with a kind of its own.
+//! Objects of a foreign controller: kro, with a kind of its own.
 
 use crate::prelude::*;
 

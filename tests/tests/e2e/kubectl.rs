@@ -14,7 +14,7 @@ pub(crate) async fn served() -> RwLockReadGuard<'static, ()> {
     SERVERS.read().await
 }
 
-/// While this is held, nobody else needs the cluster's servers.
+/// While this is held, no other test needs the servers of the cluster.
 pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     SERVERS.write().await
 }

@@ -63,7 +63,7 @@ impl MixedSetup {
     /// That all of it was taken away, in the service and in the cluster.
     pub(crate) async fn nothing_left(&self) {
         self.no_try_ran_twice();
-        // Nobody takes back that a shop has opened.
+        // The opening of a shop has no undo.
         assert_eq!(self.service.left(), ["openings"]);
         self.relay.nothing_left().await;
     }

@@ -205,13 +205,13 @@ async fn relays_that_are_killed_gone_and_others() {
         place.start(&["sandbox", "apply", "-f", &file])
     };
 
-    // Nobody answers for the cluster of this one, and it is taken away again.
+    // The cluster of this sandbox does not respond, and the sandbox is deleted again.
     let lost = place.write("lost.yaml", &sandbox("lost", "gone"));
     for arguments in [["apply", "-f", &lost, "--wait=false"].as_slice(), &["delete", "lost", "--wait=false"]] {
         place.ebb(&[&["sandbox"], arguments].concat()).await.done();
     }
 
-    // Killed while its Job runs, and when nobody is there to hear of its end.
+    // The relay is killed while its Job runs, and is away when the Job ends.
     let (pulled, lives) = (apply("pulled", "inside").await, apply("lives", "asked").await);
     let spread = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: spread\ncluster: asked\nresources:\n  db: {plugin: spread@1.0.0, params: {data: inside}}\n";
     let spread = place.write("spread-sandbox.yaml", spread);
@@ -259,11 +259,11 @@ async fn relays_that_are_killed_gone_and_others() {
     let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
     assert_ne!(place.ebb(&force_delete).await.code, Some(0));
 
-    // A life is over, and something of it arrives late; somebody else's object says to be of it as well.
+    // An instance is gone, and a task of it arrives late. A foreign object has its labels, too.
     let life = id::instance_key("sandbox", "pulled", &place.get("pulled").await.info.uid);
     place.ebb(&["sandbox", "delete", "pulled"]).await.done();
     place.ebb(&["sandbox", "delete", "spread"]).await.done();
-    // A Job goes when its result was acknowledged, which nobody waits for.
+    // A Job is deleted after the acknowledgement of its result, for which no command waits.
     until("the end of what was there", async || {
         inside.there("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
     })
@@ -311,7 +311,7 @@ async fn relays_that_are_killed_gone_and_others() {
     let there = asked.there("configmaps").await;
     assert!(there.len() == 2 && there.contains(&"forged".to_owned()), "the living one's stays: {there:?}");
 
-    // Its result is nobody's; otherwise the record would keep its namespace.
+    // Its result is not wanted; otherwise the record would keep its namespace.
     asked.ask(RelayRequest::Acknowledge(late)).await;
     place.ebb(&["sandbox", "delete", "lives"]).await.done();
     assert_eq!(asked.there("configmaps").await, ["forged"]);

@@ -15,8 +15,8 @@ use crate::workdir::{shared_folder, until};
 /// Its superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
 pub(crate) const SANDBOX: &str = "billing-pr-7";
-/// `nobody` and its group, on every Linux: PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65534;
+/// The unprivileged user of every Linux, and its group: PostgreSQL refuses to run as root.
+const UNPRIVILEGED: u32 = 65534;
 /// Ports that are tried: one that was free may be taken before the server has it.
 const TRIES: usize = 5;
 
@@ -33,12 +33,12 @@ impl PostgresServer {
         Self::start_at("127.0.0.1").await
     }
 
-    /// Starts one that listens on this address of this machine and trusts whoever reaches it.
+    /// Starts a server that listens on this address of this machine and trusts every client.
     pub(crate) async fn start_at(host: &str) -> Self {
         let programs = programs();
         let folder = shared_folder();
         if is_root() {
-            std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            std::os::unix::fs::chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         let data = folder.path().join("data");
         let mut initdb = unprivileged(&programs.join("initdb"));
@@ -122,7 +122,7 @@ fn is_root() -> bool {
 fn unprivileged(program: &Path) -> Command {
     let mut command = Command::new(program);
     if is_root() {
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
     command.current_dir("/").stdin(Stdio::null());
     command
@@ -132,7 +132,7 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u
     let log = fs::File::create(log).unwrap();
     let mut postgres = unprivileged(&programs.join("postgres"));
     postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
-    // Nobody reads this after a crash of the machine.
+    // The data need not survive a crash of the machine.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
     postgres.stdout(Stdio::null()).stderr(log).spawn().unwrap()
 }

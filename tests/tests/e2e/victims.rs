@@ -15,7 +15,7 @@ pub(crate) enum KillTarget {
     Stack,
     /// The relay, in its pod; the kubelet starts it again.
     Relay,
-    /// An entrypoint, in a pod of a unit; nobody starts it again.
+    /// An entrypoint, in a pod of a unit; it is not started again.
     Entrypoint,
     Kubelet,
     ApiServer,
@@ -36,7 +36,7 @@ impl KillTarget {
         }
     }
 
-    /// One of its processes, if there is one now. `ebb dev` is nobody's but the story's.
+    /// Returns one of its processes, if there is one now. `ebb dev` is a child of the test.
     pub(crate) fn process(self, relay: &InstalledRelay) -> Option<Pid> {
         let room = fs::read(relay.cluster.kubeconfig.with_file_name("room.json")).unwrap();
         let room: Value = serde_json::from_slice(&room).unwrap();
@@ -61,8 +61,7 @@ impl KillTarget {
         })
     }
 
-    /// `kill -9`, now; gives whether there was somebody. What does not come back by itself is started again after
-    /// `away`.
+    /// Kills a process with `kill -9`. A process that is not restarted by another one is started again after `away`.
     pub(crate) fn strike(self, process: Pid, away: Duration) -> Option<tokio::task::JoinHandle<()>> {
         kill(process, Signal::SIGKILL).ok()?;
         let server = self.server();

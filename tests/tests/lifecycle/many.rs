@@ -71,7 +71,7 @@ pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
 }
 
 /// Targets that are gone are in a list of their own.
-pub(crate) async fn gone_targets_are_in_nobodys_way() {
+pub(crate) async fn gone_targets_are_listed_apart() {
     let harness = Harness::new().await;
     harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
     let names = async |path: &str| {

@@ -195,7 +195,7 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
     let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
     let expected = CASES.iter().filter(|case| case.expected.2).count();
     assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), expected);
-    // Not before its time, whoever asks.
+    // Not before its time.
     assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), 0);
     let unasked = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
     assert_eq!(*relay.deleted.lock().unwrap(), units(unasked));

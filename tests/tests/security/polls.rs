@@ -25,7 +25,7 @@ fn secret(of: [u8; 32]) -> WebhookSecret {
     WebhookSecret::from_bytes(&of).unwrap()
 }
 
-/// Two clusters that poll, one of them pinned, and one that is asked, where nobody is.
+/// Two clusters that poll, one of them pinned, and one with push transport that does not respond.
 async fn harness() -> Harness {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
     Harness::with_clusters(&json!({
@@ -95,7 +95,7 @@ pub(crate) async fn proofs() {
         ("another secret", "inside", signed([9; 32], now(), body.clone())),
         ("another cluster's secret", "inside", signed(BESIDE, now(), body.clone())),
         ("as another cluster", "beside", signed(INSIDE, now(), body.clone())),
-        ("as no cluster", "nobody", signed(INSIDE, now(), body.clone())),
+        ("as no cluster", "unknown", signed(INSIDE, now(), body.clone())),
         ("another body", "inside", altered(&|it| it.body.push(b' '))),
         ("replayed later", "inside", signed(INSIDE, at(-302), body.clone())),
         ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
@@ -115,7 +115,7 @@ pub(crate) async fn proofs() {
     ] {
         send(&harness, cluster, &request).await.is_problem(status, code);
     }
-    // Nobody of them got it or answered it; its relay does.
+    // None of them got the batch or replied to it; its relay does.
     assert_eq!(ask(&harness, "beside", BESIDE, &empty()).await, []);
     assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
     assert_eq!(opened(&waits).unwrap().cluster, PINNED);
@@ -138,7 +138,7 @@ pub(crate) async fn answers() {
     }
     assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
     // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
-    // request tells nobody more.
+    // request reveals nothing more.
     let again = signed(INSIDE, now(), serde_json::to_vec(&empty()).unwrap());
     for _ in 0..2 {
         let post: PollResponse = send(&harness, "inside", &again).await.is(200).json();
@@ -175,8 +175,8 @@ pub(crate) async fn what_relays_answer() {
     }
 }
 
-/// Nobody asks for it: no answer, and from then on nobody gets it. What it says is nobody's to read.
-pub(crate) async fn nobody_asks() {
+/// A batch that no relay fetches gets no reply, and is never handed out later. The table holds it encrypted.
+pub(crate) async fn batches_that_are_not_fetched() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
     let (begun, waits_since) = (Instant::now(), now());
@@ -209,7 +209,7 @@ pub(crate) async fn nobody_asks() {
     let error = relay.about("inside").await.unwrap_err();
     assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");
     asking.abort();
-    // It was taken back; that of whoever died while it waited is never handed out.
+    // It was taken back. The batch of an invocation that died while it waited is never handed out.
     let before = Timestamp(waits_since.0 + 1_000);
     let left = store.pending_batches("inside", before, &[], 9, usize::MAX).await.unwrap();
     assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);

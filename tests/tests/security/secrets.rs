@@ -184,7 +184,7 @@ pub(crate) async fn plain_values() {
     assert_eq!(leaks.map(|(file, _)| file).collect::<Vec<_>>(), [""; 0].map(PathBuf::from));
 }
 
-/// A receiver of a webhook unit has no way to make a value of its own a reference to somebody's secret.
+/// A receiver of a webhook unit has no way to make a value of its own a reference to a secret of another instance.
 pub(crate) async fn references_from_receivers() {
     let harness = Harness::new().await;
     let text = r#"

@@ -110,7 +110,7 @@ async fn what_lands_late_is_removed() {
     world.close().await;
 }
 
-/// Whether a task runs whose record cannot be read nobody knows. What is in it is not told.
+/// A task whose record cannot be read may be running. The response does not contain the record.
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_record_that_cannot_be_read() {
     let world = RelayFixture::new("damaged", &[]).await;
@@ -127,8 +127,8 @@ async fn beside_a_record_that_cannot_be_read() {
     world.close().await;
 }
 
-/// Somebody holds what is to go. Each cancellation is answered in time; the task is over when its object is gone, and after
-/// two minutes the control plane hears that nobody knows.
+/// A finalizer holds the object. Each cancellation gets a response in time. The task is over when its object is gone; after
+/// two minutes the response is that its state is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn held_by_a_finalizer() {
     let mut world = RelayFixture::new("held", &[]).await;

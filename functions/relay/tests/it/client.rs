@@ -18,7 +18,7 @@ pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &st
     kubeconfig
 }
 
-/// A client of it as somebody else.
+/// Returns a client with another identity.
 pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()

@@ -47,7 +47,7 @@ async fn doors() {
         (&own, "none/1", &ended, 410),
         (&own, "one/1", &"{}".to_owned(), 400),
         (&own, "one/1", &ended, 204),
-        // The same again, as long as it is known, or nobody wants to know any more.
+        // A repeated report, while the task is known, and when its result is no longer wanted.
         (&other, "two/1", &running, 204),
     ] {
         let url = format!("{base}/v1/reports/{path}");

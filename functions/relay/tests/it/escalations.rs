@@ -110,7 +110,7 @@ async fn what_a_plugin_may() {
     let unit = name("unit", 1);
     world.run(&unit, ScriptJob::new(&unit, "echo done")).await;
     assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
-    // An output of its own objects names the Secret of another instance, of another task, and one that is nobody's.
+    // An output of its own objects names the Secret of another instance, of another task, and one without an owner.
     let secret = async |name: &str, labels: Value| {
         let made = json!({"metadata": {"name": name, "labels": labels}, "stringData": {"value": "hunter2"}});
         create(&world.api::<Secret>(), made).await;

@@ -52,7 +52,7 @@ where
     api.patch(name, &PatchParams::default(), &Patch::Merge(fields)).await.unwrap();
 }
 
-/// Posts a body to the relay at a URL, signed; `None`: nobody answers.
+/// Posts a signed body to the relay at a URL. Returns `None` without a response.
 pub(crate) async fn post(
     http: &reqwest::Client,
     url: &str,
@@ -136,7 +136,7 @@ impl RelayFixture {
         world
     }
 
-    /// Another relay on the same namespaces, as nobody should have it; it serves the same control plane. Not to be closed.
+    /// Starts a second relay on the same namespaces, for the same control plane. Not to be closed.
     pub(crate) async fn twin(&self) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for file in ["kubeconfig", "secret", "policy.yaml"] {
@@ -223,7 +223,7 @@ impl RelayFixture {
         self.ask(RelayRequest::Release { instance: instance.to_owned() }).await
     }
 
-    /// Posts a body to the relay, signed; `None`: nobody answers.
+    /// Posts a signed body to the relay. Returns `None` without a response.
     pub(crate) async fn post(&self, body: &Value, signer: &WebhookSecret) -> Option<(u16, String)> {
         post(&self.http, &format!("http://127.0.0.1:{}", self.port), body, signer).await
     }
@@ -236,7 +236,7 @@ impl RelayFixture {
         serde_json::from_str::<BatchResponse>(&body).unwrap().responses
     }
 
-    /// An answer, if somebody is there.
+    /// Returns the response to a request, or `None` without one.
     pub(crate) async fn ask_or_none(&self, request: RelayRequest) -> Option<(u16, String)> {
         let batch = Batch { v: 1, cluster: self.uid.clone(), requests: vec![request] };
         self.post(&json!(batch), &self.secret).await

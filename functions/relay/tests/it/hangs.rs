@@ -86,7 +86,7 @@ async fn behind_gate(world: &RelayFixture, longest: Duration) -> (Relay, Arc<Api
     (relay, gate)
 }
 
-/// Nobody waits for an answer that comes later, and a relay that gives none is taken for dead.
+/// The control plane does not wait for a later response, and takes a relay without one for dead.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_comes_before_its_sender_gives_up() {
     let mut world = RelayFixture::new("in-time", &[]).await;

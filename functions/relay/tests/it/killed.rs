@@ -47,8 +47,8 @@ async fn while_it_starts() {
     world.close().await;
 }
 
-/// Killed while a script runs, while it reports, before and after its result could be told; it starts again after
-/// nobody was there for a while.
+/// The relay is killed while a script runs, while it reports, and before and after its result could be reported. It starts
+/// again after a pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_and_reports() {
     let mut world = RelayFixture::new("runs", &[]).await;
@@ -83,7 +83,7 @@ async fn while_it_runs_and_reports() {
     world.close().await;
 }
 
-/// Nobody was there to take the report: the termination message and the pod's log say the same, as far as they hold it.
+/// No relay took the report: the termination message and the log of the pod contain the result, up to their limits.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_all_of_it_happens() {
     let mut world = RelayFixture::new("away", &["--report-retry-seconds", "1"]).await;
@@ -164,9 +164,9 @@ async fn a_success_outlives_its_pod() {
     world.close().await;
 }
 
-/// Whoever has asked goes away while it starts: what was begun is brought to its end by the relay alone.
+/// The client disconnects while a task starts. The relay alone ends what was begun.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asked_goes_away() {
+async fn a_client_that_disconnects() {
     let world = RelayFixture::new("leaves", &[]).await;
     let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));

@@ -1,4 +1,4 @@
-//! What there is by the relay's records, what is not in them, and tasks that nobody will ask for again.
+//! Lists of tasks in the relay's records, of objects without a record, and tasks that are never requested again.
 
 use ebb_protocol::listing::ClusterListing;
 
@@ -33,7 +33,7 @@ async fn listed_and_deleted() {
     world.result(&made).await;
     world.run(&runs, ScriptJob::new(&runs, "echo up; sleep 1000")).await;
     world.printed(&runs, "up").await;
-    // Somebody else's, with our labels; and one of ours that somebody has given other labels.
+    // A foreign object with our labels, and an object of ours whose labels were changed.
     let maps = world.api::<ConfigMap>();
     let labels = json!({"ebb.dev/unit": "made", "ebb.dev/attempt": "1", "ebb.dev/instance": "life-1"});
     create(&maps, json!({"metadata": {"name": "forged", "labels": labels}})).await;

@@ -44,13 +44,13 @@ async fn applied_ready_and_removed() {
     world.apply(&unit, kept(manifests.clone())).await;
     world.succeeds(&unit).await;
     assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
-    // Nobody else knows what is to be removed.
+    // Only the record lists the objects to remove.
     assert!(!world.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
     let maps = world.api::<ConfigMap>();
     let held = maps.get("held").await.unwrap();
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
-    // One gets a finalizer, the other is replaced by somebody else's of the same name.
+    // One gets a finalizer, the other is replaced by a foreign object of the same name.
     merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
@@ -189,7 +189,7 @@ fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
     ObjectOutput { name: name.to_owned(), from, sensitive }
 }
 
-/// Rules that somebody else's changes make hold, and what is read then.
+/// Rules that hold after changes by other clients, and the outputs that are read then.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_and_outputs() {
     let world = RelayFixture::new("rules", &[]).await;
@@ -266,7 +266,7 @@ async fn tried_again() {
     let found = maps.get("a").await.unwrap();
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
     assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
-    // What is being removed is waited for, and made anew.
+    // The relay waits for an object that is being removed, and creates it again.
     merge(&maps, "a", finalizers(json!(["test.example/held"]))).await;
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);

@@ -81,7 +81,7 @@ pub(crate) async fn effective(relay: Kubeconfig, units: &str) {
     }
 }
 
-/// One thing that somebody may do: group, resource, name of the object, verb.
+/// A right: group, resource, name of the object, verb.
 pub(crate) type ApiRight = (String, String, String, String);
 
 /// All that rules allow.
@@ -102,9 +102,9 @@ pub(crate) fn each<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>) -> BTree
     all
 }
 
-/// All that somebody may do in a namespace, as `kubectl auth can-i --list` has it.
-pub(crate) async fn of(somebody: Kubeconfig, namespace: &str) -> BTreeSet<ApiRight> {
-    let api: Api<SelfSubjectRulesReview> = Api::all(client_of(somebody).await);
+/// Returns all rights of a user in a namespace, as `kubectl auth can-i --list` has them.
+pub(crate) async fn of(user: Kubeconfig, namespace: &str) -> BTreeSet<ApiRight> {
+    let api: Api<SelfSubjectRulesReview> = Api::all(client_of(user).await);
     let review: SelfSubjectRulesReview =
         serde_json::from_value(json!({"metadata": {}, "spec": {"namespace": namespace}})).unwrap();
     let status = api.create(&PostParams::default(), &review).await.unwrap().status.unwrap();

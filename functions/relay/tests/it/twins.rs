@@ -1,4 +1,4 @@
-//! Two relays for one cluster and its namespaces, which nobody should have: each task runs once, and nothing stays.
+//! Two relays for one cluster and its namespaces, which is a mistake: each task runs once, and nothing stays.
 
 use std::collections::BTreeSet;
 

@@ -7,7 +7,7 @@ use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "operator-token";
-/// What callback tokens are signed with. Nobody but this machine's own programs ever sees what any of the keys signs.
+/// The key of callback tokens. Only programs on this machine see signatures of these keys.
 const TOKEN_KEY: [u8; 32] = [4; 32];
 
 /// What is signed.

@@ -221,7 +221,7 @@ impl DeployedStack<'_> {
         for queue in ["WakeupDeadLetterQueue", "ScheduleDeadLetterQueue"] {
             let dead = self.cloud.messages(queue).await?;
             let none = dead.waiting + dead.delayed + dead.taken == 0;
-            ensure!(none, "messages that nobody could deal with, in {queue}: {dead:?}");
+            ensure!(none, "messages that failed every time, in {queue}: {dead:?}");
         }
         Ok(())
     }

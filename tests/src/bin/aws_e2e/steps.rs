@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-/// Says something to whoever reads; they may be gone, the exit code tells.
+/// Prints a line. A closed output is no error: the exit code has the result.
 pub(crate) fn say(text: &str) {
     use std::io::Write as _;
     writeln!(std::io::stdout(), "{text}").ok();

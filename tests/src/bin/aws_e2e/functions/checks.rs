@@ -18,7 +18,7 @@ const NONE: &str = "none-of-this-name";
 /// How many there are where no cluster is connected.
 const CHECKS: usize = 6;
 
-/// Nobody gives `sweep` what is in the queue.
+/// `sweep` gets no message of the queue.
 const NO_SWEEP: &str = "no sweep";
 
 /// What is another one than there is, and the checks that fail then.
@@ -51,7 +51,7 @@ pub(crate) async fn all(
         let ask = events::with_token("GET", "/v1/checks", TOKEN, &Value::Null, BodyEncoding::Text);
         let name = match missing {
             "" => "api: all checks pass".to_owned(),
-            NO_SWEEP => "api: where nobody gives sweep what is in the queue, that check fails".to_owned(),
+            NO_SWEEP => "api: without messages for sweep the check of the queue fails".to_owned(),
             _ => format!("api: with another {missing} these checks fail: {}", expected.join(", ")),
         };
         let checked = async {

@@ -29,14 +29,14 @@ struct FunctionMeasurement {
     bytes: f64,
 }
 
-/// An event that is dealt with by asking nobody, and what the answer has to have in it.
+/// Returns an event that needs no request to another service, and a part of its response.
 fn event(name: &str) -> anyhow::Result<(Value, Value)> {
-    let of_nobody =
+    let unsigned =
         |method, path| (events::request(method, path, &[], b"", BodyEncoding::Text), json!({ "statusCode": 401 }));
     Ok(match name {
-        "receive" => of_nobody("POST", "/v1/events"),
-        "complete" => of_nobody("POST", "/v1/callbacks"),
-        "api" => of_nobody("GET", "/v1/plugins"),
+        "receive" => unsigned("POST", "/v1/events"),
+        "complete" => unsigned("POST", "/v1/callbacks"),
+        "api" => unsigned("GET", "/v1/plugins"),
         "sweep" => (json!({ "Records": [] }), json!({ "batchItemFailures": [] })),
         // It gives back what it is given.
         EMPTY => (json!({ "Records": [] }), json!({ "Records": [] })),

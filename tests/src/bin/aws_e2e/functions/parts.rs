@@ -40,7 +40,7 @@ impl FunctionBackends {
             ("EBB_BUCKET", NAME.to_owned()),
             ("EBB_QUEUE_URL", queue_url.clone()),
             ("EBB_SOURCE", "urn:tests".to_owned()),
-            // Nobody listens there: what units report is given to `complete` as an event.
+            // No server listens there: the reports of units go to `complete` as events.
             ("EBB_CALLBACK_URL", "https://entry.test/v1/callbacks".to_owned()),
             ("EBB_PLATFORM_URL", platform),
             ("EBB_SECRET_ARN", secrets.to_owned()),

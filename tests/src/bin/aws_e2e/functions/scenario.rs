@@ -52,7 +52,7 @@ impl FunctionScenario<'_> {
         let data = LifecycleData { document: Some(document("sandbox.yaml")?), ..sandbox(NAME, UID, "") };
         let mut foreign = events::lifecycle(&secret, LifecycleType::Created, &data, BodyEncoding::Text);
         foreign["headers"]["webhook-signature"] = json!("v1,AAAA");
-        step("receive: a signature of nobody is refused", self.http("receive", &foreign, 401)).await?;
+        step("receive: a wrong signature is refused", self.http("receive", &foreign, 401)).await?;
         self.receive("a sandbox is created", &secret, LifecycleType::Created, &data).await?;
         step("a unit was asked and will call back", self.servers.wait("POST /indexes")).await?;
         let token = self.servers.accepted().context("it was told where to call back")?;

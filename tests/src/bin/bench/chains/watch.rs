@@ -1,4 +1,4 @@
-//! When Jobs are there, as somebody sees it who watches them.
+//! The times at which a watch reports Jobs.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
@@ -38,7 +38,7 @@ impl JobWatch {
                 }
             }
         });
-        // It has listed once when it watches; how long that takes nobody says.
+        // The watch begins with a list, and its end is not reported.
         std::thread::sleep(Duration::from_secs(1));
         Ok(Self { kubectl, seen })
     }

@@ -33,7 +33,7 @@ const SLICE: u64 = 50;
 const JOIN_WRITES: u64 = 2;
 /// Writes of an invocation of a chain that has no sends left: as [`JOIN_WRITES`].
 const CHAIN_WRITES: u64 = 2;
-/// Units per head item; whoever completes the last one of an item looks at the others.
+/// Units per head item. The invocation that completes the last unit of an item reads the other items.
 const ITEM: u64 = 256;
 /// *State*: the head of a run stays below 1 KB, and so its update at one write unit.
 const HEAD_BYTES: u64 = 1024;
@@ -100,7 +100,7 @@ impl CountRow {
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let passes = per_pass * invocations + JOIN_WRITES * late;
-        // A join reads what it waits for, and whoever tells the notification reads what was made.
+        // A join reads what it waits for, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let bounds = [
             ("write units", self.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
