@@ -29,8 +29,7 @@ use trace::InvocationTrace;
 
 pub use invocation::{InvocationOrigin, Telemetry};
 pub use metrics::METRIC_NAMES;
-pub use sinks::FunctionKind;
-pub use sinks::{InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
+pub use sinks::{FunctionKind, InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 
 tokio::task_local! {
     static INVOCATION: Arc<InvocationTelemetry>;

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use crate::generation;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table;
+use crate::{generation, table};
 
 /// The result of a rule of the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,9 @@
 use serde_json::Value;
 
 use crate::conditions::{self, TerminalCondition};
-use crate::contracts;
-use crate::generation;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
+use crate::{contracts, generation};
 
 pub(crate) struct ContractRow {
     pub(crate) name: &'static str,

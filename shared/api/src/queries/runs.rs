@@ -13,8 +13,7 @@ use ebb_protocol::time::rfc3339;
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowError;
 use ebb_flow::run::head::{self, Run};
-use ebb_flow::run::records;
-use ebb_flow::run::records::started_at;
+use ebb_flow::run::records::{self, started_at};
 
 /// Returns a run with its units. `None`: it has not begun.
 pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {

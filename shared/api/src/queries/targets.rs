@@ -13,8 +13,7 @@ use ebb_store::{ListPage, RelayOutages, TargetHead, TargetList};
 use crate::queries::{runs, waits};
 use ebb_flow::env::{ApiStore, Env};
 use ebb_flow::error::{FlowError, RequestError};
-use ebb_flow::instance::changes;
-use ebb_flow::instance::notify;
+use ebb_flow::instance::{changes, notify};
 use ebb_flow::sweep::outages;
 
 const PAGE: usize = 100;

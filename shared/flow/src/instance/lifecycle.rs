@@ -24,12 +24,9 @@ use tracing::Instrument as _;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
-use crate::instance::changes;
-use crate::instance::changes::PinnedVersions;
-use crate::instance::due;
-use crate::instance::notify;
-use crate::instance::transition;
-use crate::instance::transition::NotificationSender;
+use crate::instance::changes::{self, PinnedVersions};
+use crate::instance::transition::{self, NotificationSender};
+use crate::instance::{due, notify};
 use crate::offload::offload;
 use crate::operator::retry;
 use crate::run::cancel;

@@ -10,10 +10,8 @@ use ebb_store::{NewRun, NotificationState, RunFacts, TargetHead, TargetTransitio
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
-use crate::instance::due;
-use crate::instance::notify;
-use crate::instance::secrets;
 use crate::instance::update::update_target;
+use crate::instance::{due, notify, secrets};
 use crate::ports::QueueMessage;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;

@@ -16,12 +16,10 @@ use ebb_store::TargetHead;
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::dispatch_all::drive;
-use crate::run::head;
-use crate::run::head::Run;
+use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::lease;
 use crate::run::progress::Continuation;
-use crate::run::reopen;
+use crate::run::{lease, reopen};
 
 const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.

@@ -30,15 +30,10 @@ use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::lease;
 use crate::run::progress::{LateResult, RunProgress};
-use crate::run::records;
-use crate::run::reopen::ReopenCause;
-use crate::run::reopen::reopen;
-use crate::run::undo;
-use crate::run::wakeup;
-use crate::telemetry;
-use crate::telemetry::AttemptDisposition;
+use crate::run::reopen::{ReopenCause, reopen};
+use crate::run::{lease, records, undo, wakeup};
+use crate::telemetry::{self, AttemptDisposition};
 
 /// Records the result of an attempt and advances its run.
 ///

@@ -16,18 +16,14 @@ use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::run::apply_result;
-use crate::run::attempt;
-use crate::run::attempt::AttemptRef;
+use crate::run::attempt::{self, AttemptRef};
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback_result::parse_end;
-use crate::run::callback_result::unreadable;
-use crate::run::callback_result::with_checked_outputs;
+use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
 use crate::run::follow_up::FollowUp;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::progress::{Continuation, LateResult};
-use crate::run::wakeup;
+use crate::run::{apply_result, wakeup};
 use crate::sweep::retention;
 use crate::telemetry;
 

@@ -25,18 +25,12 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::GuardedRelay;
 use crate::instance::transition;
-use crate::ports::QueueMessage;
-use crate::ports::RelayClient as _;
-use crate::ports::RelayError;
-use crate::run::attempt;
+use crate::ports::{QueueMessage, RelayClient as _, RelayError};
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback_result;
-use crate::run::head;
-use crate::run::head::Run;
+use crate::run::head::{self, Run};
 use crate::run::progress::Continuation;
-use crate::run::records;
-use crate::run::wakeup;
-use crate::run::wakeup::START_WINDOW_MS;
+use crate::run::wakeup::{self, START_WINDOW_MS};
+use crate::run::{attempt, callback_result, records};
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;

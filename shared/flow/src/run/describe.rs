@@ -14,12 +14,9 @@ use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::DispatchOutcome;
-use crate::run::evidence;
 use crate::run::head::Run;
-use crate::run::request_headers;
-use crate::run::wakeup;
-use crate::run::wakeup::AttemptWakeup;
-use crate::run::webhook_response;
+use crate::run::wakeup::{self, AttemptWakeup};
+use crate::run::{evidence, request_headers, webhook_response};
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;

@@ -15,22 +15,16 @@ use tracing::Instrument as _;
 
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::instance::transition;
-use crate::instance::transition::NotificationSender;
+use crate::instance::transition::{self, NotificationSender};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
-use crate::run::apply_result;
 use crate::run::attempt::AttemptRef;
-use crate::run::dispatch;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
-use crate::run::inputs;
-use crate::run::inputs::InvocationCache;
-use crate::run::lease;
+use crate::run::inputs::{self, InvocationCache};
 use crate::run::progress::{Continuation, RunProgress};
-use crate::run::undo;
-use crate::run::wakeup;
-use crate::run::wakeup::AttemptWakeup;
+use crate::run::wakeup::{self, AttemptWakeup};
+use crate::run::{apply_result, dispatch, lease, undo};
 use crate::telemetry;
 
 /// Maximum concurrent dispatches. A dispatch mostly waits.

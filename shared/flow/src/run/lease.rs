@@ -17,8 +17,7 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::AttemptRef;
 use crate::run::head::Run;
-use crate::run::records;
-use crate::run::wakeup;
+use crate::run::{records, wakeup};
 
 /// Starts that are recorded at the same time.
 const MAX_WRITES: usize = 32;

@@ -14,10 +14,7 @@ use ebb_store::{StoreError, TargetHead};
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowError;
 use crate::run::head::Run;
-use crate::run::inputs;
-use crate::run::override_record;
-use crate::run::records;
-use crate::run::undo;
+use crate::run::{inputs, override_record, records, undo};
 
 /// Maximum units of a run whose outputs are read.
 const MAX_UNITS: usize = 200;

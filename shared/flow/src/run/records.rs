@@ -6,10 +6,9 @@ use ebb_documents::plan::Action;
 use ebb_documents::render::{ProducerState, RenderValue as Rendered, SecretKeyRef};
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id;
-use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
 use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{id, limits};
 use ebb_store::{LOGS, OUTPUTS, PutOutcome};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 

@@ -18,9 +18,8 @@ use crate::run::attempt::{AttemptRef, split_key, task_id, token, undone_parts};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::head::Run;
-use crate::run::objects;
-use crate::run::records;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
+use crate::run::{objects, records};
 use crate::telemetry;
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result

@@ -22,8 +22,7 @@ use crate::error::FlowError;
 use crate::instance::due;
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::head;
-use crate::run::head::Run;
+use crate::run::head::{self, Run};
 use crate::run::records;
 use crate::sweep::retention;
 

@@ -14,13 +14,12 @@ use crate::env::Env;
 use crate::error::FlowError;
 use crate::run::attempt::{AttemptRef, token};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::describe;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::evidence;
 use crate::run::head::Run;
 use crate::run::request_headers::signed_headers;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
 use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response};
+use crate::run::{describe, evidence};
 use crate::telemetry;
 
 pub(super) struct WebhookDispatch {

@@ -7,9 +7,8 @@ use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::evidence;
 use crate::run::head::Run;
-use crate::run::records;
+use crate::run::{evidence, records};
 
 pub(super) enum ResponseVerdict {
     Succeeded(ebb_protocol::value::Outputs),

@@ -13,23 +13,14 @@ use futures::StreamExt as _;
 use super::SweepCondition;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay;
-use crate::guarded_relay::GuardedRelay;
-use crate::ports::RelayClient as _;
-use crate::ports::RelayError;
-use crate::run::apply_result;
-use crate::run::attempt;
-use crate::run::attempt::AttemptRef;
+use crate::guarded_relay::{self, GuardedRelay};
+use crate::ports::{RelayClient as _, RelayError};
+use crate::run::attempt::{self, AttemptRef};
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::callback_result;
-use crate::run::cancel;
 use crate::run::head::Run;
 use crate::run::inputs::InvocationCache;
-use crate::run::lease;
-use crate::run::progress;
-use crate::run::records;
-use crate::run::undo;
 use crate::run::wakeup::START_WINDOW_MS;
+use crate::run::{apply_result, callback_result, cancel, lease, progress, records, undo};
 use crate::telemetry;
 
 /// Attempts of one run that are ended at their relays at the same time.

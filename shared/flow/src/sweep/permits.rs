@@ -6,8 +6,7 @@ use ebb_engine::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::env::Env;
-use crate::guarded_relay;
-use crate::guarded_relay::ClusterPermit;
+use crate::guarded_relay::{self, ClusterPermit};
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.

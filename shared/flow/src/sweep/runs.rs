@@ -13,27 +13,19 @@ use ebb_protocol::id::RunId;
 use ebb_store::{DueItem, PatchResult, RunHead};
 
 use super::SweepCondition;
-use super::attempts::RunSweep;
-use super::attempts::end_expired;
+use super::attempts::{RunSweep, end_expired};
 use super::permits::{ClusterAdmission, SweepPermit};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay;
 use crate::ports::QueueMessage;
-use crate::run::apply_result;
 use crate::run::attempt::AttemptRef;
-use crate::run::cancel;
-use crate::run::dispatch_all::SweepContext;
-use crate::run::dispatch_all::drive;
-use crate::run::dispatch_all::drive_for_sweep;
-use crate::run::head;
-use crate::run::head::Run;
+use crate::run::dispatch_all::{SweepContext, drive, drive_for_sweep};
+use crate::run::head::{self, Run};
 use crate::run::inputs::InvocationCache;
-use crate::run::progress;
-use crate::run::progress::Continuation;
-use crate::run::records;
-use crate::run::wakeup;
-use crate::run::wakeup::MAX_MESSAGE_DELAY;
+use crate::run::progress::{self, Continuation};
+use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
+use crate::run::{apply_result, cancel, records};
 
 /// Maximum passes over a run that changes meanwhile.
 const MAX_PASSES: usize = 4;

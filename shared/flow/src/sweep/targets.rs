@@ -8,13 +8,8 @@ use ebb_store::DueItem;
 use super::SweepPermit;
 use crate::env::Env;
 use crate::error::FlowError;
-use crate::guarded_relay;
-use crate::guarded_relay::GuardedRelay;
-use crate::instance::due;
-use crate::instance::lifecycle;
-use crate::instance::notify;
-use crate::instance::secrets;
-use crate::instance::transition;
+use crate::guarded_relay::{self, GuardedRelay};
+use crate::instance::{due, lifecycle, notify, secrets, transition};
 use crate::run::cancel;
 use crate::run::dispatch_all::drive;
 

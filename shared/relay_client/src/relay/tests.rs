@@ -1,4 +1,5 @@
-use std::sync::{Mutex, atomic::AtomicU64, atomic::Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
