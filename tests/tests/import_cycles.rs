@@ -18,7 +18,6 @@ const CYCLES: &[(&str, &str)] = &[
     ("shared/protocol/src/relay.rs", "a list of tasks is a message"),
     ("shared/readiness/src/table.rs", "a contract names its kinds"),
     ("shared/relay_client/src/batches.rs", "a batch is sent by its sender"),
-    ("shared/store/src/ops.rs", "an operation converts items"),
 ];
 
 /// Returns the module path of a file in `src`. The root of a crate has an empty path.

@@ -6,8 +6,6 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::{TargetList, TargetTransition};
-
 /// A target. Every write increments its version and names the version that it has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHead {
@@ -88,6 +86,34 @@ impl TargetHead {
             _ => TargetList::Active,
         }
     }
+}
+
+/// An atomic transition of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetTransition {
+    /// The target after the transition. Its `version` is one more than `expected_version`, or 1.
+    pub target: TargetHead,
+    /// The version that was read. `None` if there was no item.
+    pub expected_version: Option<u64>,
+    pub run: Option<NewRun>,
+    pub tombstone: Option<Tombstone>,
+}
+
+/// The UID of an ended instance that no target names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    pub uid: String,
+    pub ended: Timestamp,
+    /// It is kept until 30 days after this time.
+    pub needed: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetList {
+    /// Active targets, and gone ones that still wait: see [`TargetHead::list`].
+    Active,
+    /// Gone targets that wait for nothing and are not expired yet.
+    Gone,
 }
 
 /// A notification that the platform has not accepted yet.

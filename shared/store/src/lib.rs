@@ -1,10 +1,9 @@
 //! Storage in DynamoDB and S3, with one trait per operation.
 //!
-//! The traits in a function's signature show the rights that it needs. [`dynamo`] is the only implementation of the
-//! table; tests and the local stack use it with another endpoint. A [`Bucket`] is S3, with the feature `s3`, or a
+//! The traits in a function's signature show the rights that it needs. [`Store`] implements them on DynamoDB;
+//! tests and the local stack use it with another endpoint. A [`Bucket`] is S3, with the feature `s3`, or a
 //! folder. The feature `suite` contains the tests that every table must pass.
 
-pub mod batch_queue;
 pub mod dynamo;
 pub mod error;
 pub mod items;
@@ -22,7 +21,8 @@ pub mod table;
 pub use dynamo::{DynamoTable, item_size};
 pub use error::StoreError;
 pub use items::{
-    NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead, SecretRelease, TargetHead,
+    NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, RunHead, SecretRelease, TargetHead, TargetList,
+    TargetTransition, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
-use crate::items::{NewRun, PatchResult, RunHead, TargetHead};
+use crate::items::{PatchResult, RunHead, TargetHead, TargetList, TargetTransition, Tombstone};
 
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -136,26 +136,6 @@ pub trait ReadTarget: Send + Sync {
     async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>>;
     /// Returns the end of an instance that no target names (a tombstone).
     async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>>;
-}
-
-/// An atomic transition of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetTransition {
-    /// The target after the transition. Its `version` is one more than `expected_version`, or 1.
-    pub target: TargetHead,
-    /// The version that was read. `None` if there was no item.
-    pub expected_version: Option<u64>,
-    pub run: Option<NewRun>,
-    pub tombstone: Option<Tombstone>,
-}
-
-/// The UID of an ended instance that no target names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tombstone {
-    pub uid: String,
-    pub ended: Timestamp,
-    /// It is kept until 30 days after this time.
-    pub needed: Timestamp,
 }
 
 /// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan or a tombstone).
@@ -283,14 +263,6 @@ pub trait RemoveExpired: Send + Sync {
     async fn delete_run(&self, run: &RunId) -> StoreResult<()>;
     async fn delete_objects(&self, run: &RunId) -> StoreResult<()>;
     async fn delete_plan(&self, instance: &str) -> StoreResult<()>;
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TargetList {
-    /// Active targets, and gone ones that still wait: see [`TargetHead::list`].
-    Active,
-    /// Gone targets that wait for nothing and are not expired yet.
-    Gone,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -157,7 +157,7 @@ async fn documents(store: &Store) {
 }
 
 async fn clusters(store: &Store) {
-    for (id, size) in [("1", 1), ("2", store::batch_queue::BATCH_INLINE + 1)] {
+    for (id, size) in [("1", 1), ("2", store::store::BATCH_INLINE + 1)] {
         let batch = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size] };
         store.enqueue_batch("far", &batch).await.unwrap();
         assert!(store.put_reply("far", id, &batch.body).await.unwrap());

@@ -11,10 +11,9 @@ use ebb_protocol::id::RunId;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader};
-use super::expression::UpdateExpression;
+use super::expression::WriteExpression;
 use super::target::ttl_attribute;
 use super::{DynamoTable, PARALLEL, key};
-use crate::error::StoreError;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
@@ -35,51 +34,37 @@ fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>>
     attempts.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {ATTEMPTS}")))).collect()
 }
 
-impl DynamoTable {
-    pub(crate) async fn record_accepted_attempts(
-        &self,
-        run: &RunId,
-        shard: Shard,
-        attempts: &[(Unit, Attempt)],
-        at: Timestamp,
-    ) -> StoreResult<()> {
-        let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
-        let mut expression = UpdateExpression::default();
-        expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
-        expression.set(TableSpec::TTL, ttl_attribute(at));
-        let request = self
-            .client
-            .update_item()
-            .set_update_expression(expression.update())
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values());
-        match self.update_if((&key::run(run), &key::accepted(shard, at)), request).await? {
-            true => Ok(()),
-            false => Err(StoreError::Broken {
-                operation: "UpdateItem",
-                reason: format!("acceptances of {run}: refused without a condition"),
-            }),
-        }
-    }
+pub(super) async fn record(
+    dynamo: &DynamoTable,
+    run: &RunId,
+    shard: Shard,
+    attempts: &[(Unit, Attempt)],
+    at: Timestamp,
+) -> StoreResult<()> {
+    let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
+    let mut expression = WriteExpression::default();
+    expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
+    expression.set(TableSpec::TTL, ttl_attribute(at));
+    dynamo.update_if((&key::run(run), &key::accepted(shard, at)), expression).await.map(drop)
+}
 
-    pub(crate) async fn read_accepted_attempts(
-        &self,
-        run: &RunId,
-        units: &[Unit],
-    ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        let partition = key::run(run);
-        let wanted: BTreeSet<Unit> = units.iter().copied().collect();
-        let shards: BTreeSet<Shard> = units.iter().map(|&unit| Shard::of(unit).0).collect();
-        let queries = shards.into_iter().map(|shard| {
-            let (least, greatest) = key::all_accepted(shard);
-            let query = self.range_query(&partition, &least, &greatest);
-            async move {
-                let items = self.pages(query, usize::MAX).await?;
-                items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()
-            }
-        });
-        let found: Vec<_> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
-        let attempts = found.into_iter().flatten().flatten();
-        Ok(attempts.filter(|(unit, ..)| wanted.contains(unit)).collect())
-    }
+pub(super) async fn read(
+    dynamo: &DynamoTable,
+    run: &RunId,
+    units: &[Unit],
+) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    let partition = key::run(run);
+    let wanted: BTreeSet<Unit> = units.iter().copied().collect();
+    let shards: BTreeSet<Shard> = units.iter().map(|&unit| Shard::of(unit).0).collect();
+    let queries = shards.into_iter().map(|shard| {
+        let (least, greatest) = key::all_accepted(shard);
+        let query = dynamo.range_query(&partition, &least, &greatest);
+        async move {
+            let items = dynamo.pages(query, usize::MAX).await?;
+            items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()
+        }
+    });
+    let found: Vec<_> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
+    let attempts = found.into_iter().flatten().flatten();
+    Ok(attempts.filter(|(unit, ..)| wanted.contains(unit)).collect())
 }

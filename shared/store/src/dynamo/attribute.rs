@@ -20,6 +20,16 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
+/// Returns an item of these attributes.
+pub(crate) fn item<Name: Into<String>>(attributes: impl IntoIterator<Item = (Name, AttributeValue)>) -> Item {
+    attributes.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+/// Returns an item of those attributes that have a value.
+pub(crate) fn optional<const N: usize>(attributes: [(&str, Option<AttributeValue>); N]) -> Item {
+    item(attributes.into_iter().filter_map(|(name, value)| Some((name, value?))))
+}
+
 /// Encodes `sha256:HEX` as 32 bytes, and any other digest as text.
 pub(crate) fn digest(value: &str) -> AttributeValue {
     match hex_bytes(value) {

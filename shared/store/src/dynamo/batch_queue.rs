@@ -3,42 +3,28 @@
 //! `at` is the time of queuing, `end` the expiry. The body is in `b`, or its bucket key in `o`; the response is in
 //! `rb` or `ro`. The table expires batches that were not deleted.
 
-use aws_sdk_dynamodb::primitives::Blob;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
+use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, item_size, number, text};
-use super::failure::failure;
-use super::{BodyStorage, DynamoTable, key};
-use crate::meter::CapacityKind;
-use crate::ops::StoreResult;
+use super::attribute::{Item, ItemReader, item, number, text};
+use super::expression::WriteExpression;
+use super::{BodyStorage, key};
+use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
+use crate::store::{BATCH_INLINE, Store};
 use crate::table::TableSpec;
 
+/// Batches per request, including those in progress and those with a response.
+const PAGE: i32 = 100;
 /// The retention of a batch that was not deleted. It exceeds the longest transit time.
 const BATCH_RETENTION_MS: u64 = 60 * 60 * 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BatchItem {
-    pub(crate) id: String,
-    pub(crate) posted: Timestamp,
-    pub(crate) ends: Timestamp,
-    pub(crate) body: BodyStorage,
-    pub(crate) response: Option<BodyStorage>,
-}
-
-fn attribute(inline: &str, object: &str, body: &BodyStorage) -> (String, AttributeValue) {
-    match body {
-        BodyStorage::Inline(bytes) => (inline.to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
-        BodyStorage::Object(key) => (object.to_owned(), text(key)),
-    }
-}
-
-fn body(reader: &ItemReader<'_>, inline: &str, object: &str) -> StoreResult<Option<BodyStorage>> {
-    Ok(match (reader.bytes_if_any(inline)?, reader.text_if_any(object)?) {
-        (Some(bytes), _) => Some(BodyStorage::Inline(bytes.to_vec())),
-        (None, Some(key)) => Some(BodyStorage::Object(key.to_owned())),
-        (None, None) => None,
-    })
+struct BatchItem {
+    id: String,
+    posted: Timestamp,
+    ends: Timestamp,
+    body: BodyStorage,
+    response: Option<BodyStorage>,
 }
 
 fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
@@ -47,75 +33,133 @@ fn read(operation: &'static str, item: &Item) -> StoreResult<BatchItem> {
         id: reader.text("sk")?.to_owned(),
         posted: reader.time("at")?,
         ends: reader.time("end")?,
-        body: body(&reader, "b", "o")?.ok_or_else(|| reader.broken("neither b nor o"))?,
-        response: body(&reader, "rb", "ro")?,
+        body: BodyStorage::read(&reader)?,
+        response: BodyStorage::read_named(&reader, "rb", "ro")?,
     })
 }
 
-impl DynamoTable {
-    pub(crate) async fn put_batch_item(&self, cluster: &str, batch: &BatchItem) -> StoreResult<()> {
-        self.put(Item::from([
-            ("pk".to_owned(), text(key::batch_queue(cluster))),
-            ("sk".to_owned(), text(&batch.id)),
-            ("at".to_owned(), number(batch.posted.0)),
-            ("end".to_owned(), number(batch.ends.0)),
-            (TableSpec::TTL.to_owned(), number(batch.ends.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
-            attribute("b", "o", &batch.body),
-        ]))
-        .await
+impl Store {
+    async fn store_batch_body(&self, key: String, bytes: &[u8]) -> StoreResult<BodyStorage> {
+        self.store_body(key, bytes, BATCH_INLINE).await
     }
 
-    /// Lists at most `limit` batches of a cluster, the oldest first, and returns the start of the next page.
-    pub(crate) async fn list_batch_items(
+    async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
+        let item = self.dynamo.get(&key::batch_queue(cluster), id).await?;
+        item.map(|item| read("GetItem", &item)).transpose()
+    }
+
+    async fn remove_body(&self, body: &BodyStorage) {
+        if let BodyStorage::Object(key) = body
+            && let Err(error) = self.bucket.remove(key).await
+        {
+            tracing::warn!(key, %error, "cannot delete a batch from the bucket; its lifecycle rule will delete it");
+        }
+    }
+}
+
+#[async_trait]
+impl BatchQueue for Store {
+    async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
+        let body = self.store_batch_body(format!("batches/{cluster}/{}", batch.id), &batch.body).await?;
+        let item = item([
+            ("pk", text(key::batch_queue(cluster))),
+            ("sk", text(&batch.id)),
+            ("at", number(batch.posted.0)),
+            ("end", number(batch.expires.0)),
+            (TableSpec::TTL, number(batch.expires.0.saturating_add(BATCH_RETENTION_MS) / 1000)),
+            body.attribute(),
+        ]);
+        self.dynamo.put(item).await
+    }
+
+    async fn pending_batches(
         &self,
         cluster: &str,
-        limit: i32,
-        from: Option<Item>,
-    ) -> StoreResult<(Vec<BatchItem>, Option<Item>)> {
+        now: Timestamp,
+        in_progress: &[String],
+        limit: usize,
+        bytes: usize,
+    ) -> StoreResult<Vec<QueuedBatch>> {
+        let mut batches: Vec<QueuedBatch> = Vec::new();
         let query = self
+            .dynamo
             .client
             .query()
             .key_condition_expression("pk = :p")
             .expression_attribute_values(":p", text(key::batch_queue(cluster)))
             .consistent_read(true)
-            .limit(limit)
-            .set_exclusive_start_key(from);
-        let (items, next) = self.page(query).await?;
-        let batches = items.iter().map(|item| read("Query", item)).collect::<StoreResult<_>>()?;
-        Ok((batches, next))
+            .limit(PAGE);
+        let (mut size, mut from) = (0, None);
+        while batches.len() < limit {
+            let (page, next) = self.dynamo.page(query.clone().set_exclusive_start_key(from)).await?;
+            for item in &page {
+                let BatchItem { id, posted, ends, body, response } = read("Query", item)?;
+                if response.is_some() || ends <= now || in_progress.contains(&id) {
+                    continue;
+                }
+                let body = match body {
+                    BodyStorage::Inline(bytes) => Some(bytes),
+                    // The batch was deleted since.
+                    BodyStorage::Object(key) => self.bucket.get_object(&key).await?,
+                };
+                let Some(body) = body else { continue };
+                size += body.len();
+                if size > bytes && !batches.is_empty() {
+                    return Ok(batches);
+                }
+                batches.push(QueuedBatch { id, posted, expires: ends, body });
+                if batches.len() >= limit {
+                    return Ok(batches);
+                }
+            }
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        Ok(batches)
     }
 
-    pub(crate) async fn get_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
-        let item = self.get(&key::batch_queue(cluster), id).await?;
-        item.map(|item| read("GetItem", &item)).transpose()
+    async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool> {
+        if response.len() > BATCH_INLINE {
+            // A response to an unknown batch is not stored.
+            let pending = self.get_batch_item(cluster, id).await?;
+            if pending.is_none_or(|item| item.response.is_some()) {
+                return Ok(false);
+            }
+        }
+        let body = self.store_batch_body(format!("batches/{cluster}/{id}.response"), response).await?;
+        let (name, value) = body.attribute_named("rb", "ro");
+        let mut expression = WriteExpression::default();
+        expression.require_present("pk");
+        expression.require_absent("rb");
+        expression.require_absent("ro");
+        expression.set(name, value);
+        let is_first = self.dynamo.update_if((&key::batch_queue(cluster), id), expression).await?;
+        if !is_first && self.get_batch_item(cluster, id).await?.is_none() {
+            self.remove_body(&body).await;
+        }
+        Ok(is_first)
     }
 
-    pub(crate) async fn put_reply_item(&self, cluster: &str, id: &str, response: &BodyStorage) -> StoreResult<bool> {
-        let (name, value) = attribute("rb", "ro", response);
-        let request = self
-            .client
-            .update_item()
-            .update_expression("SET #a = :a")
-            .condition_expression("attribute_exists(pk) AND attribute_not_exists(rb) AND attribute_not_exists(ro)")
-            .expression_attribute_names("#a", name)
-            .expression_attribute_values(":a", value);
-        self.update_if((&key::batch_queue(cluster), id), request).await
+    async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
+        match self.get_batch_item(cluster, id).await?.and_then(|item| item.response) {
+            None => Ok(None),
+            Some(BodyStorage::Inline(bytes)) => Ok(Some(bytes)),
+            Some(BodyStorage::Object(key)) => self.bucket.get_object(&key).await,
+        }
     }
 
-    /// Deletes a batch and returns it.
-    pub(crate) async fn delete_batch_item(&self, cluster: &str, id: &str) -> StoreResult<Option<BatchItem>> {
-        let request = self
-            .client
-            .delete_item()
-            .table_name(&self.table)
-            .key("pk", text(key::batch_queue(cluster)))
-            .key("sk", text(id))
-            .return_values(ReturnValue::AllOld)
-            .set_return_consumed_capacity(self.report());
-        let output = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.count_response("DeleteItem", CapacityKind::Write, output.consumed_capacity.as_slice());
-        let item = output.attributes.filter(|item| !item.is_empty());
-        self.written(item.as_ref().map_or(0, item_size), 0);
-        item.map(|item| read("DeleteItem", &item)).transpose()
+    async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
+        let Some(item) = self.dynamo.take(key::batch_queue(cluster), id).await? else { return Ok(None) };
+        let item = read("DeleteItem", &item)?;
+        self.remove_body(&item.body).await;
+        let Some(response) = item.response else { return Ok(None) };
+        let bytes = match &response {
+            BodyStorage::Inline(bytes) => Some(bytes.clone()),
+            BodyStorage::Object(key) => self.bucket.get_object(key).await?,
+        };
+        self.remove_body(&response).await;
+        Ok(bytes)
     }
 }

@@ -7,41 +7,39 @@ use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, number, text};
-use super::{DynamoTable, key};
+use super::expression::WriteExpression;
+use super::key;
 use crate::ops::{OrphanScans, OutageRecord, RelayOutages, StoreResult};
+use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
 #[async_trait]
-impl OrphanScans for DynamoTable {
+impl OrphanScans for Store {
     async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>> {
-        let Some(item) = self.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.dynamo.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| Some((name, key::scan_cluster(name)?)));
         clusters.map(|(name, cluster)| Ok((cluster.to_owned(), reader.time(name)?))).collect()
     }
 
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
-        let condition = if seen.is_some() { "#c = :s" } else { "attribute_not_exists(#c)" };
-        let mut request = self
-            .client
-            .update_item()
-            .update_expression("SET #c = :n")
-            .condition_expression(condition)
-            .expression_attribute_names("#c", key::scan_attribute(cluster))
-            .expression_attribute_values(":n", number(next.0));
-        if let Some(seen) = seen {
-            request = request.expression_attribute_values(":s", number(seen.0));
+        let name = key::scan_attribute(cluster);
+        let mut expression = WriteExpression::default();
+        match seen {
+            Some(seen) => expression.require_equal(&name, number(seen.0)),
+            None => expression.require_absent(&name),
         }
+        expression.set(&name, number(next.0));
         // A repeated write whose first response was lost is refused. That scan is skipped.
-        self.update_if(ITEM, request).await
+        self.dynamo.update_if(ITEM, expression).await
     }
 }
 
 #[async_trait]
-impl RelayOutages for DynamoTable {
+impl RelayOutages for Store {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
-        let Some(item) = self.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let Some(item) = self.dynamo.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
         let outages = clusters.map(|cluster| {
@@ -54,27 +52,19 @@ impl RelayOutages for DynamoTable {
 
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
-        let request = self
-            .client
-            .update_item()
-            .update_expression("SET #s = :s, #r = :r")
-            .condition_expression("attribute_not_exists(#s)")
-            .expression_attribute_names("#s", since_name)
-            .expression_attribute_names("#r", reason_name)
-            .expression_attribute_values(":s", number(since.0))
-            .expression_attribute_values(":r", text(reason));
-        self.update_if(ITEM, request).await
+        let mut expression = WriteExpression::default();
+        expression.require_absent(&since_name);
+        expression.set(&since_name, number(since.0));
+        expression.set(&reason_name, text(reason));
+        self.dynamo.update_if(ITEM, expression).await
     }
 
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
-        let request = self
-            .client
-            .update_item()
-            .update_expression("REMOVE #s, #r")
-            .condition_expression("attribute_exists(#s)")
-            .expression_attribute_names("#s", since_name)
-            .expression_attribute_names("#r", reason_name);
-        self.update_if(ITEM, request).await
+        let mut expression = WriteExpression::default();
+        expression.require_present(&since_name);
+        expression.remove(&since_name);
+        expression.remove(&reason_name);
+        self.dynamo.update_if(ITEM, expression).await
     }
 }

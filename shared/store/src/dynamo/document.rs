@@ -3,18 +3,18 @@
 //! Small documents are in the attribute `b`. Large ones are in the bucket, with their key in `o`. The object is
 //! written before the item. Plans may be compressed, in `z`.
 
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use async_trait::async_trait;
 use aws_sdk_dynamodb::primitives::Blob;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item_size, number, text};
-use super::failure::{failure, past_conflicts};
+use super::attribute::{Item, ItemReader, digest, item, number, text};
+use super::expression::WriteExpression;
 use super::packed::unpack;
-use super::{DynamoTable, key};
-use crate::meter::CapacityKind;
-use crate::ops::{PluginItem, StoreResult};
+use super::{WriteOutcome, key};
+use crate::error::StoreError;
+use crate::ops::{PluginItem, ReadPlugins, StoreResult, WritePlugins};
+use crate::store::{DOCUMENT_INLINE, Store};
 use crate::table::TableSpec;
 
 pub(super) const PACKED: &str = "z";
@@ -28,19 +28,30 @@ pub(crate) enum BodyStorage {
 }
 
 impl BodyStorage {
-    pub(super) fn attribute(&self) -> (String, AttributeValue) {
+    pub(super) fn attribute(&self) -> (&'static str, AttributeValue) {
+        self.attribute_named("b", "o")
+    }
+
+    /// Returns the attribute with the body or, under another name, the key of its object.
+    pub(super) fn attribute_named<'a>(&self, inline: &'a str, object: &'a str) -> (&'a str, AttributeValue) {
         match self {
-            Self::Inline(bytes) => ("b".to_owned(), AttributeValue::B(Blob::new(bytes.clone()))),
-            Self::Object(key) => ("o".to_owned(), text(key)),
+            Self::Inline(bytes) => (inline, AttributeValue::B(Blob::new(bytes.clone()))),
+            Self::Object(key) => (object, text(key)),
         }
     }
 
+    /// Reads what [`Self::attribute_named`] has written.
+    pub(super) fn read_named(reader: &ItemReader<'_>, inline: &str, object: &str) -> StoreResult<Option<Self>> {
+        Ok(match (reader.bytes_if_any(inline)?, reader.text_if_any(object)?) {
+            (Some(bytes), _) => Some(Self::Inline(bytes.to_vec())),
+            (None, Some(key)) => Some(Self::Object(key.to_owned())),
+            (None, None) => None,
+        })
+    }
+
     pub(super) fn read(reader: &ItemReader<'_>) -> StoreResult<Self> {
-        if let Some(bytes) = reader.bytes_if_any("b")? {
-            return Ok(Self::Inline(bytes.to_vec()));
-        }
-        if let Some(key) = reader.text_if_any("o")? {
-            return Ok(Self::Object(key.to_owned()));
+        if let Some(body) = Self::read_named(reader, "b", "o")? {
+            return Ok(body);
         }
         match reader.bytes_if_any(PACKED)? {
             Some(packed) => {
@@ -70,22 +81,23 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
     })
 }
 
-impl DynamoTable {
-    /// Returns a plugin version without its document, and the place of the document.
-    pub(crate) async fn get_plugin_item(
-        &self,
-        name: &str,
-        version: &str,
-    ) -> StoreResult<Option<(PluginItem, BodyStorage)>> {
-        let Some(item) = self.get(&key::plugin(name), version).await? else { return Ok(None) };
-        Ok(Some((read_plugin("GetItem", &item)?, BodyStorage::read(&ItemReader::new("GetItem", &item))?)))
+#[async_trait]
+impl ReadPlugins for Store {
+    async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
+        let Some(item) = self.dynamo.get(&key::plugin(name), version).await? else { return Ok(None) };
+        let reader = ItemReader::new("GetItem", &item);
+        let plugin = read_plugin("GetItem", &item)?;
+        let document = String::from_utf8(self.read_body(BodyStorage::read(&reader)?).await?)
+            .map_err(|error| reader.broken(format!("document: {error}")))?;
+        Ok(Some(PluginItem { document, ..plugin }))
     }
 
-    pub(crate) async fn list_version_items(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
+    async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
         if !key::can_be(&key::plugin(name), "") {
             return Ok(Vec::new());
         }
         let mut query = self
+            .dynamo
             .client
             .query()
             .key_condition_expression("#pk = :p")
@@ -95,14 +107,14 @@ impl DynamoTable {
         for fact in FACTS {
             query = query.expression_attribute_names(format!("#{fact}"), *fact);
         }
-        let items = self.pages(query, usize::MAX).await?;
+        let items = self.dynamo.pages(query, usize::MAX).await?;
         items.iter().map(|item| read_plugin("Query", item)).collect()
     }
 
-    pub(crate) async fn list_plugin_items(&self) -> StoreResult<Vec<PluginItem>> {
-        let query = self.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
-        let keys = self.pages(query, usize::MAX).await?;
-        let items = self.batch_get(&keys, Some(FACTS)).await?;
+    async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
+        let query = self.dynamo.list_query(TableSpec::LIST_PLUGINS).key_condition_expression("#l = :l");
+        let keys = self.dynamo.pages(query, usize::MAX).await?;
+        let items = self.dynamo.batch_get(&keys, Some(FACTS)).await?;
         let mut plugins =
             items.iter().map(|item| read_plugin("BatchGetItem", item)).collect::<StoreResult<Vec<_>>>()?;
         // The index may be stale.
@@ -110,60 +122,63 @@ impl DynamoTable {
         plugins.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
         Ok(plugins)
     }
+}
 
-    pub(crate) async fn put_plugin_item(&self, plugin: &PluginItem, body: &BodyStorage) -> StoreResult<bool> {
-        let item = Item::from([
-            ("pk".to_owned(), text(key::plugin(&plugin.name))),
-            ("sk".to_owned(), text(&plugin.version)),
-            (TableSpec::LIST.to_owned(), text(TableSpec::LIST_PLUGINS)),
-            ("dia".to_owned(), text(&plugin.dialect)),
-            ("dg".to_owned(), digest(&plugin.digest)),
-            ("cr".to_owned(), number(plugin.created.0)),
+#[async_trait]
+impl WritePlugins for Store {
+    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
+        let document = plugin.document.as_bytes();
+        let body = self.store_body(format!("plugins/{}", plugin.digest), document, DOCUMENT_INLINE).await?;
+        let item = item([
+            ("pk", text(key::plugin(&plugin.name))),
+            ("sk", text(&plugin.version)),
+            (TableSpec::LIST, text(TableSpec::LIST_PLUGINS)),
+            ("dia", text(&plugin.dialect)),
+            ("dg", digest(&plugin.digest)),
+            ("cr", number(plugin.created.0)),
             body.attribute(),
         ]);
-        let bytes = item_size(&item);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item.clone()))
-            .condition_expression("attribute_not_exists(pk) OR (dg = :dg AND attribute_exists(#w))")
-            .expression_attribute_names("#w", WITHDRAWN)
-            .expression_attribute_values(":dg", digest(&plugin.digest))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.report());
-        match past_conflicts(|| request.clone().send()).await {
-            Ok(response) => {
-                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                self.written(bytes, 1);
-                Ok(true)
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("PutItem", CapacityKind::Write, &[]);
-                self.refused(0);
-                let image = match error.into_err() {
-                    PutItemError::ConditionalCheckFailedException(refused) => refused.item,
-                    _ => None,
-                };
-                // A repeated write whose first response was lost.
-                Ok(image.as_ref() == Some(&item))
-            }
-            Err(error) => Err(failure("PutItem", &error)),
-        }
+        let mut expression = WriteExpression::default();
+        let [pk, dg, withdrawn] = ["pk", "dg", WITHDRAWN].map(|name| expression.name(name));
+        let own = expression.value(digest(&plugin.digest));
+        expression.require(format!("(attribute_not_exists({pk}) OR ({dg} = {own} AND attribute_exists({withdrawn})))"));
+        Ok(match self.dynamo.put_if(item.clone(), expression, 1).await? {
+            WriteOutcome::Written(_) => true,
+            // A repeated write whose first response was lost.
+            WriteOutcome::Refused(image) => image == item,
+        })
     }
 
-    pub(crate) async fn withdraw_plugin_item(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
+    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }
-        let request = self
-            .client
-            .update_item()
-            .update_expression("SET #w = if_not_exists(#w, :at) REMOVE #l")
-            .condition_expression("attribute_exists(pk)")
-            .expression_attribute_names("#w", WITHDRAWN)
-            .expression_attribute_names("#l", TableSpec::LIST)
-            .expression_attribute_values(":at", number(at.0));
-        self.update_if((&key::plugin(name), version), request).await
+        let mut expression = WriteExpression::default();
+        expression.require_present("pk");
+        expression.set_if_absent(WITHDRAWN, number(at.0));
+        expression.remove(TableSpec::LIST);
+        self.dynamo.update_if((&key::plugin(name), version), expression).await
+    }
+}
+
+impl Store {
+    /// Returns the place of a body: the item up to `inline` bytes, otherwise the object `key`, which is written here.
+    pub(super) async fn store_body(&self, key: String, bytes: &[u8], inline: usize) -> StoreResult<BodyStorage> {
+        if bytes.len() <= inline {
+            return Ok(BodyStorage::Inline(bytes.to_vec()));
+        }
+        self.bucket.put_object(&key, bytes.to_vec()).await?;
+        Ok(BodyStorage::Object(key))
+    }
+
+    pub(super) async fn read_body(&self, body: BodyStorage) -> StoreResult<Vec<u8>> {
+        match body {
+            BodyStorage::Inline(bytes) => Ok(bytes),
+            BodyStorage::Object(key) => {
+                let reason = format!("object {key} is missing in the bucket");
+                let bytes = self.bucket.get_object(&key).await?;
+                bytes.ok_or(StoreError::Broken { operation: "GetObject", reason })
+            }
+        }
     }
 }

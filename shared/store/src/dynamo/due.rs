@@ -14,8 +14,10 @@ use super::failure::{failure, pauses};
 use super::target::read_target;
 use super::{DynamoTable, PARALLEL, key};
 use crate::error::StoreError;
+use crate::items::TargetList;
 use crate::meter::CapacityKind;
-use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult, TargetList};
+use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult};
+use crate::store::Store;
 use crate::table::TableSpec;
 
 /// The `BatchGetItem` limit of keys.
@@ -34,11 +36,12 @@ fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
 }
 
 #[async_trait]
-impl QueryDue for DynamoTable {
+impl QueryDue for Store {
     async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let page = i32::try_from(limit.clamp(1, LARGEST_PAGE)).unwrap_or(i32::MAX);
         let shards = (0..key::DUE_SHARDS).map(|shard| {
             let query = self
+                .dynamo
                 .client
                 .query()
                 .index_name(TableSpec::DUE_INDEX)
@@ -48,7 +51,7 @@ impl QueryDue for DynamoTable {
                 .expression_attribute_values(":g", number(shard))
                 .expression_attribute_values(":now", number(now.0))
                 .limit(page);
-            async move { self.due_pages(query, limit).await }
+            async move { self.dynamo.due_pages(query, limit).await }
         });
         let found: Vec<Vec<_>> = futures::stream::iter(shards).buffer_unordered(PARALLEL).try_collect().await?;
         let mut found = found.concat();
@@ -59,7 +62,7 @@ impl QueryDue for DynamoTable {
 }
 
 #[async_trait]
-impl ListTargets for DynamoTable {
+impl ListTargets for Store {
     async fn list_page(
         &self,
         list: TargetList,
@@ -78,17 +81,18 @@ impl ListTargets for DynamoTable {
         let mut read = 0;
         while found.targets.len() < limit {
             let query = self
+                .dynamo
                 .list_query(name)
                 .key_condition_expression("#l = :l AND pk BETWEEN :a AND :b")
                 .expression_attribute_values(":a", text(&least))
                 .expression_attribute_values(":b", text(&greatest))
                 .limit(i32::try_from(page).unwrap_or(i32::MAX));
-            let (keys, next) = self.page(query).await?;
+            let (keys, next) = self.dynamo.page(query).await?;
             let Some(last) = keys.last() else { break };
             let last = ItemReader::new("Query", last).text("pk")?;
             least = format!("{last}!");
             let mut items = HashMap::new();
-            for item in self.batch_get(&keys, None).await? {
+            for item in self.dynamo.batch_get(&keys, None).await? {
                 items.insert(ItemReader::new("BatchGetItem", &item).text("pk")?.to_owned(), item);
             }
             for key in &keys {

@@ -12,12 +12,14 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{self, RunId};
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::attribute::{Item, ItemReader, digest, number, text};
+use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
 use super::failure::{failure, pauses};
-use super::{DynamoTable, key};
+use super::plan::plan_objects;
+use super::{BodyStorage, DynamoTable, key};
 use crate::error::StoreError;
 use crate::meter::CapacityKind;
-use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, PutExpiry, StoreResult};
+use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, PutExpiry, RemoveExpired, StoreResult};
+use crate::store::Store;
 
 /// The `BatchWriteItem` limit of items.
 const BATCH: usize = 25;
@@ -33,7 +35,7 @@ fn instance(expiry: &InstanceExpiry) -> String {
 }
 
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
-    let mut attributes = vec![
+    let mut attributes = item([
         ("pk", text(key::EXPIRIES)),
         ("sk", text(key::expiry(expiry.due, &instance(expiry)))),
         ("k", text(&expiry.kind)),
@@ -41,11 +43,9 @@ fn expiry_item(expiry: &InstanceExpiry) -> Item {
         ("uid", text(&expiry.uid)),
         ("gen", number(expiry.generation)),
         ("plan", digest(&expiry.plan)),
-    ];
-    if expiry.failures > 0 {
-        attributes.push((FAILURES, number(expiry.failures)));
-    }
-    attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    ]);
+    attributes.extend(optional([(FAILURES, (expiry.failures > 0).then(|| number(expiry.failures)))]));
+    attributes
 }
 
 fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
@@ -75,24 +75,26 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     }
 }
 
-pub(crate) struct RunPage {
-    pub(crate) keys: Vec<Item>,
+struct RunPage {
+    keys: Vec<Item>,
     /// True if the bucket may contain objects of the run.
-    pub(crate) has_objects: bool,
+    has_objects: bool,
     /// True if the run has no further items.
-    pub(crate) is_last: bool,
+    is_last: bool,
 }
 
 #[async_trait]
-impl PutExpiry for DynamoTable {
+impl PutExpiry for Store {
     async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.put(expiry_item(expiry)).await
+        self.dynamo.put(expiry_item(expiry)).await
     }
 }
 
-impl DynamoTable {
-    pub(crate) async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
+#[async_trait]
+impl RemoveExpired for Store {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         let query = self
+            .dynamo
             .client
             .query()
             .key_condition_expression("pk = :p AND sk < :end")
@@ -100,7 +102,7 @@ impl DynamoTable {
             .expression_attribute_values(":end", text(key::expires(Timestamp(now.0.saturating_add(1)))))
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let mut found = DueExpiries::default();
-        for item in self.pages(query, limit).await? {
+        for item in self.dynamo.pages(query, limit).await? {
             let key = ItemReader::new("Query", &item).text("sk")?;
             match read_expiry(key, &item) {
                 Ok(expiry) => found.readable.push(expiry),
@@ -110,33 +112,59 @@ impl DynamoTable {
         Ok(found)
     }
 
-    pub(crate) async fn postpone_expiry(
-        &self,
-        expiry: &InstanceExpiry,
-        due: Timestamp,
-        failures: u32,
-    ) -> StoreResult<()> {
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         let next = InstanceExpiry { due, failures, ..expiry.clone() };
-        self.put(expiry_item(&next)).await?;
+        self.dynamo.put(expiry_item(&next)).await?;
         if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 
-    pub(crate) async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
         let next = key::expiry(due, &damaged.instance);
-        let Some(mut item) = self.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
+        let Some(mut item) = self.dynamo.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
         item.insert("sk".to_owned(), text(&next));
         // Overwrites the count, because it may be the damaged attribute.
         item.insert(FAILURES.to_owned(), number(damaged.failures));
-        self.put(item).await?;
-        if next == damaged.key { Ok(()) } else { self.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
+        self.dynamo.put(item).await?;
+        if next == damaged.key { Ok(()) } else { self.dynamo.delete(key::EXPIRIES.to_owned(), &damaged.key).await }
     }
 
-    pub(crate) async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &instance(expiry))).await
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
+        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &instance(expiry))).await
     }
 
+    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
+        loop {
+            let page = self.dynamo.page_of_run(run).await?;
+            // Objects are removed before items, so that an interrupted removal is found and repeated.
+            if page.has_objects {
+                self.delete_objects(run).await?;
+            }
+            self.dynamo.delete_items(page.keys).await?;
+            if page.is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
+        for folder in [OUTPUTS, LOGS] {
+            self.bucket.remove_all(&format!("{folder}/{run}/")).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
+        match self.take_plan_item(instance).await? {
+            Some(BodyStorage::Inline(_)) => Ok(()),
+            // An earlier removal may have been interrupted after it removed the item.
+            Some(BodyStorage::Object(_)) | None => self.bucket.remove_all(&plan_objects(instance)).await,
+        }
+    }
+}
+
+impl DynamoTable {
     /// Returns the first items of a run, heads before records.
-    pub(crate) async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
+    async fn page_of_run(&self, run: &RunId) -> StoreResult<RunPage> {
         let query = self
             .client
             .query()
@@ -154,7 +182,7 @@ impl DynamoTable {
         Ok(RunPage { keys, has_objects, is_last: next.is_none() })
     }
 
-    pub(crate) async fn delete_items(&self, keys: Vec<Item>) -> StoreResult<()> {
+    async fn delete_items(&self, keys: Vec<Item>) -> StoreResult<()> {
         let batches: Vec<Vec<Item>> = keys.chunks(BATCH).map(<[Item]>::to_vec).collect();
         let writes = futures::stream::iter(batches).map(|batch| self.delete_batch(batch));
         writes.buffer_unordered(BATCHES).try_collect().await

@@ -8,7 +8,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::attribute::Item;
 
 #[derive(Default)]
-pub(crate) struct UpdateExpression {
+pub(super) struct WriteExpression {
+    /// Placeholders by attribute.
     names: HashMap<String, String>,
     values: Item,
     conditions: Vec<String>,
@@ -19,70 +20,75 @@ pub(crate) struct UpdateExpression {
     delete: BTreeMap<String, String>,
 }
 
-impl UpdateExpression {
+impl WriteExpression {
     /// Returns the placeholder of an attribute.
-    pub(crate) fn name(&mut self, attribute: &str) -> String {
-        let placeholder = format!("#{attribute}");
-        self.names.entry(placeholder.clone()).or_insert_with(|| attribute.to_owned());
-        placeholder
+    pub(super) fn name(&mut self, attribute: &str) -> String {
+        let next = self.names.len();
+        self.names.entry(attribute.to_owned()).or_insert_with(|| format!("#{next}")).clone()
     }
 
     /// Returns the placeholder of a value.
-    pub(crate) fn value(&mut self, value: AttributeValue) -> String {
+    pub(super) fn value(&mut self, value: AttributeValue) -> String {
         let placeholder = format!(":{}", self.values.len());
         self.values.insert(placeholder.clone(), value);
         placeholder
     }
 
     /// Adds a condition. All conditions must hold.
-    pub(crate) fn require(&mut self, condition: impl Into<String>) {
+    pub(super) fn require(&mut self, condition: impl Into<String>) {
         self.conditions.push(condition.into());
     }
 
     /// Requires `attribute = value`.
-    pub(crate) fn require_equal(&mut self, attribute: &str, value: AttributeValue) {
+    pub(super) fn require_equal(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.require(format!("{name} = {value}"));
     }
 
+    /// Requires that the attribute exists.
+    pub(super) fn require_present(&mut self, attribute: &str) {
+        let name = self.name(attribute);
+        self.require(format!("attribute_exists({name})"));
+    }
+
     /// Requires that the attribute does not exist.
-    pub(crate) fn require_absent(&mut self, attribute: &str) {
+    pub(super) fn require_absent(&mut self, attribute: &str) {
         let name = self.name(attribute);
         self.require(format!("attribute_not_exists({name})"));
     }
 
-    pub(crate) fn set(&mut self, attribute: &str, value: AttributeValue) {
+    pub(super) fn set(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.remove.remove(&name);
         self.set.insert(name, value);
     }
 
-    pub(crate) fn set_if_absent(&mut self, attribute: &str, value: AttributeValue) {
+    pub(super) fn set_if_absent(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.set.insert(name.clone(), format!("if_not_exists({name}, {value})"));
     }
 
-    pub(crate) fn remove(&mut self, attribute: &str) {
+    pub(super) fn remove(&mut self, attribute: &str) {
         let name = self.name(attribute);
         self.set.remove(&name);
         self.remove.insert(name);
     }
 
-    pub(crate) fn add(&mut self, attribute: &str, value: AttributeValue) {
+    pub(super) fn add(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.add.insert(name, value);
     }
 
-    pub(crate) fn delete(&mut self, attribute: &str, value: AttributeValue) {
+    pub(super) fn delete(&mut self, attribute: &str, value: AttributeValue) {
         let (name, value) = (self.name(attribute), self.value(value));
         self.delete.insert(name, value);
     }
 
-    pub(crate) fn condition(&self) -> Option<String> {
+    pub(super) fn condition(&self) -> Option<String> {
         (!self.conditions.is_empty()).then(|| self.conditions.join(" AND "))
     }
 
-    pub(crate) fn update(&self) -> Option<String> {
+    pub(super) fn update(&self) -> Option<String> {
         let list = |word: &str, parts: Vec<String>| match parts.is_empty() {
             true => None,
             false => Some(format!("{word} {}", parts.join(", "))),
@@ -101,13 +107,14 @@ impl UpdateExpression {
     }
 
     /// Returns the placeholders of attributes, or `None` if there are none. DynamoDB rejects unused ones.
-    pub(crate) fn names(&self) -> Option<HashMap<String, String>> {
-        let names = self.names.clone();
+    pub(super) fn names(&self) -> Option<HashMap<String, String>> {
+        let names: HashMap<_, _> =
+            self.names.iter().map(|(name, placeholder)| (placeholder.clone(), name.clone())).collect();
         (!names.is_empty()).then_some(names)
     }
 
     /// Returns the placeholders of values, without those of overwritten assignments.
-    pub(crate) fn values(&self) -> Option<Item> {
+    pub(super) fn values(&self) -> Option<Item> {
         let text = [self.condition(), self.update()].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let used: BTreeSet<&str> = text
             .split(|c: char| !(c == ':' || c.is_ascii_alphanumeric()))

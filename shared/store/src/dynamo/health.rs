@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, number, text};
-use super::{DynamoTable, key};
+use super::attribute::{ItemReader, item, number, text};
+use super::key;
 use crate::ops::{HealthMark, HealthMarks, StoreResult};
-use crate::table::TableSpec;
+use crate::store::Store;
 
 const AT: &str = "at";
 
@@ -19,18 +19,13 @@ fn sort(what: HealthMark) -> &'static str {
 }
 
 #[async_trait]
-impl HealthMarks for DynamoTable {
+impl HealthMarks for Store {
     async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
-        self.put(Item::from([
-            (TableSpec::PARTITION.to_owned(), text(key::CHECK)),
-            (TableSpec::SORT.to_owned(), text(sort(what))),
-            (AT.to_owned(), number(now.0)),
-        ]))
-        .await
+        self.dynamo.put(item([("pk", text(key::CHECK)), ("sk", text(sort(what))), (AT, number(now.0))])).await
     }
 
     async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
-        let item = self.get(key::CHECK, sort(what)).await?;
+        let item = self.dynamo.get(key::CHECK, sort(what)).await?;
         item.map(|item| ItemReader::new("GetItem", &item).time(AT)).transpose()
     }
 }

@@ -1,9 +1,9 @@
-//! The store's operations on DynamoDB.
+//! The operations of the store on DynamoDB.
 //!
-//! One table holds everything. The modules describe their items: heads of runs in `run`, records in `record` and
-//! `accepted`, targets and tombstones in `target`, plans in `plan`, plugins in `document`, removal times in `expiry`,
-//! queued batches in `batch_queue`, clusters in `clusters`, and marks of the health check in `health`. Reads of the
-//! table are strongly consistent.
+//! [`DynamoTable`] sends and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
+//! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
+//! `target`, plans in `plan`, plugins in `document`, removal times in `expiry`, queued batches in `batch_queue`,
+//! clusters in `clusters`, and marks of the health check in `health`. Reads of the table are strongly consistent.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -28,10 +28,12 @@ mod target;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
+};
 
 use crate::meter::{CapacityKind, Meter};
 use crate::ops::StoreResult;
@@ -40,15 +42,29 @@ use crate::table::TableSpec;
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
 use attribute::text;
-pub(crate) use batch_queue::BatchItem;
 pub(crate) use document::BodyStorage;
+use expression::WriteExpression;
 pub(crate) use failure::failure;
-pub(crate) use packed::pack;
+use failure::past_conflicts;
 
 /// Queries in progress at the same time in one operation.
 const PARALLEL: usize = 16;
 /// The retention of tombstones and of gone targets. Platforms repeat webhooks for a shorter time.
 const TOMBSTONE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
+/// The outcome of a conditional write.
+enum WriteOutcome {
+    /// The item that the write returned.
+    Written(Item),
+    /// The present item. Empty if there is none.
+    Refused(Item),
+}
+
+impl WriteOutcome {
+    fn is_written(&self) -> bool {
+        matches!(self, Self::Written(_))
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct DynamoTable {
@@ -89,17 +105,20 @@ impl DynamoTable {
         }
     }
 
-    /// Counts a write with a failed condition. `bytes` is the size of the item, or 0.
-    fn refused(&self, bytes: usize) {
+    fn count_write(&self, operation: &'static str, consumed: Option<&ConsumedCapacity>, bytes: usize, entries: u64) {
+        self.count_response(operation, CapacityKind::Write, consumed.map_or(&[], std::slice::from_ref));
         if let Some(meter) = &self.meter {
-            meter.refused(bytes);
+            meter.written(bytes, entries);
         }
     }
 
-    fn written(&self, bytes: usize, index_entries: u64) {
+    fn refused(&self, operation: &'static str, item: Option<&Item>) -> WriteOutcome {
+        let item = item.cloned().unwrap_or_default();
+        self.count_response(operation, CapacityKind::Write, &[]);
         if let Some(meter) = &self.meter {
-            meter.written(bytes, index_entries);
+            meter.refused(item_size(&item));
         }
+        WriteOutcome::Refused(item)
     }
 
     /// Reads an item, strongly consistent.
@@ -122,17 +141,75 @@ impl DynamoTable {
 
     /// Replaces an item.
     async fn put(&self, item: Item) -> StoreResult<()> {
+        self.put_if(item, WriteExpression::default(), 0).await.map(drop)
+    }
+
+    /// Replaces an item under the conditions of `expression`. The write changes `entries` index entries.
+    async fn put_if(&self, item: Item, expression: WriteExpression, entries: u64) -> StoreResult<WriteOutcome> {
         let bytes = item_size(&item);
         let request = self
             .client
             .put_item()
             .table_name(&self.table)
             .set_item(Some(item))
+            .set_condition_expression(expression.condition())
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .set_return_consumed_capacity(self.report());
-        let response = request.send().await.map_err(|error| failure("PutItem", &error))?;
-        self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-        self.written(bytes, 0);
-        Ok(())
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(response) => {
+                self.count_write("PutItem", response.consumed_capacity.as_ref(), bytes, entries);
+                Ok(WriteOutcome::Written(Item::new()))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(self.refused("PutItem", refused.item()))
+                }
+                _ => Err(failure("PutItem", &error)),
+            },
+        }
+    }
+
+    /// Updates an item and returns it as it was before or after. The write changes `entries` index entries.
+    async fn update(
+        &self,
+        (pk, sk): (&str, &str),
+        expression: WriteExpression,
+        image: ReturnValue,
+        entries: u64,
+    ) -> StoreResult<WriteOutcome> {
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.table)
+            .key(TableSpec::PARTITION, text(pk))
+            .key(TableSpec::SORT, text(sk))
+            .set_condition_expression(expression.condition())
+            .set_update_expression(expression.update())
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .return_values(image)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_return_consumed_capacity(self.report());
+        match past_conflicts(|| request.clone().send()).await {
+            Ok(response) => {
+                let item = response.attributes.unwrap_or_default();
+                self.count_write("UpdateItem", response.consumed_capacity.as_ref(), item_size(&item), entries);
+                Ok(WriteOutcome::Written(item))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(self.refused("UpdateItem", refused.item()))
+                }
+                _ => Err(failure("UpdateItem", &error)),
+            },
+        }
+    }
+
+    /// Updates an item. Returns false if a condition does not hold.
+    async fn update_if(&self, key: (&str, &str), expression: WriteExpression) -> StoreResult<bool> {
+        Ok(self.update(key, expression, ReturnValue::AllNew, 0).await?.is_written())
     }
 
     /// Deletes an item. A missing item is not an error.
@@ -151,30 +228,11 @@ impl DynamoTable {
             .return_values(ReturnValue::AllOld)
             .set_return_consumed_capacity(self.report());
         let response = request.send().await.map_err(|error| failure("DeleteItem", &error))?;
-        self.count_response("DeleteItem", CapacityKind::Write, response.consumed_capacity.as_slice());
         let item = response.attributes.filter(|item| !item.is_empty());
         let entries = item.as_ref().is_some_and(|item| item.contains_key(TableSpec::DUE_SHARD));
-        self.written(item.as_ref().map_or(0, item_size), u64::from(entries));
+        let bytes = item.as_ref().map_or(0, item_size);
+        self.count_write("DeleteItem", response.consumed_capacity.as_ref(), bytes, u64::from(entries));
         Ok(item)
-    }
-
-    /// Updates an item. Returns false if the condition does not hold.
-    async fn update_if(&self, (pk, sk): (&str, &str), request: UpdateItemFluentBuilder) -> StoreResult<bool> {
-        let request = request.table_name(&self.table).return_values(ReturnValue::AllNew);
-        let request = request.key(TableSpec::PARTITION, text(pk)).key(TableSpec::SORT, text(sk));
-        match request.set_return_consumed_capacity(self.report()).send().await {
-            Ok(response) => {
-                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                self.written(response.attributes.as_ref().map_or(0, item_size), 0);
-                Ok(true)
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("UpdateItem", CapacityKind::Write, &[]);
-                self.refused(0);
-                Ok(false)
-            }
-            Err(error) => Err(failure("UpdateItem", &error)),
-        }
     }
 
     /// Reads all items of a range, strongly consistent.

@@ -15,10 +15,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
@@ -26,13 +24,12 @@ use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, CallbackRefusals, OutputStorage};
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};
-use super::expression::UpdateExpression;
-use super::failure::{failure, past_conflicts};
+use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
+use super::expression::WriteExpression;
 use super::key::RecordPart;
-use super::{DynamoTable, PARALLEL, key};
-use crate::meter::CapacityKind;
+use super::{DynamoTable, PARALLEL, WriteOutcome, accepted, key};
 use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
+use crate::store::Store;
 
 /// Units between two wanted ones that a query may read rather than being split.
 const GAP: u32 = 16;
@@ -44,32 +41,23 @@ const OUTCOMES: [(AttemptOutcome, u8); 4] = [
     (AttemptOutcome::Cancelled, 3),
 ];
 
-fn result_attributes(result: &AttemptResult) -> StoreResult<Vec<(&'static str, AttributeValue)>> {
+fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
     let outcome = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
-    let mut attributes = vec![("v", number(outcome)), ("t", number(result.at)), ("dg", digest(&result.digest))];
-    match &result.outputs {
-        OutputStorage::Nothing => {}
-        OutputStorage::Inline(outputs) => attributes.push(("o", json(outputs)?)),
-        OutputStorage::Bucket(key) => attributes.push(("ob", text(key))),
-    }
-    if let Some(took) = result.duration_ms {
-        attributes.push(("k", number(took)));
-    }
-    if let Some(reason) = &result.reason {
-        attributes.push(("e", json(reason)?));
-    }
-    if let Some(evidence) = &result.evidence {
-        attributes.push(("ev", json(evidence)?));
-    }
-    if let Some(next) = result.next {
-        attributes.push(("x", number(next)));
-    }
-    if result.log {
-        attributes.push(("lg", AttributeValue::Bool(true)));
-    }
-    if result.unanswered {
-        attributes.push(("un", AttributeValue::Bool(true)));
-    }
+    let outputs = match &result.outputs {
+        OutputStorage::Nothing => None,
+        OutputStorage::Inline(outputs) => Some(("o", json(outputs)?)),
+        OutputStorage::Bucket(key) => Some(("ob", text(key))),
+    };
+    let mut attributes = item([("v", number(outcome)), ("t", number(result.at)), ("dg", digest(&result.digest))]);
+    attributes.extend(item(outputs));
+    attributes.extend(optional([
+        ("k", result.duration_ms.map(number)),
+        ("e", result.reason.as_ref().map(json).transpose()?),
+        ("ev", result.evidence.as_ref().map(json).transpose()?),
+        ("x", result.next.map(number)),
+        ("lg", result.log.then_some(AttributeValue::Bool(true))),
+        ("un", result.unanswered.then_some(AttributeValue::Bool(true))),
+    ]));
     Ok(attributes)
 }
 
@@ -162,12 +150,12 @@ const OUTLINE: [&str; 20] =
     ["pk", "sk", "s", "c", "n", "q", "le", "b", "p", "v", "t", "k", "e", "x", "lg", "un", "dg", "dx", "rc", "rr"];
 
 #[async_trait]
-impl ReadRecords for DynamoTable {
+impl ReadRecords for Store {
     async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
-            self.assembled(self.range_query(&partition, &least, &greatest))
+            self.dynamo.assembled(self.dynamo.range_query(&partition, &least, &greatest))
         });
         let parts: Vec<RecordAssembly> =
             futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
@@ -181,23 +169,18 @@ impl ReadRecords for DynamoTable {
     async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let names: HashMap<_, _> = OUTLINE.into_iter().map(|name| (format!("#{name}"), name.to_owned())).collect();
         let projection = names.keys().cloned().collect::<Vec<_>>().join(", ");
-        let query = self.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
-        let records = self.assembled(query.set_expression_attribute_names(Some(names))).await?;
+        let query = self.dynamo.range_query(&key::run(run), "u#", "u$").projection_expression(projection);
+        let records = self.dynamo.assembled(query.set_expression_attribute_names(Some(names))).await?;
         Ok(records.into_records().collect())
     }
 
     async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        self.read_accepted_attempts(run, units).await
+        accepted::read(&self.dynamo, run, units).await
     }
 
     async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
-        Ok(self.assembled(self.range_query(&key::run(run), "u#", "u$")).await?.into_records().collect())
+        Ok(self.dynamo.assembled(self.dynamo.range_query(&key::run(run), "u#", "u$")).await?.into_records().collect())
     }
-}
-
-enum RecordWrite {
-    Updated(Item),
-    ConditionFailed(Item),
 }
 
 impl DynamoTable {
@@ -219,44 +202,13 @@ impl DynamoTable {
         &self,
         run: &RunId,
         (unit, attempt): (Unit, Attempt),
-        expression: UpdateExpression,
+        expression: WriteExpression,
         image: ReturnValue,
-    ) -> StoreResult<RecordWrite> {
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.table)
-            .key("pk", text(key::run(run)))
-            .key("sk", text(key::record(unit, attempt)))
-            .set_condition_expression(expression.condition())
-            .set_update_expression(expression.update())
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
-            .return_values(image)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.report());
-        match past_conflicts(|| request.clone().send()).await {
-            Ok(response) => {
-                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                let item = response.attributes.unwrap_or_default();
-                self.written(item_size(&item), 0);
-                Ok(RecordWrite::Updated(item))
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("UpdateItem", CapacityKind::Write, &[]);
-                let item = match error.into_err() {
-                    UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
-                    _ => None,
-                };
-                let item = item.unwrap_or_default();
-                self.refused(item_size(&item));
-                Ok(RecordWrite::ConditionFailed(item))
-            }
-            Err(error) => Err(failure("UpdateItem", &error)),
-        }
+    ) -> StoreResult<WriteOutcome> {
+        self.update((&key::run(run), &key::record(unit, attempt)), expression, image, 0).await
     }
 
-    /// Reserves one of `room` places for a further success. Returns false and counts the success if all are in use.
+    /// Reserves one of `capacity` places for a further success. Returns false and counts the success if all are in use.
     async fn reserve(
         &self,
         run: &RunId,
@@ -264,19 +216,17 @@ impl DynamoTable {
         digest: &str,
         capacity: usize,
     ) -> StoreResult<bool> {
-        let mut expression = UpdateExpression::default();
+        let mut expression = WriteExpression::default();
         let (digests, own) = (expression.name("ds"), expression.value(text(digest)));
         let capacity = expression.value(number(capacity));
         expression.require(format!(
             "(attribute_not_exists({digests}) OR contains({digests}, {own}) OR size({digests}) < {capacity})"
         ));
         expression.add("ds", AttributeValue::Ss(vec![digest.to_owned()]));
-        if let RecordWrite::Updated(_) =
-            self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?
-        {
+        if self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?.is_written() {
             return Ok(true);
         }
-        let mut expression = UpdateExpression::default();
+        let mut expression = WriteExpression::default();
         expression.add("dx", number(1));
         self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await?;
         Ok(false)
@@ -285,36 +235,17 @@ impl DynamoTable {
     /// Stores a further result once. A repetition does not change its time, because an undo removes results in order
     /// of arrival.
     async fn put_second(&self, run: &RunId, unit: Unit, attempt: Attempt, result: &AttemptResult) -> StoreResult<()> {
-        let mut item: Item =
-            result_attributes(result)?.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut item = result_attributes(result)?;
         item.insert("pk".to_owned(), text(key::run(run)));
         item.insert("sk".to_owned(), text(key::second_result(unit, attempt, &result.digest)));
-        let bytes = item_size(&item);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item))
-            .condition_expression("attribute_not_exists(pk)")
-            .set_return_consumed_capacity(self.report());
-        match past_conflicts(|| request.clone().send()).await {
-            Ok(response) => {
-                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                self.written(bytes, 0);
-                Ok(())
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("PutItem", CapacityKind::Write, &[]);
-                self.refused(0);
-                Ok(())
-            }
-            Err(error) => Err(failure("PutItem", &error)),
-        }
+        let mut absent = WriteExpression::default();
+        absent.require_absent("pk");
+        self.put_if(item, absent, 0).await.map(drop)
     }
 }
 
 #[async_trait]
-impl UpdateAttemptRecord for DynamoTable {
+impl UpdateAttemptRecord for Store {
     async fn update_attempt(
         &self,
         run: &RunId,
@@ -322,7 +253,7 @@ impl UpdateAttemptRecord for DynamoTable {
         attempt: Attempt,
         update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
-        let mut expression = UpdateExpression::default();
+        let mut expression = WriteExpression::default();
         expression.require_absent("dg");
         match update {
             AttemptUpdate::Started(at) => expression.set_if_absent("s", number(at.0)),
@@ -354,8 +285,8 @@ impl UpdateAttemptRecord for DynamoTable {
                 expression.set("rr", text(reason));
             }
         }
-        match self.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
-            RecordWrite::Updated(item) | RecordWrite::ConditionFailed(item) => read_record("UpdateItem", &item),
+        match self.dynamo.update_record(run, (unit, attempt), expression, ReturnValue::AllOld).await? {
+            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
     }
 
@@ -366,12 +297,12 @@ impl UpdateAttemptRecord for DynamoTable {
         attempts: &[(Unit, Attempt)],
         at: Timestamp,
     ) -> StoreResult<()> {
-        self.record_accepted_attempts(run, shard, attempts, at).await
+        accepted::record(&self.dynamo, run, shard, attempts, at).await
     }
 }
 
 #[async_trait]
-impl PutAttemptResult for DynamoTable {
+impl PutAttemptResult for Store {
     async fn put_result(
         &self,
         run: &RunId,
@@ -379,14 +310,14 @@ impl PutAttemptResult for DynamoTable {
         attempt: Attempt,
         result: &AttemptResult,
     ) -> StoreResult<PutOutcome> {
-        let mut expression = UpdateExpression::default();
+        let mut expression = WriteExpression::default();
         expression.require_absent("dg");
         for (name, value) in result_attributes(result)? {
-            expression.set(name, value);
+            expression.set(&name, value);
         }
-        let item = match self.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await? {
-            RecordWrite::Updated(_) => return Ok(PutOutcome::Created),
-            RecordWrite::ConditionFailed(item) => item,
+        let item = match self.dynamo.update_record(run, (unit, attempt), expression, ReturnValue::AllNew).await? {
+            WriteOutcome::Written(_) => return Ok(PutOutcome::Created),
+            WriteOutcome::Refused(item) => item,
         };
         let reader = ItemReader::new("UpdateItem", &item);
         let first = read_result(&reader, &item)?.ok_or_else(|| reader.broken("refused without a result"))?;
@@ -398,17 +329,16 @@ impl PutAttemptResult for DynamoTable {
             let capacity = limits::DISTINCT_RESULTS - usize::from(first.outcome == AttemptOutcome::Succeeded);
             let name = key::second_digest(&result.digest);
             let is_stored = reader.texts("ds")?.contains(&name);
-            if !is_stored && !self.reserve(run, (unit, attempt), &name, capacity).await? {
+            if !is_stored && !self.dynamo.reserve(run, (unit, attempt), &name, capacity).await? {
                 return Ok(PutOutcome::Excess(first));
             }
         }
-        self.put_second(run, unit, attempt, result).await?;
+        self.dynamo.put_second(run, unit, attempt, result).await?;
         Ok(PutOutcome::Conflict(first))
     }
 
     async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
-        let key = [("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))];
-        self.put(key.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()).await
+        self.dynamo.put(item([("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))])).await
     }
 }
 

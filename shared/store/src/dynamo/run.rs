@@ -7,19 +7,17 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard};
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, digest, item_size, number, text};
-use super::expression::UpdateExpression;
-use super::failure::{failure, past_conflicts};
-use super::{DynamoTable, key};
+use super::attribute::{Item, ItemReader, digest, item, item_size, number, optional, text};
+use super::expression::WriteExpression;
+use super::{WriteOutcome, key};
 use crate::error::StoreError;
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
-use crate::meter::CapacityKind;
 use crate::ops::{PatchRun, ReadRun, StoreResult};
+use crate::store::Store;
 
 const PHASES: [(RunPhase, &str); 3] =
     [(RunPhase::Running, "running"), (RunPhase::Cancelling, "cancelling"), (RunPhase::Closed, "closed")];
@@ -32,25 +30,23 @@ fn phase_word(phase: RunPhase) -> &'static str {
 pub(crate) fn new_run(run: &NewRun) -> Item {
     let partition = key::run(&run.id);
     let facts = &run.facts;
-    let mut item = Item::from([
-        ("g".to_owned(), number(key::due_shard(&partition))),
-        ("pk".to_owned(), text(partition)),
-        ("sk".to_owned(), text(key::HEAD)),
-        ("ep".to_owned(), number(Epoch::FIRST.0)),
-        ("ph".to_owned(), text(phase_word(RunPhase::Running))),
-        ("tv".to_owned(), number(0)),
-        ("due".to_owned(), number(run.due.0)),
-        ("k".to_owned(), text(&facts.kind)),
-        ("n".to_owned(), text(&facts.name)),
-        ("uid".to_owned(), text(&facts.uid)),
-        ("gen".to_owned(), number(facts.generation)),
-        ("plan".to_owned(), digest(&facts.plan)),
-        ("st".to_owned(), number(facts.started.0)),
+    let mut root = item([
+        ("g", number(key::due_shard(&partition))),
+        ("pk", text(partition)),
+        ("sk", text(key::HEAD)),
+        ("ep", number(Epoch::FIRST.0)),
+        ("ph", text(phase_word(RunPhase::Running))),
+        ("tv", number(0)),
+        ("due", number(run.due.0)),
+        ("k", text(&facts.kind)),
+        ("n", text(&facts.name)),
+        ("uid", text(&facts.uid)),
+        ("gen", number(facts.generation)),
+        ("plan", digest(&facts.plan)),
+        ("st", number(facts.started.0)),
     ]);
-    if let Some(routing_key) = &facts.routing_key {
-        item.insert("rk".to_owned(), text(routing_key));
-    }
-    item
+    root.extend(optional([("rk", facts.routing_key.as_ref().map(text))]));
+    root
 }
 
 fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
@@ -103,7 +99,7 @@ fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
     Ok(RunHead { shard, head, facts })
 }
 
-fn require(expression: &mut UpdateExpression, shard: Shard, condition: PatchCondition) {
+fn require(expression: &mut WriteExpression, shard: Shard, condition: PatchCondition) {
     match condition {
         PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => expression.require_equal("ep", number(epoch.0)),
         PatchCondition::EpochIs(epoch) => {
@@ -139,7 +135,7 @@ fn attempt_name(slot: u32) -> String {
     format!("a{slot}")
 }
 
-fn require_without(expression: &mut UpdateExpression, set: &str, slot: u32) {
+fn require_without(expression: &mut WriteExpression, set: &str, slot: u32) {
     let (name, value) = (expression.name(set), expression.value(number(slot)));
     expression.require(format!("NOT contains({name}, {value})"));
 }
@@ -161,7 +157,7 @@ impl SetChange {
         self.delete.insert(slot);
     }
 
-    fn express(self, expression: &mut UpdateExpression, name: &str) -> StoreResult<()> {
+    fn express(self, expression: &mut WriteExpression, name: &str) -> StoreResult<()> {
         let numbers = |slots: BTreeSet<u32>| AttributeValue::Ns(slots.iter().map(u32::to_string).collect());
         match (self.add.is_empty(), self.delete.is_empty()) {
             (true, true) => {}
@@ -176,11 +172,10 @@ impl SetChange {
     }
 }
 
-fn express(run: &RunId, patch: &Patch) -> StoreResult<UpdateExpression> {
-    let mut expression = UpdateExpression::default();
+fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
+    let mut expression = WriteExpression::default();
     if patch.shard == Shard::ROOT {
-        let name = expression.name("pk");
-        expression.require(format!("attribute_exists({name})"));
+        expression.require_present("pk");
     }
     let mut epoch = Some(Epoch::FIRST);
     for &condition in &patch.conditions {
@@ -248,59 +243,33 @@ fn index_entries(patch: &Patch) -> u64 {
 }
 
 #[async_trait]
-impl ReadRun for DynamoTable {
+impl ReadRun for Store {
     async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
-        let items = self.range(&key::run(run), key::HEAD, "h$").await?;
+        let items = self.dynamo.range(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()
     }
 
     async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
-        let item = self.get(&key::run(run), key::HEAD).await?;
+        let item = self.dynamo.get(&key::run(run), key::HEAD).await?;
         item.map(|item| read_head("GetItem", &item)).transpose()
     }
 }
 
 #[async_trait]
-impl PatchRun for DynamoTable {
+impl PatchRun for Store {
     async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         let expression = express(run, patch)?;
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.table)
-            .key("pk", text(key::run(run)))
-            .key("sk", text(key::shard(patch.shard)))
-            .set_condition_expression(expression.condition())
-            .set_update_expression(expression.update())
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
-            .return_values(ReturnValue::AllNew)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.report());
-        let response = past_conflicts(|| request.clone().send()).await;
-        match response {
-            Ok(response) => {
-                self.count_response("UpdateItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                let item = response.attributes.unwrap_or_default();
-                let bytes = item_size(&item);
-                self.written(bytes, index_entries(patch));
-                if let Some(meter) = &self.meter {
-                    meter.head(bytes);
+        let (partition, sort) = (key::run(run), key::shard(patch.shard));
+        let key = (partition.as_str(), sort.as_str());
+        match self.dynamo.update(key, expression, ReturnValue::AllNew, index_entries(patch)).await? {
+            WriteOutcome::Written(item) => {
+                if let Some(meter) = &self.dynamo.meter {
+                    meter.head(item_size(&item));
                 }
                 Ok(PatchResult::Written(read_head("UpdateItem", &item)?))
             }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("UpdateItem", CapacityKind::Write, &[]);
-                self.refused(0);
-                let image = match error.into_err() {
-                    aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
-                        refused,
-                    ) => refused.item.filter(|item| !item.is_empty()),
-                    _ => None,
-                };
-                Ok(PatchResult::ConditionFailed(image.map(|item| read_head("UpdateItem", &item)).transpose()?))
-            }
-            Err(error) => Err(failure("UpdateItem", &error)),
+            WriteOutcome::Refused(item) if item.is_empty() => Ok(PatchResult::ConditionFailed(None)),
+            WriteOutcome::Refused(item) => Ok(PatchResult::ConditionFailed(Some(read_head("UpdateItem", &item)?))),
         }
     }
 }

@@ -5,8 +5,6 @@
 //! response.
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
@@ -16,16 +14,18 @@ use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::id::{hook_name, hook_named};
 use ebb_protocol::lifecycle::TargetStopCause;
 
-use super::attribute::{Item, ItemReader, digest, item_size, json, number, text};
+use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
 use super::document::BodyStorage;
-use super::failure::{failure, past_conflicts, pauses};
+use super::expression::WriteExpression;
+use super::failure::{failure, pauses};
 use super::plan::plan_item;
 use super::run::new_run;
-use super::{DynamoTable, TOMBSTONE_RETENTION_MS, key};
+use super::{DynamoTable, TOMBSTONE_RETENTION_MS, WriteOutcome, key};
 use crate::error::StoreError;
-use crate::items::TargetHead;
+use crate::items::{TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::CapacityKind;
-use crate::ops::{ReadTarget, StoreResult, TargetList, TargetTransition, Tombstone};
+use crate::ops::{MoveTarget, ReadTarget, StoreResult};
+use crate::store::Store;
 use crate::table::TableSpec;
 
 const PHASES: [(TargetPhase, &str); 6] = [
@@ -55,7 +55,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         TargetList::Gone => TableSpec::LIST_GONE,
         TargetList::Active => TableSpec::LIST_TARGETS,
     };
-    let mut attributes = vec![
+    let mut attributes = item([
         ("sk", text(key::HEAD)),
         (TableSpec::LIST, text(list)),
         ("k", text(&target.kind)),
@@ -68,43 +68,25 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("si", number(target.since.0)),
         ("tv", number(target.version)),
         (BY, text(mark)),
-    ];
-    if let Some(hook) = target.hook {
-        attributes.push(("hk", text(hook_name(hook))));
-    }
-    if let Some(routing_key) = &target.routing_key {
-        attributes.push(("rk", text(routing_key)));
-    }
-    if !target.plugins.is_empty() {
-        attributes.push(("pv", AttributeValue::L(target.plugins.iter().map(text).collect())));
-    }
-    if let Some(expires) = target.expires {
-        attributes.push(("ex", number(expires.0)));
-    }
-    if target.stop_cause == TargetStopCause::Expired {
-        attributes.push(("sc", text(EXPIRED)));
-    }
-    if target.is_overridden {
-        attributes.push(("ov", AttributeValue::Bool(true)));
-    }
-    if let Some(pending) = &target.notification {
-        attributes.push(("ntf", json(pending)?));
-    }
-    if let Some(waiting) = &target.waiting {
-        attributes.push(("next", json(waiting)?));
-    }
-    if !target.release.is_empty() {
-        attributes.push(("rel", json(&target.release)?));
-    }
-    if let Some(due) = target.due {
-        attributes.push((TableSpec::DUE, number(due.0)));
-        attributes.push((TableSpec::DUE_SHARD, number(key::due_shard(&partition))));
-    }
-    if target.phase == TargetPhase::Gone && target.due.is_none() {
-        attributes.push((TableSpec::TTL, ttl_attribute(target.since)));
-    }
-    attributes.push(("pk", text(partition)));
-    Ok(attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    ]);
+    let plugins = || AttributeValue::L(target.plugins.iter().map(text).collect());
+    let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
+    attributes.extend(optional([
+        ("hk", target.hook.map(|hook| text(hook_name(hook)))),
+        ("rk", target.routing_key.as_ref().map(text)),
+        ("pv", (!target.plugins.is_empty()).then(plugins)),
+        ("ex", target.expires.map(|expires| number(expires.0))),
+        ("sc", (target.stop_cause == TargetStopCause::Expired).then(|| text(EXPIRED))),
+        ("ov", target.is_overridden.then_some(AttributeValue::Bool(true))),
+        ("ntf", target.notification.as_ref().map(json).transpose()?),
+        ("next", target.waiting.as_ref().map(json).transpose()?),
+        ("rel", (!target.release.is_empty()).then(|| json(&target.release)).transpose()?),
+        (TableSpec::DUE, target.due.map(|due| number(due.0))),
+        (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
+        (TableSpec::TTL, is_final.then(|| ttl_attribute(target.since))),
+        ("pk", Some(text(partition))),
+    ]));
+    Ok(attributes)
 }
 
 pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
@@ -145,29 +127,22 @@ pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
 }
 
 fn tombstone_item(tombstone: &Tombstone) -> Item {
-    Item::from([
-        ("pk".to_owned(), text(key::tombstone(&tombstone.uid))),
-        ("sk".to_owned(), text(key::HEAD)),
-        (ENDED.to_owned(), number(tombstone.ended.0)),
-        (TableSpec::TTL.to_owned(), ttl_attribute(tombstone.needed)),
+    item([
+        ("pk", text(key::tombstone(&tombstone.uid))),
+        ("sk", text(key::HEAD)),
+        (ENDED, number(tombstone.ended.0)),
+        (TableSpec::TTL, ttl_attribute(tombstone.needed)),
     ])
 }
 
-/// The condition that a target has the expected version.
-struct VersionCondition {
-    condition: &'static str,
-    values: Option<Item>,
-}
-
-impl VersionCondition {
-    fn new(version: Option<u64>) -> Self {
-        match version {
-            None => Self { condition: "attribute_not_exists(pk)", values: None },
-            Some(version) => {
-                Self { condition: "tv = :v", values: Some(Item::from([(":v".to_owned(), number(version))])) }
-            }
-        }
+/// Returns the condition that a target has the expected version.
+fn has_version(version: Option<u64>) -> WriteExpression {
+    let mut expression = WriteExpression::default();
+    match version {
+        None => expression.require_absent("pk"),
+        Some(version) => expression.require_equal("tv", number(version)),
     }
+    expression
 }
 
 /// Returns the upper bound of entries of both indexes that a write creates or removes.
@@ -190,88 +165,58 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
 }
 
 #[async_trait]
-impl ReadTarget for DynamoTable {
+impl ReadTarget for Store {
     async fn read_target(&self, kind: &str, name: &str) -> StoreResult<Option<TargetHead>> {
-        let item = self.get(&key::target(kind, name), key::HEAD).await?;
+        let item = self.dynamo.get(&key::target(kind, name), key::HEAD).await?;
         item.map(|item| read_target("GetItem", &item)).transpose()
     }
 
     async fn read_tombstone(&self, uid: &str) -> StoreResult<Option<Timestamp>> {
-        let item = self.get(&key::tombstone(uid), key::HEAD).await?;
+        let item = self.dynamo.get(&key::tombstone(uid), key::HEAD).await?;
         item.map(|item| ItemReader::new("GetItem", &item).time(ENDED)).transpose()
     }
 }
 
-impl DynamoTable {
-    /// Writes a transition of a target, with the plan of an instance.
-    pub(crate) async fn move_target(
-        &self,
-        transition: &TargetTransition,
-        plan: Option<(&str, &BodyStorage)>,
-    ) -> StoreResult<bool> {
-        match (&transition.run, &transition.tombstone, plan) {
-            (None, None, None) => self.put_target(transition).await,
-            _ => {
-                let plan = plan.map(|(instance, body)| plan_item(instance, body));
-                Box::pin(self.transact(transition, plan)).await
-            }
+#[async_trait]
+impl MoveTarget for Store {
+    async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
+        match (&transition.run, &transition.tombstone) {
+            (None, None) => self.dynamo.put_target(transition).await,
+            _ => Box::pin(self.dynamo.transact(transition, None)).await,
         }
     }
 
-    pub(crate) async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
-        let item = tombstone_item(tombstone);
-        let bytes = item_size(&item);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item))
-            .set_return_consumed_capacity(self.report());
-        let response = past_conflicts(|| request.clone().send()).await;
-        let response = response.map_err(|error| failure("PutItem", &error))?;
-        self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-        self.written(bytes, 0);
-        Ok(())
+    async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool> {
+        let body = self.store_plan(instance, plan).await?;
+        let is_moved = Box::pin(self.dynamo.transact(transition, Some(plan_item(instance, &body)))).await?;
+        if let (false, BodyStorage::Object(key)) = (is_moved, body) {
+            self.remove_unnamed(instance, &key).await;
+        }
+        Ok(is_moved)
     }
 
+    async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
+        self.dynamo.put(tombstone_item(tombstone)).await
+    }
+}
+
+impl DynamoTable {
     async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
-        let bytes = item_size(&item);
-        let seen = VersionCondition::new(transition.expected_version);
-        let request = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .set_item(Some(item))
-            .condition_expression(seen.condition)
-            .set_expression_attribute_values(seen.values)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_return_consumed_capacity(self.report());
-        match past_conflicts(|| request.clone().send()).await {
-            Ok(response) => {
-                self.count_response("PutItem", CapacityKind::Write, response.consumed_capacity.as_slice());
-                self.written(bytes, index_entries(&transition.target, transition.expected_version));
-                Ok(true)
-            }
-            Err(SdkError::ServiceError(error)) if error.err().is_conditional_check_failed_exception() => {
-                self.count_response("PutItem", CapacityKind::Write, &[]);
-                self.refused(0);
-                let image = match error.into_err() {
-                    PutItemError::ConditionalCheckFailedException(refused) => refused.item,
-                    _ => None,
-                };
-                // A repeated write whose first response was lost.
-                Ok(is_by(image.as_ref(), &mark))
-            }
-            Err(error) => Err(failure("PutItem", &error)),
-        }
+        let entries = index_entries(&transition.target, transition.expected_version);
+        Ok(match self.put_if(item, has_version(transition.expected_version), entries).await? {
+            WriteOutcome::Written(_) => true,
+            // A repeated write whose first response was lost.
+            WriteOutcome::Refused(image) => is_by(Some(&image), &mark),
+        })
     }
 
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
-        let item = target_item(&transition.target, &mark)?;
-        let writes = self.writes(transition, &item, plan.as_ref())?;
+        let puts = puts(transition, &mark, plan)?;
+        let writes = puts.iter().map(|(item, condition, _)| self.transact_put(item, condition));
+        let writes = writes.collect::<StoreResult<Vec<_>>>()?;
         let request = self
             .client
             .transact_write_items()
@@ -284,7 +229,9 @@ impl DynamoTable {
                 Ok(response) => {
                     let consumed = response.consumed_capacity.unwrap_or_default();
                     self.count_response(TRANSACT, CapacityKind::Write, &consumed);
-                    self.transacted(transition, &item, plan.as_ref());
+                    if let Some(meter) = &self.meter {
+                        puts.iter().for_each(|(item, _, entries)| meter.transacted(item_size(item), *entries));
+                    }
                     return Ok(true);
                 }
                 Err(error) => error,
@@ -308,59 +255,34 @@ impl DynamoTable {
         }
     }
 
-    fn writes(
-        &self,
-        transition: &TargetTransition,
-        item: &Item,
-        plan: Option<&Item>,
-    ) -> StoreResult<Vec<TransactWriteItem>> {
-        let invalid = |error: aws_sdk_dynamodb::error::BuildError| StoreError::Broken {
-            operation: TRANSACT,
-            reason: error.to_string(),
-        };
-        let put = |item: Item| {
-            Put::builder()
-                .table_name(&self.table)
-                .set_item(Some(item))
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-        };
-        let seen = VersionCondition::new(transition.expected_version);
-        let target = put(item.clone())
-            .condition_expression(seen.condition)
-            .set_expression_attribute_values(seen.values)
-            .build()
-            .map_err(invalid)?;
-        let mut writes = vec![TransactWriteItem::builder().put(target).build()];
-        if let Some(plan) = plan {
-            let plan = put(plan.clone()).build().map_err(invalid)?;
-            writes.push(TransactWriteItem::builder().put(plan).build());
-        }
-        if let Some(tombstone) = &transition.tombstone {
-            let tombstone = put(tombstone_item(tombstone)).build().map_err(invalid)?;
-            writes.push(TransactWriteItem::builder().put(tombstone).build());
-        }
-        if let Some(run) = &transition.run {
-            let head = put(new_run(run)).condition_expression("attribute_not_exists(pk)");
-            writes.push(TransactWriteItem::builder().put(head.build().map_err(invalid)?).build());
-        }
-        Ok(writes)
+    fn transact_put(&self, item: &Item, condition: &WriteExpression) -> StoreResult<TransactWriteItem> {
+        let put = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(item.clone()))
+            .set_condition_expression(condition.condition())
+            .set_expression_attribute_names(condition.names())
+            .set_expression_attribute_values(condition.values())
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build();
+        let put = put.map_err(|error| StoreError::Broken { operation: TRANSACT, reason: error.to_string() })?;
+        Ok(TransactWriteItem::builder().put(put).build())
     }
+}
 
-    fn transacted(&self, transition: &TargetTransition, item: &Item, plan: Option<&Item>) {
-        let Some(meter) = &self.meter else { return };
-        meter.transacted(item_size(item), index_entries(&transition.target, transition.expected_version));
-        if let Some(plan) = plan {
-            meter.transacted(item_size(plan), 0);
-        }
-        if let Some(tombstone) = &transition.tombstone {
-            meter.transacted(item_size(&tombstone_item(tombstone)), 0);
-        }
-        if let Some(run) = &transition.run {
-            let bytes = item_size(&new_run(run));
-            meter.transacted(bytes, 1);
-            meter.head(bytes);
-        }
-    }
+/// Returns the items of a transaction with their conditions and changed index entries. The target is the first one, and
+/// a run the last one.
+fn puts(
+    transition: &TargetTransition,
+    mark: &str,
+    plan: Option<Item>,
+) -> StoreResult<Vec<(Item, WriteExpression, u64)>> {
+    let seen = transition.expected_version;
+    let target = target_item(&transition.target, mark)?;
+    let mut puts = vec![(target, has_version(seen), index_entries(&transition.target, seen))];
+    let tombstone = transition.tombstone.as_ref().map(tombstone_item);
+    puts.extend(plan.into_iter().chain(tombstone).map(|item| (item, WriteExpression::default(), 0)));
+    puts.extend(transition.run.as_ref().map(|run| (new_run(run), has_version(None), 1)));
+    Ok(puts)
 }
 
 /// Returns true if the write with this mark created the item.

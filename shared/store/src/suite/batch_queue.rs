@@ -1,4 +1,4 @@
-use crate::batch_queue::BATCH_INLINE;
+use crate::store::BATCH_INLINE;
 use crate::{BatchQueue as _, ObjectStore as _, OrphanScans as _, OutageRecord, QueuedBatch, RelayOutages as _};
 use ebb_protocol::engine::Timestamp;
 

@@ -33,14 +33,14 @@ fn outputs(bytes: usize, digest: &str) -> AttemptResult {
 }
 
 pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: StoreFixture) {
-    let dynamo = &world.store.dynamo;
+    let store = &world.store;
     // pk and its value, sk and its value, o.
     let rest = 2 + "p#k1".len() + 2 + 1 + 1;
     let full = BodyStorage::Object("x".repeat(LIMIT - rest));
-    dynamo.put_plan_item("k1", &full).await.unwrap();
-    assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full.clone()));
-    too_large(dynamo.put_plan_item("k1", &BodyStorage::Object("z".repeat(LIMIT - rest + 1))).await);
-    assert_eq!(dynamo.get_plan_item("k1").await.unwrap(), Some(full));
+    store.put_plan_item("k1", &full).await.unwrap();
+    assert_eq!(store.get_plan_item("k1").await.unwrap(), Some(full.clone()));
+    too_large(store.put_plan_item("k1", &BodyStorage::Object("z".repeat(LIMIT - rest + 1))).await);
+    assert_eq!(store.get_plan_item("k1").await.unwrap(), Some(full));
 }
 
 pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: StoreFixture) {

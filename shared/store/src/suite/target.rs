@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    MoveTarget as _, NotificationState, PendingCreation, ReadRun as _, ReadTarget as _, SecretRelease, StoreError,
-    TargetHead, TargetTransition,
+    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, ReadRun as _, ReadTarget as _, SecretRelease,
+    Store, StoreError, TargetHead, TargetTransition,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
@@ -139,7 +139,8 @@ pub(super) async fn a_run_without_its_target_is_our_mistake(world: StoreFixture)
 
 pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixture) {
     let client = world.store.dynamo.client().clone();
-    let error = crate::DynamoTable::new(client, "other").read_target("a", "b").await.unwrap_err();
+    let store = |client, table| Store::new(DynamoTable::new(client, table), world.store.bucket.clone());
+    let error = store(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     // An unreachable server, and one that never responds.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -149,7 +150,7 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixt
         let config = world.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
         let config = config.retry_config(RetryConfig::disabled()).timeout_config(patience.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
-        let error = crate::DynamoTable::new(client, "ebb").read_target("a", "b").await.unwrap_err();
+        let error = store(client, "ebb").read_target("a", "b").await.unwrap_err();
         assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");
     }
 }
