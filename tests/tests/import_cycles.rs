@@ -12,12 +12,8 @@ const CYCLES: &[(&str, &str)] = &[
     ("infra/xtask/src/cluster.rs", "one benchmark starts a cluster, and the cluster runs it"),
     ("shared/documents/src/model.rs", "loading, compiling and their errors share the model"),
     ("shared/documents/src/compile/sandbox.rs", "a sandbox compiles its plugins"),
-    ("shared/engine/src/time.rs", "a retry is computed in the units of time"),
     ("shared/local/src/pods/supervisor.rs", "a container task is supervised, and supervises"),
     ("shared/local/src/pods/relay.rs", "the relay delivers results"),
-    ("shared/protocol/src/relay.rs", "a list of tasks is a message"),
-    ("shared/readiness/src/table.rs", "a contract names its kinds"),
-    ("shared/relay_client/src/batches.rs", "a batch is sent by its sender"),
 ];
 
 /// Returns the module path of a file in `src`. The root of a crate has an empty path.

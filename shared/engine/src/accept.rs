@@ -84,94 +84,58 @@ pub enum RunEvent {
 ///
 /// Every write can be repeated: its condition is then false, or it changes only the version.
 pub fn accept(event: RunEvent) -> Patch {
+    use PatchChange::{BumpVersion, ClearDue, SetDue, SetPhase};
+    use PatchCondition::{AttemptIs, DueAfter, DueIs, EpochIs, VersionIs};
+    let root = |conditions, changes| Patch { shard: Shard::ROOT, conditions, changes };
+    let of_unit = |unit, conditions: &dyn Fn(u32) -> Vec<PatchCondition>, changes: &dyn Fn(u32) -> Vec<PatchChange>| {
+        let (shard, slot) = Shard::of(unit);
+        Patch { shard, conditions: conditions(slot), changes: changes(slot) }
+    };
     match event {
         RunEvent::Succeeded { unit, attempt, epoch } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![PatchChange::AddDone(slot)] }
+            of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::AddDone(slot)])
         }
         RunEvent::Retried { unit, attempt, epoch, to } => {
-            let (shard, slot) = Shard::of(unit);
-            let mut changes = vec![PatchChange::SetAttempt(slot, to)];
+            let mut patch =
+                of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::SetAttempt(slot, to)]);
             // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
-            if shard == Shard::ROOT {
-                changes.push(PatchChange::BumpVersion);
-            }
-            Patch { shard, conditions: open(slot, attempt, epoch), changes }
+            patch.changes.extend((patch.shard == Shard::ROOT).then_some(BumpVersion));
+            patch
         }
         RunEvent::Failed { unit, attempt, epoch } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: open(slot, attempt, epoch), changes: vec![PatchChange::AddFailed(slot)] }
+            of_unit(unit, &|slot| open(slot, attempt, epoch), &|slot| vec![PatchChange::AddFailed(slot)])
         }
         RunEvent::SucceededLate { unit, attempt, mark } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: vec![], changes: vec![PatchChange::AddLate(LateMark { slot, attempt, mark })] }
+            of_unit(unit, &|_| vec![], &|slot| vec![PatchChange::AddLate(LateMark { slot, attempt, mark })])
         }
-        RunEvent::Sealed { unit } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch { shard, conditions: vec![], changes: vec![PatchChange::AddSealed(slot)] }
-        }
+        RunEvent::Sealed { unit } => of_unit(unit, &|_| vec![], &|slot| vec![PatchChange::AddSealed(slot)]),
         RunEvent::Cancelled { shard, epoch, now } => {
             let mut changes = vec![PatchChange::SetEpoch(epoch.next())];
             if shard == Shard::ROOT {
-                changes.extend([
-                    PatchChange::SetPhase(RunPhase::Cancelling),
-                    PatchChange::SetDue(now),
-                    PatchChange::BumpVersion,
-                ]);
+                changes.extend([SetPhase(RunPhase::Cancelling), SetDue(now), BumpVersion]);
             }
-            Patch { shard, conditions: vec![PatchCondition::EpochIs(epoch)], changes }
+            Patch { shard, conditions: vec![EpochIs(epoch)], changes }
         }
-        RunEvent::Stopped { now, epoch } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::EpochIs(epoch)],
-            changes: vec![PatchChange::SetStopped(now)],
-        },
+        RunEvent::Stopped { now, epoch } => root(vec![EpochIs(epoch)], vec![PatchChange::SetStopped(now)]),
         RunEvent::Reopened { unit, attempt, epoch, to } => {
-            let (shard, slot) = Shard::of(unit);
-            Patch {
-                shard,
-                conditions: vec![PatchCondition::EpochIs(epoch), PatchCondition::AttemptIs(slot, attempt)],
-                changes: vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)],
-            }
+            of_unit(unit, &|slot| vec![EpochIs(epoch), AttemptIs(slot, attempt)], &|slot| {
+                vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)]
+            })
         }
-        RunEvent::WakeupAdvanced { due } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::DueAfter(due)],
-            changes: vec![PatchChange::SetDue(due), PatchChange::BumpVersion],
-        },
-        RunEvent::VersionBumped => {
-            Patch { shard: Shard::ROOT, conditions: vec![], changes: vec![PatchChange::BumpVersion] }
+        RunEvent::WakeupAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due), BumpVersion]),
+        RunEvent::VersionBumped => root(vec![], vec![BumpVersion]),
+        RunEvent::EpochFenced { epoch } => {
+            root(vec![EpochIs(epoch)], vec![PatchChange::SetEpoch(epoch.next()), BumpVersion])
         }
-        RunEvent::EpochFenced { epoch } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::EpochIs(epoch)],
-            changes: vec![PatchChange::SetEpoch(epoch.next()), PatchChange::BumpVersion],
-        },
-        RunEvent::RunReopened { due, version, epoch } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::VersionIs(version), PatchCondition::EpochIs(epoch)],
-            changes: vec![PatchChange::SetPhase(RunPhase::Running), PatchChange::SetDue(due), PatchChange::BumpVersion],
-        },
-        RunEvent::Rescheduled { seen, version, next } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::DueIs(seen), PatchCondition::VersionIs(version)],
-            changes: vec![PatchChange::SetDue(next)],
-        },
-        RunEvent::Postponed { seen, next } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::DueIs(seen)],
-            changes: vec![PatchChange::SetDue(next)],
-        },
-        RunEvent::SweepAdvanced { due } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::DueAfter(due)],
-            changes: vec![PatchChange::SetDue(due)],
-        },
-        RunEvent::Closed { version } => Patch {
-            shard: Shard::ROOT,
-            conditions: vec![PatchCondition::VersionIs(version)],
-            changes: vec![PatchChange::SetPhase(RunPhase::Closed), PatchChange::ClearDue],
-        },
+        RunEvent::RunReopened { due, version, epoch } => {
+            root(vec![VersionIs(version), EpochIs(epoch)], vec![SetPhase(RunPhase::Running), SetDue(due), BumpVersion])
+        }
+        RunEvent::Rescheduled { seen, version, next } => {
+            root(vec![DueIs(seen), VersionIs(version)], vec![SetDue(next)])
+        }
+        RunEvent::Postponed { seen, next } => root(vec![DueIs(seen)], vec![SetDue(next)]),
+        RunEvent::SweepAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due)]),
+        RunEvent::Closed { version } => root(vec![VersionIs(version)], vec![SetPhase(RunPhase::Closed), ClearDue]),
     }
 }
 
@@ -219,19 +183,12 @@ pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&HeadSt
     let Some(head) = image else {
         return if shard == Shard::ROOT { PatchRefusal::Superseded } else { PatchRefusal::StillOpen };
     };
-    if head.attempt(slot) != attempt || head.epoch != epoch {
-        // A done unit of the same attempt stays done after a cancel, so this is a repetition.
-        let same = head.attempt(slot) == attempt;
-        return match () {
-            () if same && head.done.contains(&slot) => PatchRefusal::AlreadyDone,
-            () if same && head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
-            () => PatchRefusal::Superseded,
-        };
-    }
-    match () {
-        () if head.done.contains(&slot) => PatchRefusal::AlreadyDone,
-        () if head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
-        () => PatchRefusal::StillOpen,
+    // A done unit of the same attempt stays done after a cancel, so this is a repetition.
+    match head.attempt(slot) == attempt {
+        true if head.done.contains(&slot) => PatchRefusal::AlreadyDone,
+        true if head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
+        true if head.epoch == epoch => PatchRefusal::StillOpen,
+        _ => PatchRefusal::Superseded,
     }
 }
 

@@ -1,9 +1,7 @@
 //! Backoff, and blocks of attempts.
 
 use crate::state::Attempt;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+use crate::time::Millis;
 
 /// Exponential backoff with full jitter: the wait before attempt `n + 1` is a random part of `base · 2ⁿ⁻¹`, at most
 /// `max`.

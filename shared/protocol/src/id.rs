@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, Unit};
 use serde::{Deserialize, Serialize};
 
 /// The id of a run. It is derived from instance, generation and hook, so that a repeated start is idempotent.
@@ -89,6 +89,27 @@ impl From<RunId> for String {
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// Identifies an attempt of a unit. A higher attempt replaces lower ones, which are cancelled before it starts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskId {
+    /// The unit of a run, a DNS label: `RUN-INDEX`.
+    pub unit: String,
+    pub attempt: u32,
+}
+
+impl TaskId {
+    /// Returns the name of a unit, shared by all its attempts.
+    pub fn unit_of(run: &RunId, unit: Unit) -> String {
+        format!("{run}-{}", unit.0)
+    }
+
+    /// Returns the key of the instance, with which the name begins.
+    pub fn instance(&self) -> &str {
+        self.unit.split_once('-').map_or(self.unit.as_str(), |(instance, _)| instance)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::relay::TaskId;
+use crate::id::TaskId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

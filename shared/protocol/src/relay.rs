@@ -8,13 +8,14 @@
 
 use std::time::Duration;
 
-use ebb_engine::Unit;
+use ebb_engine::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
-use crate::id::RunId;
 use crate::listing::{ClusterListing, RelayInfo};
 use crate::value::{SecretRef, UnitValue};
+
+pub use crate::id::TaskId;
 
 /// The version of every message in this module.
 pub const VERSION: u32 = 1;
@@ -44,7 +45,7 @@ impl Batch {
     /// Subtracts `time` in transit from all durations.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let Millis(millis) = time.into();
         for request in &mut self.requests {
             if let RelayRequest::Ensure(request) = request {
                 request.valid_for_ms = request.valid_for_ms.saturating_sub(millis);
@@ -291,27 +292,6 @@ pub enum FillWith {
     Secret(SecretRef),
     /// The [`RelayAddress`](crate::entrypoint::RelayAddress) for reports of this task.
     Report,
-}
-
-/// Identifies an attempt of a unit. A higher attempt replaces lower ones, which are cancelled before it starts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TaskId {
-    /// The unit of a run, a DNS label: `RUN-INDEX`.
-    pub unit: String,
-    pub attempt: u32,
-}
-
-impl TaskId {
-    /// Returns the name of a unit, shared by all its attempts.
-    pub fn unit_of(run: &RunId, unit: Unit) -> String {
-        format!("{run}-{}", unit.0)
-    }
-
-    /// Returns the key of the instance, with which the name begins.
-    pub fn instance(&self) -> &str {
-        self.unit.split_once('-').map_or(self.unit.as_str(), |(instance, _)| instance)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

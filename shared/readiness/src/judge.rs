@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::{generation, table};
+use crate::{contracts, generation};
 
 /// The result of a rule of the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed("FailRule", "its `fail` is true");
     }
     match rules.ready {
-        RuleState::Absent => generation::stale(object).unwrap_or_else(|| table::judge(object)),
+        RuleState::Absent => generation::stale(object).unwrap_or_else(|| contracts::judge(object)),
         RuleState::Holds => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
         RuleState::DoesNotHold => generation::stale_for_rules(object)
             .unwrap_or_else(|| ObjectReadiness::pending("its `ready` is not true yet")),

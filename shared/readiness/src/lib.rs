@@ -17,7 +17,7 @@
 //! Intended differences from kstatus:
 //!
 //! - **An object without a status or conditions is pending.** kstatus calls it current. Only the kinds in
-//!   `contracts/static_kinds.rs` are ready at once.
+//!   the first rows of `contracts.rs` are ready at once.
 //! - A running or suspended Job is pending. A failed Pod is failed.
 //! - A load balancer without an address is pending.
 //! - An unschedulable Pod is pending, because a node may become available.
@@ -28,11 +28,10 @@ mod generation;
 mod judge;
 mod object;
 mod object_readiness;
-mod table;
 
+pub use contracts::contract;
 pub use judge::{DocumentRules, RuleState, deletion, judge};
 pub use object_readiness::{MAX_TEXT, ObjectReadiness};
-pub use table::contract;
 
 #[cfg(test)]
 mod tests;

@@ -14,9 +14,11 @@ use ebb_store::BatchQueue;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-use super::batches::RelayReply;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use ebb_flow::ports::{Clock, RandomSource, RelayError};
+
+/// The response to a request, with the UID of the cluster that sent it.
+pub(super) type RelayReply = Result<(RelayResponse, String), RelayError>;
 
 /// Sends each batch as one request that is signed as in Standard Webhooks.
 pub(super) struct BatchSender {

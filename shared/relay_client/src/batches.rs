@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ebb_protocol::relay::{BATCH, RelayRequest, RelayResponse};
+use ebb_protocol::relay::{BATCH, RelayRequest};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 
-use super::batch_sender::BatchSender;
+use super::batch_sender::{BatchSender, RelayReply, encode_error};
 use super::registry::ClusterConfig;
 use ebb_flow::ports::RelayError;
 
@@ -19,8 +19,6 @@ const MAX_BYTES: usize = 1 << 20;
 /// Maximum requests in a batch whose responses contain the tail of a log.
 const MAX_LOGS: usize = 16;
 
-/// The response to a request, with the UID of the cluster that sent it.
-pub(super) type RelayReply = Result<(RelayResponse, String), RelayError>;
 /// The replies of a batch, in the order of its requests. Each caller takes its own.
 type BatchReplies = Arc<Mutex<Vec<Option<RelayReply>>>>;
 type BatchFuture = Shared<BoxFuture<'static, BatchReplies>>;
@@ -87,7 +85,7 @@ impl OpenBatches {
             let mut replies = sender.send(&cluster.name, vec![request], timeout).await;
             return replies.pop().unwrap_or_else(lost_reply);
         };
-        let bytes = serde_json::to_vec(&request).map_err(super::batch_sender::encode_error)?.len();
+        let bytes = serde_json::to_vec(&request).map_err(encode_error)?.len();
         let (batch, index) = self.join(sender, cluster, class, request, bytes);
         let replies = batch.await;
         let reply = lock(&replies).get_mut(index).and_then(Option::take);

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
+use ebb_engine::Millis;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_store::BatchQueue;
 
-use super::batch_sender::BatchSender;
-use super::batches::{OpenBatches, RelayReply};
+use super::batch_sender::{BatchSender, RelayReply};
+use super::batches::OpenBatches;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
 use super::script;
 use super::script_job::PodSettings;
@@ -118,7 +119,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let grace_ms = Millis::from(grace).0;
         self.task_state(cluster, RelayRequest::Cancel { task: task.clone(), grace_ms }).await
     }
 

@@ -8,50 +8,17 @@
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[ContractRow] = &[
-    // Templates and classes are only copied.
-    applied("infrastructure.cluster.x-k8s.io"),
-    applied("bootstrap.cluster.x-k8s.io"),
-    applied("controlplane.cluster.x-k8s.io"),
-    ContractRow {
-        name: "capi-infrastructure",
-        group: "infrastructure.cluster.x-k8s.io",
-        kinds: &["*"],
-        rule: ContractRule::Own(|object| latched(object, "provisioned", "status.ready", None)),
-    },
-    ContractRow {
-        name: "capi-bootstrap",
-        group: "bootstrap.cluster.x-k8s.io",
-        kinds: &["*"],
-        rule: ContractRule::Own(|object| {
-            latched(object, "dataSecretCreated", "status.ready", Some("status.dataSecretName"))
-        }),
-    },
-    ContractRow {
-        name: "capi-control-plane",
-        group: "controlplane.cluster.x-k8s.io",
-        kinds: &["*"],
-        rule: ContractRule::Own(|object| latched(object, "controlPlaneInitialized", "status.initialized", None)),
-    },
-    ContractRow {
-        name: "capi-address-claim",
-        group: "ipam.cluster.x-k8s.io",
-        kinds: &["IPAddressClaim"],
-        rule: ContractRule::Own(address),
-    },
-    ContractRow { name: "applied", group: "ipam.cluster.x-k8s.io", kinds: &["IPAddress"], rule: ContractRule::Applied },
-    ContractRow {
-        name: "capi",
-        group: "cluster.x-k8s.io",
-        kinds: &["Cluster", "Machine", "MachineDeployment", "MachinePool", "MachineSet"],
-        rule: ContractRule::Own(core),
-    },
-];
+pub(super) fn infrastructure(object: ObjectView<'_>) -> ObjectReadiness {
+    latched(object, "provisioned", "status.ready", None)
+}
 
-const fn applied(group: &'static str) -> ContractRow {
-    ContractRow { name: "applied", group, kinds: &["*Template"], rule: ContractRule::Applied }
+pub(super) fn bootstrap(object: ObjectView<'_>) -> ObjectReadiness {
+    latched(object, "dataSecretCreated", "status.ready", Some("status.dataSecretName"))
+}
+
+pub(super) fn control_plane(object: ObjectView<'_>) -> ObjectReadiness {
+    latched(object, "controlPlaneInitialized", "status.initialized", None)
 }
 
 /// Ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and the field `also` exists.
@@ -81,7 +48,7 @@ fn not_yet(object: ObjectView<'_>, field: &str) -> ObjectReadiness {
 }
 
 /// An IPAM claim is ready when it has an address.
-fn address(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn address(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = paused(object) {
         return verdict;
     }
@@ -93,7 +60,7 @@ fn address(object: ObjectView<'_>) -> ObjectReadiness {
 
 /// Objects of Cluster API itself are judged by their present state: `Available` of v1beta2 (in `status.v1beta2` while
 /// the API is v1beta1), otherwise `Ready` and the phase.
-fn core(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn core(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
     }

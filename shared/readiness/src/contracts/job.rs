@@ -1,15 +1,11 @@
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table::{ContractRow, ContractRule};
-
-pub(crate) const ROWS: &[ContractRow] =
-    &[ContractRow { name: "job", group: "batch", kinds: &["Job"], rule: ContractRule::Own(job) }];
 
 /// batch/v1 JobConditionType. Only `Complete` and `Failed` are terminal: `SuccessCriteriaMet` and `FailureTarget`
 /// announce the end while pods still run (*Job termination and cleanup*). A Job has no `observedGeneration`, and its
 /// mutable fields cannot undo an end.
-fn job(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn job(object: ObjectView<'_>) -> ObjectReadiness {
     let holds = |kind| object.condition(kind).filter(|condition| condition.is("True"));
     if let Some(failed) = holds("Failed").filter(|failed| !failed.is_stale(object)) {
         return conditions::failed(failed);

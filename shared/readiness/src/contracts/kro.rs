@@ -6,20 +6,13 @@
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table::{ContractRow, ContractRule};
 
-pub(crate) const ROWS: &[ContractRow] = &[
-    ContractRow {
-        name: "kro-graph",
-        group: "kro.run",
-        kinds: &["ResourceGraphDefinition"],
-        rule: ContractRule::Own(|object| stated(object, "Active")),
-    },
-    ContractRow { name: "kro-instance", group: "kro.run", kinds: &["*"], rule: ContractRule::Own(instance) },
-];
+pub(super) fn graph(object: ObjectView<'_>) -> ObjectReadiness {
+    stated(object, "Active")
+}
 
 /// `ERROR` is retried, `FAILED` (before 0.5) is terminal.
-pub(crate) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn instance(object: ObjectView<'_>) -> ObjectReadiness {
     if object.text("status.state") == "FAILED" {
         let message = object.conditions().find(|condition| condition.is("False")).map(|it| it.message);
         return ObjectReadiness::failed("FAILED", message.unwrap_or_default());

@@ -3,20 +3,16 @@ use serde_json::Value;
 use crate::conditions;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table::{ContractRow, ContractRule};
 
 /// Restarts after which a crash-looping container has failed: 2.5 minutes with kubelet's back-off (10 s, doubled).
 /// kstatus fails at the first restart, which a pod that waits for its database does not survive.
 const CRASHES: i64 = 5;
 
-pub(crate) const ROWS: &[ContractRow] =
-    &[ContractRow { name: "pod", group: "", kinds: &["Pod"], rule: ContractRule::Own(pod) }];
-
 /// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
 ///
 /// With the `restartPolicy` `Always`, a pod is ready when its condition `Ready` is true, which includes probes and
 /// readiness gates. With `OnFailure` and `Never`, it is ready when all containers have succeeded.
-fn pod(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
         "Succeeded" => return ObjectReadiness::Ready,
         "Failed" => return failed(object),

@@ -8,7 +8,7 @@ use crate::object_readiness::ObjectReadiness;
 /// Judges by the shape of the status: `Synced` is Crossplane, `InstanceManaged` is kro, others are judged by `Ready`,
 /// `Stalled` and `Reconciling`. *Invariant: an object without a status is pending.* A kind that never has a status
 /// cannot be recognized, so its document sets `ready: ${true}`.
-pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     if object.condition("Synced").is_some() {
         return crossplane::managed(object);
     }

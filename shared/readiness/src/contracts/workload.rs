@@ -8,26 +8,12 @@ use crate::conditions::{TerminalCondition, ended};
 use crate::generation::unobserved;
 use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
-use crate::table::{ContractRow, ContractRule};
-
-pub(crate) const ROWS: &[ContractRow] = &[
-    ContractRow { name: "deployment", group: "apps", kinds: &["Deployment"], rule: ContractRule::Own(deployment) },
-    ContractRow { name: "statefulset", group: "apps", kinds: &["StatefulSet"], rule: ContractRule::Own(stateful_set) },
-    ContractRow { name: "daemonset", group: "apps", kinds: &["DaemonSet"], rule: ContractRule::Own(daemon_set) },
-    ContractRow { name: "replicaset", group: "apps", kinds: &["ReplicaSet"], rule: ContractRule::Own(replica_set) },
-    ContractRow {
-        name: "replicaset",
-        group: "",
-        kinds: &["ReplicationController"],
-        rule: ContractRule::Own(replica_set),
-    },
-];
 
 /// The rollout exceeded `spec.progressDeadlineSeconds`.
 const TOO_SLOW: TerminalCondition =
     TerminalCondition { kind: "Progressing", status: "False", reasons: &["ProgressDeadlineExceeded"] };
 
-fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object).or_else(|| ended(object, &[TOO_SLOW])) {
         return verdict;
     }
@@ -48,7 +34,7 @@ fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
 
 /// With `OnDelete`, pods of an older revision are not replaced; with a partition, those below it stay. Neither is
 /// awaited.
-fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
@@ -80,7 +66,7 @@ fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
 }
 
 /// The counts are always written, so a missing one was not counted yet.
-fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
@@ -97,7 +83,7 @@ fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
-fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
+pub(super) fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
