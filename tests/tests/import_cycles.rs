@@ -10,8 +10,6 @@ use crate::tree;
 const CYCLES: &[(&str, &str)] = &[
     ("functions/cli/src/exit.rs", "an error is printed, and printing can fail"),
     ("infra/xtask/src/cluster.rs", "one benchmark starts a cluster, and the cluster runs it"),
-    ("shared/documents/src/model.rs", "loading, compiling and their errors share the model"),
-    ("shared/documents/src/compile/sandbox.rs", "a sandbox compiles its plugins"),
     ("shared/local/src/pods/supervisor.rs", "a container task is supervised, and supervises"),
     ("shared/local/src/pods/relay.rs", "the relay delivers results"),
 ];

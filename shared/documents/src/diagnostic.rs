@@ -9,7 +9,7 @@ use std::sync::Arc;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
 use crate::expr::nearest;
-use crate::model::{LineColumn, SourceText};
+use crate::source::{LineColumn, SourceText};
 
 /// Lines with more characters are drawn only in part.
 const MAX_DRAWN: usize = 240;

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-pub use crate::source::SourceText;
+pub use crate::source::{LineColumn, SourceText};
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, PluginDoc, PluginKind, RunnerDoc};
 pub use sandbox::{
@@ -61,13 +61,6 @@ written_as! {
     for<> ParamValue => serde_json::Value;
     for<> NameList => unit::NamesSchema;
     for<> FailureClass => unit::FailureSchema;
-}
-
-/// A place in a document; both from 1, counted in characters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-pub struct LineColumn {
-    pub line: u32,
-    pub column: u32,
 }
 
 /// A value with its place. The reader of documents supplies the place.

@@ -3,9 +3,19 @@
 use std::sync::Arc;
 
 use miette::{MietteError, SourceCode, SourceSpan, SpanContents};
+use serde::Deserialize;
 
-use crate::load::lines;
-use crate::model::LineColumn;
+/// The beginning of a first line that maps the lines of a document to those of its author's file.
+pub(crate) const HEADER: &str = "# ebb:lines ";
+/// The most runs of lines that are kept. The last one covers the rest of the document.
+pub(crate) const MAX_RUNS: usize = 10_000;
+
+/// A place in a document; both from 1, counted in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+pub struct LineColumn {
+    pub line: u32,
+    pub column: u32,
+}
 
 /// A document's text and its name in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +27,7 @@ pub struct SourceText {
     /// The byte at which each line begins.
     pub(crate) starts: Vec<usize>,
     /// The lines in the file of its author, if it was written again.
-    runs: Vec<lines::LineRun>,
+    runs: Vec<LineRun>,
 }
 
 impl SourceText {
@@ -29,14 +39,14 @@ impl SourceText {
         let ends = text.match_indices(['\n', '\r']).map(|(end, _)| end + 1);
         let starts = ends.filter(|&start| !text[start - 1..].starts_with("\r\n"));
         let starts = std::iter::once(0).chain(starts).collect();
-        let runs = lines::runs(&text);
+        let runs = runs(&text);
         Arc::new(Self { name: name.into(), text, starts, runs })
     }
 
     /// Returns the place in the file of the document's author. It is the same unless the document was written again
     /// before it was stored.
     pub fn author(&self, at: LineColumn) -> LineColumn {
-        let after = self.runs.partition_point(|run| run.begins() <= at.line);
+        let after = self.runs.partition_point(|run| run.own <= at.line);
         after.checked_sub(1).and_then(|last| self.runs.get(last)).map_or(at, |run| run.place(at))
     }
 
@@ -100,6 +110,46 @@ impl SourceText {
             }
             None => 0,
         }
+    }
+}
+
+/// The beginning of lines that stand together in the author's file too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineRun {
+    /// The first line.
+    pub(crate) own: u32,
+    pub(crate) author: u32,
+    pub(crate) shift: i64,
+}
+
+impl LineRun {
+    /// Returns the place in the author's file of a place at or after its first line.
+    pub(crate) fn place(self, at: LineColumn) -> LineColumn {
+        let line = self.author.saturating_add(at.line.saturating_sub(self.own));
+        let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
+        LineColumn { line, column }
+    }
+}
+
+/// The runs that the first line of a text names, if it does.
+fn runs(text: &str) -> Vec<LineRun> {
+    let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else {
+        return Vec::new();
+    };
+    let run = |text: &str| {
+        let mut parts = text.split(':');
+        let own = parts.next()?.parse().ok()?;
+        let author = parts.next()?.parse().ok()?;
+        Some(LineRun { own, author, shift: parts.next()?.parse().ok()? })
+    };
+    header.split(',').take(MAX_RUNS).map_while(run).collect()
+}
+
+/// The text without that line.
+pub(crate) fn body(text: &str) -> &str {
+    match text.strip_prefix(HEADER) {
+        Some(rest) => rest.split_once('\n').map_or("", |(_, body)| body),
+        None => text,
     }
 }
 

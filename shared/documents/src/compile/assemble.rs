@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ebb_engine::MAX_UNITS;
 
+use super::checked::{BoundResource, CompiledUnit};
 use super::clusters;
 use super::collector::DiagnosticCollector;
 use super::order::{self, CycleStep};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::removal;
-use super::sandbox::BoundResource;
 use super::teardown::{self, OrderSource, TeardownUnit};
-use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
 use crate::expr::ReferenceSource;
 use crate::model::SandboxDoc;

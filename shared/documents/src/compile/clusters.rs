@@ -2,22 +2,13 @@
 
 use serde_json::Value;
 
+use super::checked::{BoundResource, CompiledUnit, UnitCluster};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::ResourceReads;
-use super::sandbox::BoundResource;
-use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
-
-/// The cluster that a unit names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UnitCluster {
-    Named(String),
-    /// The one that this param gives.
-    Param(String),
-}
 
 /// The cluster that a unit names; reports what cannot be one.
 pub(super) fn named<'a>(

@@ -5,6 +5,7 @@
 
 mod assemble;
 mod canonical;
+mod checked;
 mod clusters;
 mod collector;
 pub mod defaults;

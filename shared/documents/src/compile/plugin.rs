@@ -5,42 +5,23 @@ use std::rc::Rc;
 
 use ebb_engine::MAX_UNITS;
 
+use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
 use super::params;
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
-use super::unit::{self, CompiledUnit};
+use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope, WorkBudget};
-use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, ParamDoc, PluginDoc, PodDoc};
-use crate::plan::{HookName, Template};
+use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, PluginDoc, PodDoc};
+use crate::plan::HookName;
 use crate::template;
 
 /// Steps that a unit takes beside its expressions.
 const UNIT_STEPS: u64 = 40;
 /// Warnings of one kind that are told; a document with more of them has a reason.
 const MAX_WARNINGS: usize = 100;
-
-/// A checked plugin.
-#[derive(Debug)]
-pub(super) struct CheckedPlugin<'a> {
-    pub(super) plugin: &'a PluginDoc,
-    /// All units in the order of the document.
-    pub(super) units: Vec<CompiledUnit<'a>>,
-    pub(super) by_name: HashMap<&'a str, usize>,
-    pub(super) params: BTreeMap<&'a str, &'a ParamDoc>,
-    pub(super) outputs: BTreeMap<&'a str, CheckedOutput<'a>>,
-    pub(super) warnings: Vec<Diagnostic>,
-}
-
-/// A checked public output.
-#[derive(Debug)]
-pub(super) struct CheckedOutput<'a> {
-    pub(super) value: Template,
-    pub(super) sensitivity: Sensitivity,
-    pub(super) uses: Vec<ExpressionRead<'a>>,
-}
 
 /// Checks a plugin.
 pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Result<CheckedPlugin<'a>, Diagnostics> {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::checked::BoundResource;
 use super::collector::DiagnosticCollector;
 use super::order::{self, CycleStep};
-use super::sandbox::BoundResource;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::ReferenceSource;
 use crate::model::LineColumn;

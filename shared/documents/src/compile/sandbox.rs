@@ -6,44 +6,18 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::BoundPlugin;
+use super::checked::{BoundResource, CheckedPlugin, ParamBinding};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
 use super::params;
-use super::plugin::{self, CheckedPlugin};
+use super::plugin;
 use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{
-    At, Dialect, LineColumn, Named, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
+    At, Dialect, LineColumn, Named, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc,
 };
-use crate::plan::{Template, UnitRef};
-
-/// A resource with its plugin.
-#[derive(Debug)]
-pub(super) struct BoundResource<'a> {
-    pub(super) name: &'a str,
-    pub(super) source: &'a Arc<SourceText>,
-    pub(super) bound: BoundPlugin<'a>,
-    pub(super) checked: Arc<CheckedPlugin<'a>>,
-    pub(super) params: BTreeMap<&'a str, ParamBinding<'a>>,
-    /// The place of each unit of the plugin in the plan.
-    pub(super) unit_refs: Vec<UnitRef>,
-}
-
-/// The value of a param.
-#[derive(Debug)]
-pub(super) struct ParamBinding<'a> {
-    pub(super) value: Template,
-    pub(super) uses: Vec<ExpressionRead<'a>>,
-    pub(super) at: LineColumn,
-}
-
-impl BoundResource<'_> {
-    /// The place of a unit.
-    pub(super) fn at(&self, unit: &str) -> Option<UnitRef> {
-        self.unit_refs.get(*self.checked.by_name.get(unit)?).copied()
-    }
-}
+use crate::plan::Template;
 
 /// Binds every resource of a sandbox. Without errors, there is one instance for each, in the order of the document.
 pub(super) fn instances<'a>(

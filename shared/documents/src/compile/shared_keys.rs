@@ -8,10 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::DiagnosticCollector;
-use super::plugin::CheckedPlugin;
-use super::sandbox::BoundResource;
-use super::unit::CompiledUnit;
 use crate::diagnostic::Diagnostic;
 use crate::expr::{self, ReferenceSource, Scope};
 use crate::model::SandboxDoc;

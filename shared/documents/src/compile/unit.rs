@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::clusters::{self, UnitCluster};
+use super::checked::CompiledUnit;
+use super::clusters;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, attempts,
@@ -17,22 +18,6 @@ use crate::plan::{
     Action, HookName, InputPlan, ObjectAction, OutputFrom, OutputPlan, PodAction, RetryPolicy, SourceLocation,
     UnitPlan, WebhookAction,
 };
-
-/// A unit with everything that it uses. `plan` has the unit's name as its key, and no edges yet.
-#[derive(Clone, Debug)]
-pub(super) struct CompiledUnit<'a> {
-    pub(super) doc: &'a UnitDoc,
-    pub(super) hook: HookName,
-    pub(super) plan: UnitPlan,
-    pub(super) cluster: Option<UnitCluster>,
-    pub(super) uses: Vec<(TextRole, ExpressionRead<'a>)>,
-    /// For each input, the one value that it is, if it is one.
-    pub(super) wholes: Vec<Option<expr::ReferenceSource>>,
-    /// Units of the same plugin, by position.
-    pub(super) after: Vec<usize>,
-    /// Units of the same plugin, by position.
-    pub(super) undoes: Vec<usize>,
-}
 
 /// Compiles one unit and reports what is wrong with it.
 pub(super) fn compile<'a>(

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use base64::Engine as _;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, MAX_REPORTED};
-use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue};
+use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue, placeholders};
 use crate::load::{DocumentVars, FileError, FileSource, is_variable};
-use crate::model::{LineColumn, SourceText};
+use crate::source::{LineColumn, SourceText};
 
 /// Replaces the directives of one document.
 pub(crate) struct DirectiveExpansion<'a> {
@@ -296,24 +296,6 @@ impl<'a> PositionFinder<'a> {
     }
 }
 
-/// First and past-the-last byte of each `@{…}` with something in it.
-fn placeholders(text: &str) -> Vec<(usize, usize)> {
-    let mut spots = Vec::new();
-    let mut from = 0;
-    while let Some(start) = text[from..].find("@{").map(|n| from + n) {
-        let inside = start + 2;
-        match text[inside..].find('}') {
-            Some(0) => from = inside,
-            Some(length) => {
-                spots.push((start, inside + length + 1));
-                from = inside + length + 1;
-            }
-            None => break,
-        }
-    }
-    spots
-}
-
 /// Why a placeholder makes no sense.
 #[derive(Debug, PartialEq, Eq)]
 enum DirectiveError {
@@ -384,25 +366,9 @@ fn encoding(text: &str) -> Result<(&str, EmbedEncoding), DirectiveError> {
     Ok((name.trim_end(), encoding))
 }
 
-/// The text as it has to be written so that reading it gives this text again.
-pub(crate) fn escaped(text: &str) -> Option<String> {
-    (!placeholders(text).is_empty()).then(|| text.replace("@{", "@{literal: @}{"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn placeholders_are_found_as_a_pattern_would() {
-        assert_eq!(placeholders("@{a}"), [(0, 4)]);
-        assert_eq!(placeholders("x @{a} @{b}"), [(2, 6), (7, 11)]);
-        assert_eq!(placeholders("@{}"), []);
-        assert_eq!(placeholders("@{}@{a}"), [(3, 7)]);
-        assert_eq!(placeholders("@{a"), []);
-        assert_eq!(placeholders("@{@{a}}"), [(0, 6)]);
-        assert_eq!(placeholders("a@b.org {x}"), []);
-    }
 
     #[test]
     fn directives_are_taken_apart() {

@@ -8,56 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::load::yaml::{self, YamlNode, YamlValue};
-use crate::model::{LineColumn, SourceText};
-
-/// The beginning of the first line.
-const HEADER: &str = "# ebb:lines ";
-/// The most runs that are kept; what comes after them is told by the last one.
-const MAX_RUNS: usize = 10_000;
-
-/// The beginning of lines that stand together in the author's file too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineRun {
-    own: u32,
-    author: u32,
-    shift: i64,
-}
-
-impl LineRun {
-    /// The first line.
-    pub(crate) fn begins(self) -> u32 {
-        self.own
-    }
-
-    /// Returns the place in the author's file of a place at or after its first line.
-    pub(crate) fn place(self, at: LineColumn) -> LineColumn {
-        let line = self.author.saturating_add(at.line.saturating_sub(self.own));
-        let column = u32::try_from((i64::from(at.column) + self.shift).max(1)).unwrap_or(u32::MAX);
-        LineColumn { line, column }
-    }
-}
-
-/// The runs that the first line of a text names, if it does.
-pub(crate) fn runs(text: &str) -> Vec<LineRun> {
-    let Some(header) = text.lines().next().and_then(|line| line.strip_prefix(HEADER)) else {
-        return Vec::new();
-    };
-    let run = |text: &str| {
-        let mut parts = text.split(':');
-        let own = parts.next()?.parse().ok()?;
-        let author = parts.next()?.parse().ok()?;
-        Some(LineRun { own, author, shift: parts.next()?.parse().ok()? })
-    };
-    header.split(',').take(MAX_RUNS).map_while(run).collect()
-}
-
-/// The text without that line.
-pub(crate) fn body(text: &str) -> &str {
-    match text.strip_prefix(HEADER) {
-        Some(rest) => rest.split_once('\n').map_or("", |(_, body)| body),
-        None => text,
-    }
-}
+use crate::source::{HEADER, LineColumn, LineRun, MAX_RUNS, SourceText};
 
 /// A document as it was written again, with that line in front.
 pub(crate) fn mapped(source: &Arc<SourceText>, node: &YamlNode, text: String) -> String {

@@ -241,7 +241,7 @@ pub fn digest(plugin: &PluginDoc) -> String {
     use sha2::Digest as _;
     use std::fmt::Write as _;
     let mut text = String::from("sha256:");
-    for byte in sha2::Sha256::digest(lines::body(&plugin.expanded).as_bytes()) {
+    for byte in sha2::Sha256::digest(crate::source::body(&plugin.expanded).as_bytes()) {
         // Writing to a String does not fail.
         let _ = write!(text, "{byte:02x}");
     }

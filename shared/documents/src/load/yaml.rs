@@ -3,14 +3,14 @@
 //! Types are YAML 1.1's (`yes`, `on` are booleans), as Signadot's are; keys are always strings.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
-use crate::model::{LineColumn, SourceText};
-use std::sync::Arc;
+use crate::source::{LineColumn, SourceText};
 
 /// The most bytes of a document, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
@@ -364,7 +364,7 @@ impl Serialize for EscapedNode<'_> {
             YamlValue::Null => serializer.serialize_unit(),
             YamlValue::Bool(value) => serializer.serialize_bool(*value),
             YamlValue::Number(value) => value.serialize(serializer),
-            YamlValue::String(value) => match crate::load::directives::escaped(value) {
+            YamlValue::String(value) => match escaped(value) {
                 Some(escaped) => serializer.serialize_str(&escaped),
                 None => serializer.serialize_str(value),
             },
@@ -383,5 +383,44 @@ impl Serialize for EscapedNode<'_> {
                 map.end()
             }
         }
+    }
+}
+
+/// First and past-the-last byte of each `@{…}` with something in it.
+pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
+    let mut spots = Vec::new();
+    let mut from = 0;
+    while let Some(start) = text[from..].find("@{").map(|n| from + n) {
+        let inside = start + 2;
+        match text[inside..].find('}') {
+            Some(0) => from = inside,
+            Some(length) => {
+                spots.push((start, inside + length + 1));
+                from = inside + length + 1;
+            }
+            None => break,
+        }
+    }
+    spots
+}
+
+/// The text as it has to be written so that reading it gives this text again.
+fn escaped(text: &str) -> Option<String> {
+    (!placeholders(text).is_empty()).then(|| text.replace("@{", "@{literal: @}{"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_found_as_a_pattern_would() {
+        assert_eq!(placeholders("@{a}"), [(0, 4)]);
+        assert_eq!(placeholders("x @{a} @{b}"), [(2, 6), (7, 11)]);
+        assert_eq!(placeholders("@{}"), []);
+        assert_eq!(placeholders("@{}@{a}"), [(3, 7)]);
+        assert_eq!(placeholders("@{a"), []);
+        assert_eq!(placeholders("@{@{a}}"), [(0, 6)]);
+        assert_eq!(placeholders("a@b.org {x}"), []);
     }
 }
