@@ -132,7 +132,7 @@ impl DocumentReader<'_> {
             let wrong = self.wrong("name-too-long", name.at, format!("{what} has {length} characters"));
             self.note(wrong.help(format!("at most {most}")));
         } else if !is_name(&name.value, shape) {
-            let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is no name", name.value));
+            let wrong = self.wrong("bad-name", name.at, format!("{what} `{}` is not valid", name.value));
             self.note(wrong.help(name_help(&name.value, shape, most)));
         }
     }
