@@ -9,7 +9,6 @@ use crate::tree;
 /// Accepted cycles, by one of their files, with the reason. Remove an entry with its cycle.
 const CYCLES: &[(&str, &str)] = &[
     ("functions/cli/src/exit.rs", "an error is printed, and printing can fail"),
-    ("infra/xtask/src/cluster.rs", "one benchmark starts a cluster, and the cluster runs it"),
     ("shared/local/src/pods/supervisor.rs", "a container task is supervised, and supervises"),
     ("shared/local/src/pods/relay.rs", "the relay delivers results"),
 ];

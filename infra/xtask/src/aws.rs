@@ -2,36 +2,41 @@
 
 use std::path::PathBuf;
 
-use crate::run::root;
-use crate::summary::TestSummary;
+use crate::python::PythonTools;
+use crate::run::{root, run};
 use build::LambdaArchitecture;
 
-mod aws_e2e;
 pub(crate) mod build;
-mod deploy;
-mod functions;
-mod lint;
+mod emulators;
 
 /// Lints the template, builds the functions, deploys them to an emulator, and starts each with Lambda's emulator.
 ///
-/// Adds one test per step to `summary`.
-pub(crate) fn all(summary: &mut TestSummary) -> anyhow::Result<()> {
-    let architecture = runnable()?;
-    lint::all()?;
-    summary.add(true);
-    build::all(architecture)?;
-    summary.add(true);
-    deploy::all()?;
-    summary.add(true);
-    functions::all(architecture)?;
-    summary.add(true);
+/// Adds one test per step to `tests`.
+pub(crate) fn all(tests: &mut u64) -> anyhow::Result<()> {
+    // Fails before the build, which takes minutes, if tests cannot run here.
+    emulators::check_namespaces()?;
+    let architecture = LambdaArchitecture::of_this_machine()?;
+    let steps: [&dyn Fn() -> anyhow::Result<()>; 4] =
+        [&lint, &|| build::all(architecture), &emulators::test_deployment, &|| emulators::test_functions(architecture)];
+    for step in steps {
+        step()?;
+        *tests += 1;
+    }
     Ok(())
 }
 
-/// Returns the architecture of this machine. Fails before the build, which takes minutes, if tests cannot run here.
-fn runnable() -> anyhow::Result<LambdaArchitecture> {
-    aws_e2e::check_namespaces()?;
-    LambdaArchitecture::of_this_machine()
+/// Checks the template with SAM, cfn-lint and checkov. `infra/aws/checkov.yaml` lists the suppressed rules with
+/// reasons.
+fn lint() -> anyhow::Result<()> {
+    PythonTools::Sam.install()?;
+    PythonTools::Checkov.install()?;
+    println!("== sam validate, with lint");
+    run(PythonTools::Sam.program("sam").args(["validate", "--config-file", "infra/aws/samconfig.toml"]))?;
+    println!("== cfn-lint");
+    run(PythonTools::Sam.program("cfn-lint").arg("template.yaml"))?;
+    println!("== checkov");
+    let settings = ["--config-file", "infra/aws/checkov.yaml", "--file", "template.yaml"];
+    run(PythonTools::Checkov.program("checkov").args(settings))
 }
 
 /// Returns the folder of the tools and their output. It does not depend on `CARGO_TARGET_DIR`.

@@ -1,11 +1,17 @@
 //! `cargo xtask bench`: runs the program `bench` of `ebb-tests`.
 
 use std::ffi::OsString;
+use std::fs;
 
 use clap::ValueEnum;
 
-use crate::cluster;
+use crate::cluster::folder::{kubeconfig, remove, state};
+use crate::cluster::{self, ClusterGuard, images};
+use crate::entrypoint;
 use crate::run::{cargo, command, folder, run};
+
+/// The image that holds only the entrypoint.
+const ENTRYPOINT: &str = "ebb.test/runner:1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchKind {
@@ -28,13 +34,34 @@ pub(crate) enum BenchKind {
 /// Runs a measurement with `arguments`. Fails if a bound does not hold.
 pub(crate) fn all(measurement: BenchKind, arguments: Vec<OsString>) -> anyhow::Result<()> {
     match measurement {
-        BenchKind::Chains => cluster::chains(arguments),
+        BenchKind::Chains => chains(arguments),
         _ => program(measurement, &arguments),
     }
 }
 
+/// Measures chains of scripts in a cluster that has the image of the entrypoint.
+fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
+    let built = entrypoint::built()?;
+    let _cluster = ClusterGuard::up()?;
+    let (netns, layer) = (cluster::found()?, state().join("entrypoint"));
+    remove(&layer)?;
+    fs::create_dir_all(&layer)?;
+    fs::copy(built, layer.join("ebb-entrypoint"))?;
+    images::import(&netns, ENTRYPOINT, &layer, &["/ebb-entrypoint".to_owned()])?;
+    remove(&layer)?;
+    let options: [(&str, OsString); 5] = [
+        ("--kubeconfig", kubeconfig().into()),
+        ("--kubectl", state().join("bin/kubectl").into()),
+        ("--advertise-address", netns.network.host().into()),
+        ("--entrypoint-image", ENTRYPOINT.into()),
+        ("--image", images::DEBIAN.into()),
+    ];
+    let options = options.into_iter().flat_map(|(name, value)| [name.into(), value]);
+    program(BenchKind::Chains, &options.chain(arguments).collect::<Vec<_>>())
+}
+
 /// Builds the program `bench` and runs it.
-pub(crate) fn program(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
+fn program(measurement: BenchKind, arguments: &[OsString]) -> anyhow::Result<()> {
     // `many-targets` and `chains` start `ebb`, which expects the relay in its own folder.
     let packages = ["-p", "ebb-tests", "-p", "ebb", "-p", "ebb-relay"];
     let programs = ["--bin", "bench", "--bin", "ebb", "--bin", "ebb-relay"];

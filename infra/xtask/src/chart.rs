@@ -1,12 +1,11 @@
 //! `cargo xtask build chart`: renders the relay's manifests from its chart, for clusters without helm.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
 use crate::cluster::BinarySet;
-use crate::run::{command, line, root, run};
+use crate::run::{command, output, root, run};
 
 /// Arguments of helm, with placeholders for the values that `ebb cluster connect` sets.
 const ARGUMENTS: [&str; 10] = [
@@ -49,12 +48,8 @@ pub(crate) fn all(action: ChartAction) -> anyhow::Result<()> {
     run(command(&helm).args(["lint", "--strict", "--quiet"]).arg(&chart).args(&ARGUMENTS[1..]))?;
     let mut template = command(&helm);
     template.arg("template").arg(ARGUMENTS[0]).arg(&chart).args(&ARGUMENTS[1..]);
-    let output = template.output().with_context(|| format!("cannot start {}", helm.display()))?;
-    if !output.status.success() {
-        bail!("`{}`: {}", line(&template), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let rendered = format!("{HEAD}{}", String::from_utf8(output.stdout)?);
-    let path = manifests();
+    let rendered = format!("{HEAD}{}", output(&mut template)?);
+    let path = root().join("infra/relay/manifests.yaml");
     match action {
         ChartAction::Write => fs::write(&path, rendered).with_context(|| format!("cannot write {}", path.display())),
         ChartAction::Compare if fs::read_to_string(&path).is_ok_and(|text| text == rendered) => Ok(()),
@@ -62,8 +57,4 @@ pub(crate) fn all(action: ChartAction) -> anyhow::Result<()> {
             bail!("{} differs from the chart: run `cargo xtask build chart`", path.display())
         }
     }
-}
-
-fn manifests() -> PathBuf {
-    root().join("infra/relay/manifests.yaml")
 }

@@ -3,8 +3,6 @@
 //! Its programs are built with Go or come from Debian. Its images are built here. It runs in its own namespaces
 //! (`netns`), so stopping it removes everything.
 
-use std::ffi::OsString;
-use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -14,22 +12,14 @@ use clap::{Subcommand, ValueEnum};
 use netns::ClusterNetns;
 use servers::ClusterServer;
 
-use crate::bench::{self, BenchKind};
-use crate::entrypoint;
-
 mod build;
-mod check;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod images;
 mod keys;
 mod kubectl;
 mod netns;
-mod network;
 pub(crate) mod servers;
 mod up;
-
-/// The image that holds only the entrypoint.
-const ENTRYPOINT: &str = "ebb.test/runner:1";
 
 #[derive(Subcommand)]
 pub(crate) enum TestClusterCommand {
@@ -69,8 +59,6 @@ pub(crate) enum TestClusterCommand {
         /// Additional name, with its registry: docker.io/library/postgres:17-alpine
         name: String,
     },
-    /// Start the cluster and check what tests need: jobs, logs, networks, rights, admission, killed servers
-    Check,
 }
 
 /// Programs that few tests need.
@@ -92,7 +80,6 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
         TestClusterCommand::Start { server } => server.start(&found()?),
         TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
         TestClusterCommand::Tag { image, name } => images::tag(&found()?, &image, &name),
-        TestClusterCommand::Check => check::all(),
     }
 }
 
@@ -121,29 +108,8 @@ impl Drop for ClusterGuard {
     }
 }
 
-/// Measures chains of scripts in a cluster that has the image of the entrypoint.
-pub(crate) fn chains(arguments: Vec<OsString>) -> anyhow::Result<()> {
-    let program = entrypoint::built()?;
-    let _cluster = ClusterGuard::up()?;
-    let (netns, layer) = (found()?, folder::state().join("entrypoint"));
-    folder::remove(&layer)?;
-    fs::create_dir_all(&layer)?;
-    fs::copy(program, layer.join("ebb-entrypoint"))?;
-    images::import(&netns, ENTRYPOINT, &layer, &["/ebb-entrypoint".to_owned()])?;
-    folder::remove(&layer)?;
-    let kubectl = folder::state().join("bin/kubectl");
-    let options: [(&str, OsString); 5] = [
-        ("--kubeconfig", folder::kubeconfig().into()),
-        ("--kubectl", kubectl.into()),
-        ("--advertise-address", netns.network.host().into()),
-        ("--entrypoint-image", ENTRYPOINT.into()),
-        ("--image", images::DEBIAN.into()),
-    ];
-    let options = options.into_iter().flat_map(|(name, value)| [name.into(), value]);
-    bench::program(BenchKind::Chains, &options.chain(arguments).collect::<Vec<_>>())
-}
-
-fn found() -> anyhow::Result<ClusterNetns> {
+/// Returns the running cluster of this clone.
+pub(crate) fn found() -> anyhow::Result<ClusterNetns> {
     ClusterNetns::find().context("no cluster runs: start it with `cargo xtask cluster up`")
 }
 

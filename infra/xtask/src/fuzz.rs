@@ -21,10 +21,7 @@ const FLAGS: [&str; 6] = [
 ];
 
 /// Limits of one input in this build, in seconds, MiB, MiB and bytes.
-const TIMEOUT: &str = "-timeout=3";
-const MEMORY: &str = "-rss_limit_mb=1024";
-const ALLOCATION: &str = "-malloc_limit_mb=256";
-const MAX_LEN: &str = "-max_len=16384";
+const LIMITS: [&str; 4] = ["-timeout=3", "-rss_limit_mb=1024", "-malloc_limit_mb=256", "-max_len=16384"];
 
 /// Runs each of `targets`, or all if there is none, for `seconds`.
 ///
@@ -69,7 +66,8 @@ fn one(folder: &Path, program: &Path, target: &str, seconds: u32) -> anyhow::Res
     dictionary.push(folder.join("words.dict"));
     let mut fuzz: Command = command(program);
     fuzz.env("EBB_FUZZ_TARGET", target)
-        .args([TIMEOUT, MEMORY, ALLOCATION, MAX_LEN, "-print_final_stats=1", "-verbosity=0"])
+        .args(LIMITS)
+        .args(["-print_final_stats=1", "-verbosity=0"])
         .arg(format!("-max_total_time={seconds}"))
         .args([artifacts, dictionary])
         .args([&corpus, &folder.join("seeds").join(target), &crashes]);

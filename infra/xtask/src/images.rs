@@ -91,6 +91,7 @@ fn write_layer(program: &Path, name: &str, layer: &Path) -> anyhow::Result<()> {
 }
 
 fn libraries(program: &Path) -> anyhow::Result<Vec<String>> {
+    // `ldd` fails for static programs.
     let output = command("ldd").arg(program).output().context("cannot start ldd")?;
     let output = String::from_utf8_lossy(&output.stdout).into_owned();
     if let Some(missing) = output.lines().find(|line| line.contains("not found")) {

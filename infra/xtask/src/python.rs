@@ -1,16 +1,15 @@
 //! Python tools, in the versions of the repository, with one virtual environment per set.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
-use crate::packages;
-use crate::run::{command, retry, root, run};
+use crate::run::{command, output, retry, root, run};
+use crate::tools::{installed, packages};
 
-/// Prints the version of Python; exits with 0 if it is 3.11 or newer.
-const VERSION: &str = "import sys; print(sys.version.split()[0]); sys.exit(0 if sys.version_info >= (3, 11) else 1)";
+/// Exits with the version of Python if it is older than 3.11.
+const VERSION: &str = "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'Python ' + sys.version)";
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,24 +36,20 @@ impl PythonTools {
     /// older glibc.
     pub(crate) fn install(self) -> anyhow::Result<()> {
         let (file, environment) = self.places();
-        let versions = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let complete = environment.join("complete");
-        if fs::read_to_string(&complete).is_ok_and(|installed| installed == versions) {
-            return Ok(());
-        }
-        packages::install(&["python3-venv"])?;
-        check_version()?;
-        eprintln!("installing {} into {}", file.display(), environment.display());
-        run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
-        retry(|| {
-            let mut pip = command(environment.join("bin/pip"));
-            pip.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&file);
-            pip
+        installed(&file, &environment, || {
+            packages(&["python3-venv"])?;
+            // With an older one, pip fails only after minutes.
+            let needs = "the tools need Python 3.11 or newer, with venv, as the first python3 in PATH";
+            output(command("python3").args(["-c", VERSION])).context(needs)?;
+            run(command("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+            let pip = ["install", "--quiet", "--disable-pip-version-check", "--requirement"];
+            retry(|| {
+                let mut command = command(environment.join("bin/pip"));
+                command.args(pip).arg(&file);
+                command
+            })
+            .context("pip needs PyPI, or the index of PIP_INDEX_URL")
         })
-        .with_context(|| {
-            format!("cannot install the packages of {}: pip needs PyPI, or the index of PIP_INDEX_URL", file.display())
-        })?;
-        fs::write(&complete, versions).with_context(|| complete.display().to_string())
     }
 
     /// Returns the folder of the programs.
@@ -74,18 +69,6 @@ impl PythonTools {
         without_settings(&mut command);
         command
     }
-}
-
-/// Checks the version of Python. With an older one, pip fails only after minutes.
-fn check_version() -> anyhow::Result<()> {
-    let output = command("python3").args(["-c", VERSION]).output().context("cannot start python3")?;
-    let version = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "python3 is {}; the tools need 3.11 or newer, with venv, as the first python3 in PATH",
-        version.trim()
-    );
-    Ok(())
 }
 
 /// Removes the user's settings for AWS and SAM. The tools ask no questions and send no usage data.

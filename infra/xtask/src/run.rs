@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// The most attempts of a command that needs the network.
 const ATTEMPTS: u32 = 5;
@@ -40,8 +40,7 @@ pub(crate) fn command(program: impl Into<OsString>) -> Command {
 /// Returns the platform that rustc runs on.
 pub(crate) fn host() -> anyhow::Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = command(rustc).arg("-vV").output().context("cannot start rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = output(command(rustc).arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("`rustc -vV` prints no host")
 }
@@ -54,6 +53,14 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("`{line}` failed: {status}");
     }
     Ok(())
+}
+
+/// Runs a command to its end and returns its standard output. Fails with its standard error if the exit code is not 0.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let line = line(command);
+    let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
+    ensure!(output.status.success(), "`{line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not UTF-8"))
 }
 
 /// Runs a command that needs the network, up to five times, with growing pauses.

@@ -4,22 +4,19 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
 
-use crate::run::{command, line, root, works};
+use crate::run::{command, output, root, run};
 
 #[derive(clap::Args)]
 pub(crate) struct SpeedArgs {
     /// Folder for the clones; it must not exist and is removed at the end
     #[arg(long = "in", value_name = "FOLDER")]
     folder: PathBuf,
-    /// Download all crates again, into a folder of its own
-    #[arg(long)]
-    cold: bool,
     /// Leave out the rows of `.ci/run`
     #[arg(long)]
     no_ci: bool,
@@ -45,8 +42,7 @@ pub(crate) fn all(arguments: &SpeedArgs) -> anyhow::Result<()> {
 }
 
 fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
-    let home = arguments.cold.then(|| folder.join("cargo"));
-    let newcomer = CloneFolder { folder: clone(folder, "newcomer")?, home: home.clone() };
+    let newcomer = CloneFolder::new(folder, "newcomer")?;
     let readme = fs::read_to_string(newcomer.folder.join("README.md"))?;
     let [first, second] = commands(&readme)?;
     let mut rows = vec![
@@ -63,7 +59,7 @@ fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
     let chores = crate::XtaskCli::command().get_subcommands().count();
     rows.push(SpeedRow("chores of `cargo xtask`", chores.to_string(), "8"));
     if !arguments.no_ci {
-        let clone = CloneFolder { folder: clone(folder, "ci")?, home };
+        let clone = CloneFolder::new(folder, "ci")?;
         rows.push(SpeedRow("`.ci/run`, nothing built", clone.time(".ci/run")?, "20 min"));
         change(&clone.folder)?;
         rows.push(SpeedRow("`.ci/run`, one line changed in `flow`", clone.time(".ci/run")?, "6 min"));
@@ -74,17 +70,19 @@ fn rows(arguments: &SpeedArgs, folder: &Path) -> anyhow::Result<Vec<SpeedRow>> {
 /// A clone with its own target folder.
 struct CloneFolder {
     folder: PathBuf,
-    /// The folder of downloaded crates, if it is not the user's.
-    home: Option<PathBuf>,
 }
 
 impl CloneFolder {
+    /// Clones the last commit of this repository.
+    fn new(above: &Path, name: &str) -> anyhow::Result<Self> {
+        let folder = above.join(name);
+        run(command("git").args(["clone", "--quiet"]).arg(root()).arg(&folder))?;
+        Ok(Self { folder })
+    }
+
     fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = command(program.as_ref());
         command.current_dir(&self.folder).env_remove("CARGO_TARGET_DIR");
-        if let Some(home) = &self.home {
-            command.env("CARGO_HOME", home);
-        }
         command
     }
 
@@ -99,18 +97,9 @@ impl CloneFolder {
         Ok(took)
     }
 
-    fn output(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-        let mut command = self.command(program);
-        let output = command.args(arguments).stderr(Stdio::inherit()).output()?;
-        if !output.status.success() {
-            bail!("`{}` failed: {}", line(&command), output.status);
-        }
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
     /// Counts the programs and test programs that `cargo test` links.
     fn executables(&self) -> anyhow::Result<usize> {
-        let messages = self.output("cargo", &["test", "--no-run", "--quiet", "--message-format=json"])?;
+        let messages = output(self.command("cargo").args(["test", "--no-run", "--quiet", "--message-format=json"]))?;
         let messages = messages.lines().filter_map(|line| serde_json::from_str(line).ok());
         let executables = messages.filter_map(|message: serde_json::Value| {
             let ours = message["package_id"].as_str()?.starts_with("path+");
@@ -122,17 +111,9 @@ impl CloneFolder {
     /// Counts the packages of `ebb`, including build dependencies.
     fn packages(&self) -> anyhow::Result<usize> {
         let tree = ["tree", "-p", "ebb", "-e", "no-dev", "--prefix", "none", "--format", "{p}"];
-        let tree = self.output("cargo", &tree)?;
+        let tree = output(self.command("cargo").args(tree))?;
         Ok(tree.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len())
     }
-}
-
-/// Clones the last commit of this repository.
-fn clone(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let clone = folder.join(name);
-    let ended = works(command("git").args(["clone", "--quiet"]).arg(root()).arg(&clone));
-    ensure!(ended, "git cannot clone {} into {}", root().display(), clone.display());
-    Ok(clone)
 }
 
 /// Returns the first two commands of the README, each a code block.
@@ -153,8 +134,7 @@ fn change(clone: &Path) -> anyhow::Result<()> {
 
 /// Counts the lines of all Rust files in git.
 fn lines(clone: &Path) -> anyhow::Result<usize> {
-    let listed = command("git").current_dir(clone).args(["ls-files", "*.rs"]).output()?;
-    let listed = String::from_utf8(listed.stdout)?;
+    let listed = output(command("git").current_dir(clone).args(["ls-files", "*.rs"]))?;
     let mut lines = 0;
     for file in listed.lines() {
         lines += fs::read_to_string(clone.join(file))?.lines().count();

@@ -1,4 +1,9 @@
-//! Subcommands of cargo that checks need.
+//! Tools that checks need, in fixed versions.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
 
 use crate::run::{cargo, command, run, works};
 
@@ -35,4 +40,40 @@ fn install(program: &str, probe: &[&str], version: &str, options: &[&str]) -> an
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
     run(&mut command)
+}
+
+/// Fills `folder` with `make`, unless it is complete for the versions in the file `versions`.
+pub(crate) fn installed(
+    versions: &Path,
+    folder: &Path,
+    make: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let expected = fs::read_to_string(versions).with_context(|| versions.display().to_string())?;
+    let complete = folder.join("complete");
+    if fs::read_to_string(&complete).is_ok_and(|found| found == expected) {
+        return Ok(());
+    }
+    eprintln!("installing {} into {}", versions.display(), folder.display());
+    let fill = || {
+        // It may hold another version, or a part of one.
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder)?;
+        make()?;
+        anyhow::Ok(fs::write(&complete, expected)?)
+    };
+    fill().with_context(|| format!("cannot install {}", versions.display()))
+}
+
+/// Packages of tests that run scripts.
+pub(crate) const TEST_PACKAGES: &[&str] = &["curl", "busybox-static", "podman", "runc", "postgresql"];
+
+/// Packages of the cluster, in addition to programs that Go builds.
+pub(crate) const CLUSTER_PACKAGES: &[&str] =
+    &["busybox-static", "containerd", "containernetworking-plugins", "debootstrap", "iproute2", "nftables", "runc"];
+
+/// Installs the missing Debian packages of `packages` with `infra/dev/setup.sh`.
+pub(crate) fn packages(packages: &[&str]) -> anyhow::Result<()> {
+    run(command("infra/dev/setup.sh").args(packages))
 }

@@ -1,13 +1,13 @@
 //! `cargo xtask verify`: runs tests that take long or need more than Rust.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::run::command;
-use crate::summary::TestSummary;
+use crate::run::{cargo, command, line, output, run};
 use parts::PARTS;
 
 mod parts;
@@ -42,11 +42,12 @@ struct VerifyPart {
     run: fn(&mut PartRun) -> anyhow::Result<()>,
 }
 
-/// The options of a part and its counts.
+/// The options of a part and the number of its tests.
 struct PartRun<'a> {
     depth: VerifyDepth,
     options: &'a [OsString],
-    summary: TestSummary,
+    /// The number of tests so far.
+    tests: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,18 @@ enum VerifyDepth {
 }
 
 impl PartRun<'_> {
+    /// Runs `cargo test` with the words of `arguments`.
+    fn test(&mut self, arguments: &str, variables: &[(&str, String)]) -> anyhow::Result<()> {
+        cargo_test(&arguments.split(' ').collect::<Vec<_>>(), variables, &mut self.tests)
+    }
+
+    /// Runs a command that counts as one test.
+    fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
+        run(command)?;
+        self.tests += 1;
+        Ok(())
+    }
+
     /// Returns the value for the depth of this run.
     fn pick<T>(&self, short: T, full: T) -> T {
         match self.depth {
@@ -85,7 +98,7 @@ pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
     for part in selected {
         println!("== {}: {}", part.name, part.covers);
         let depth = if arguments.full { VerifyDepth::Full } else { VerifyDepth::Short };
-        let mut run = PartRun { depth, options: &arguments.options, summary: TestSummary::default() };
+        let mut run = PartRun { depth, options: &arguments.options, tests: 0 };
         let began = Instant::now();
         let ended = (part.run)(&mut run);
         let result = if ended.is_ok() { "passed" } else { "failed" };
@@ -93,8 +106,7 @@ pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
             eprintln!("error: {}: {error:#}", part.name);
             failed.push(part.name);
         }
-        let tests = run.summary.passed + run.summary.failed;
-        let line = format!("{} {result}, {tests} tests, {:.0} s", part.name, began.elapsed().as_secs_f64());
+        let line = format!("{} {result}, {} tests, {:.0} s", part.name, run.tests, began.elapsed().as_secs_f64());
         println!("{line}");
         lines.push(line);
     }
@@ -132,13 +144,46 @@ impl VerifyPart {
 fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
     let mut paths = Vec::new();
     for arguments in [&["diff", "--name-only", commit, "--"][..], &["ls-files", "--others", "--exclude-standard"]] {
-        let output = command("git").args(arguments).output().context("cannot start git")?;
-        if !output.status.success() {
-            bail!("git: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        paths.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
+        paths.extend(output(command("git").args(arguments))?.lines().map(str::to_owned));
     }
     Ok(paths)
+}
+
+/// Runs `cargo test` with environment variables, prints its output, and adds the number of its tests to `tests`.
+///
+/// All tests run, even if some fail. No test at all is an error.
+fn cargo_test(arguments: &[&str], variables: &[(&str, String)], tests: &mut u64) -> anyhow::Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--no-fail-fast"]).args(arguments).stdout(Stdio::piped());
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    let shown = line(&command);
+    let before = *tests;
+    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let stdout = child.stdout.take().context("standard output is piped")?;
+    for printed in BufReader::new(stdout).split(b'\n') {
+        let printed = printed?;
+        let printed = String::from_utf8_lossy(&printed);
+        *tests += count(&printed);
+        // A closed standard output does not stop the tests.
+        let _ = writeln!(std::io::stdout(), "{printed}");
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    if *tests == before {
+        bail!("`{shown}` ran no test");
+    }
+    Ok(())
+}
+
+/// Returns the tests of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; 0 for other lines.
+fn count(line: &str) -> u64 {
+    let counts = line.trim_start().strip_prefix("test result: ").and_then(|rest| rest.split_once(". "));
+    let counts =
+        counts.into_iter().flat_map(|(_, counts)| counts.split("; ")).filter_map(|count| count.split_once(' '));
+    let counts = counts.filter(|(_, what)| ["passed", "failed"].contains(what));
+    counts.filter_map(|(number, _)| number.parse::<u64>().ok()).sum()
 }
 
 fn list(parts: &[&VerifyPart]) -> anyhow::Result<()> {
@@ -170,5 +215,17 @@ mod tests {
         let model = PARTS.iter().find(|part| part.name == "model").unwrap();
         assert!(model.watches("shared/engine/src/dag.rs"));
         assert!(!model.watches("README.md"));
+    }
+
+    #[test]
+    fn only_results_count() {
+        for (line, expected) in [
+            ("running 3 tests", 0),
+            ("test of::result: ok", 0),
+            ("test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s", 3),
+            ("test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s", 3),
+        ] {
+            assert_eq!(count(line), expected, "{line}");
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use super::folder;
-use crate::run::{command, retry, run};
+use crate::run::{command, output, retry, run};
 
 /// Programs that are built together, from one folder of `infra/cluster`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,9 +90,8 @@ impl BinarySet {
 
 /// Copies the definitions of kro's kinds from its module.
 fn definitions(sources: &Path, to: &Path) -> anyhow::Result<()> {
-    let module = go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]).output()?;
-    let module = PathBuf::from(String::from_utf8(module.stdout)?.trim());
-    run(command("cp").arg("--recursive").arg(module.join("helm/crds")).arg(to))
+    let module = output(go(sources).args(["list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-sigs/kro"]))?;
+    run(command("cp").arg("--recursive").arg(Path::new(module.trim()).join("helm/crds")).arg(to))
 }
 
 /// Returns `go` in `folder`, at low priority. Without cgo, its programs run in any image.
@@ -105,13 +104,9 @@ fn go(folder: &Path) -> Command {
 /// Returns the version of Go, which is part of the digest of programs.
 pub(crate) fn go_version() -> anyhow::Result<String> {
     // The module there requires the newest version, so a Go that downloads toolchains selects that one.
-    match command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]).output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
-        Ok(output) => bail!("Go does not run: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        Err(_) => {
-            bail!("found no `go` in PATH, which builds Kubernetes: install Go 1.26 (https://go.dev/dl)")
-        }
-    }
+    let version = output(command("go").current_dir(folder::sources().join("kubernetes")).args(["env", "GOVERSION"]));
+    let version = version.context("Kubernetes is built with Go: install Go 1.26 (https://go.dev/dl)")?;
+    Ok(version.trim().to_owned())
 }
 
 /// Returns 16 hexadecimal digits of a SHA-256 over the parts and their lengths.
@@ -121,15 +116,7 @@ pub(crate) fn digest(parts: &[impl AsRef<[u8]>]) -> String {
         all.update((part.as_ref().len() as u64).to_be_bytes());
         all.update(part);
     }
-    hex(&all.finalize()[..8])
-}
-
-/// Returns bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    all.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

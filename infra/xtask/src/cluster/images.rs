@@ -1,20 +1,18 @@
 //! Images without a registry: archives with one layer, written from folders and imported into containerd.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
-use super::build::{BinarySet, digest, hex};
+use super::build::{BinarySet, digest};
 use super::folder;
 use super::netns::ClusterNetns;
 use super::servers::CONTAINERD;
-use crate::run::{command, retry, run};
+use crate::run::{command, output, retry, run};
 
 pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 /// A shell and the tools of busybox.
@@ -87,23 +85,18 @@ pub(crate) fn tag(netns: &ClusterNetns, image: &str, name: &str) -> anyhow::Resu
 }
 
 fn ctr(netns: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
-    let mut ctr = netns.command("ctr");
-    let output = ctr.args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments).output()?;
-    if !output.status.success() {
-        bail!("ctr {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
+    output(netns.command("ctr").args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments))
 }
 
 /// Writes a folder with Debian's static busybox and links for all of its tools.
 fn busybox(root: &Path) -> anyhow::Result<()> {
     let program = Path::new("/bin/busybox");
-    let names = command(program).arg("--list").output().context("cannot run busybox")?;
+    let names = output(command(program).arg("--list"))?;
     fs::create_dir_all(root.join("bin"))?;
     fs::create_dir_all(root.join("tmp"))?;
     fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
     fs::copy(program, root.join("bin/busybox"))?;
-    for name in String::from_utf8(names.stdout)?.lines().filter(|name| *name != "busybox") {
+    for name in names.lines().filter(|name| *name != "busybox") {
         symlink("busybox", root.join("bin").join(name))?;
     }
     Ok(())
@@ -116,16 +109,13 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
     fs::create_dir_all(&parts)?;
     let layer = parts.join("layer.tar");
     run(command("tar")
-        .arg("--create")
-        .arg("--numeric-owner")
-        .arg("--file")
+        .args(["--create", "--numeric-owner", "--file"])
         .arg(&layer)
         .arg("--directory")
         .arg(root)
         .arg("."))?;
-    let mut sum = Sha256::new();
-    let mut file = File::open(&layer)?;
-    io::copy(&mut file, &mut HashWriter(&mut sum))?;
+    let sum = output(command("sha256sum").arg(&layer))?;
+    let sum = sum.split(' ').next().context("sha256sum prints the digest first")?;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -138,7 +128,7 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
             "Entrypoint": entrypoint,
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
         },
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&sum.finalize()))] },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{sum}")] },
         "history": [{}],
     });
     let manifest = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
@@ -148,20 +138,6 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
     whole.arg("--create").arg("--file").arg(to).arg("--directory").arg(&parts);
     run(whole.args(["manifest.json", "config.json", "layer.tar"]))?;
     folder::remove(&parts)
-}
-
-/// A hash as a writer.
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl io::Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use rcgen::{
 };
 
 use super::folder;
-use super::network::ClusterNetwork;
+use super::netns::ClusterNetwork;
 use super::servers::NODE;
 
 /// The clients of the API server: file, user and group.

@@ -1,13 +1,10 @@
 //! Requests to the API server, with kubectl as administrator.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-
-use anyhow::{Context as _, bail};
+use std::process::Command;
 
 use super::folder;
 use super::servers::NODE;
-use crate::run::{command, line, works};
+use crate::run::{command, output, works};
 
 /// Returns kubectl as the cluster's administrator.
 pub(crate) fn kubectl(arguments: &[&str]) -> Command {
@@ -20,27 +17,6 @@ pub(crate) fn kubectl(arguments: &[&str]) -> Command {
     kubectl
 }
 
-/// Runs kubectl and returns its output.
-pub(crate) fn output_of(arguments: &[&str]) -> anyhow::Result<String> {
-    output(kubectl(arguments), "")
-}
-
-/// Applies manifests with kubectl.
-pub(crate) fn apply(documents: &str) -> anyhow::Result<()> {
-    output(kubectl(&["apply", "--filename=-"]), documents).map(drop)
-}
-
-fn output(mut kubectl: Command, input: &str) -> anyhow::Result<String> {
-    kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = kubectl.spawn().context("cannot start kubectl")?;
-    child.stdin.take().context("standard input is piped")?.write_all(input.as_bytes())?;
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        bail!("`{}`: {}", line(&kubectl), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 /// Returns true if the API server is ready.
 pub(crate) fn serves() -> bool {
     works(&mut kubectl(&["get", "--raw=/readyz", "--request-timeout=5s"]))
@@ -49,5 +25,5 @@ pub(crate) fn serves() -> bool {
 /// Returns true if the node is Ready and has no taints.
 pub(crate) fn ready() -> bool {
     let node = r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}{.spec.taints}"#;
-    output_of(&["get", "node", NODE, "--output", node, "--request-timeout=5s"]).is_ok_and(|it| it == "True")
+    output(&mut kubectl(&["get", "node", NODE, "--output", node, "--request-timeout=5s"])).is_ok_and(|it| it == "True")
 }

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use super::build::BinarySet;
 use super::folder::{self, until};
 use super::netns::ClusterNetns;
+use crate::run::output;
 
 /// The name of the only node.
 pub(crate) const NODE: &str = "ebb";
@@ -122,11 +123,7 @@ impl ClusterServer {
         if self == Self::Kro {
             start.env("KUBECONFIG", etc().join("admin.kubeconfig"));
         }
-        let started = start.output().context("cannot start nsenter")?;
-        if !started.status.success() {
-            bail!("cannot start {}: {}", self.name(), String::from_utf8_lossy(&started.stderr).trim());
-        }
-        let pid = String::from_utf8(started.stdout)?;
+        let pid = output(&mut start)?;
         folder::write(&self.pid(), &format!("{} {}", pid.trim(), program.display()))
     }
 
@@ -135,8 +132,8 @@ impl ClusterServer {
         let record = fs::read_to_string(self.pid()).ok()?;
         let (pid, program) = record.split_once(' ')?;
         // A process that has ended has no program. A reused pid has another program.
-        let exe = netns.command("readlink").arg(format!("/proc/{pid}/exe")).output().ok()?;
-        let exe = PathBuf::from(String::from_utf8(exe.stdout).ok()?.trim());
+        let exe = output(netns.command("readlink").arg(format!("/proc/{pid}/exe"))).ok()?;
+        let exe = PathBuf::from(exe.trim());
         // `setsid` becomes the program shortly after its start.
         (exe == Path::new(program) || exe.ends_with("setsid")).then(|| pid.to_owned())
     }
@@ -144,10 +141,7 @@ impl ClusterServer {
     /// Sends a signal. After KILL and TERM, waits until the server has ended.
     pub(crate) fn kill(self, netns: &ClusterNetns, signal: &str) -> anyhow::Result<()> {
         let Some(pid) = self.running(netns) else { bail!("{} does not run", self.name()) };
-        let killed = netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]).output()?;
-        if !killed.status.success() {
-            bail!("cannot send {signal}: {}", String::from_utf8_lossy(&killed.stderr).trim());
-        }
+        output(netns.command("sh").args(["-c", "kill -s \"$1\" \"$2\"", "kill", signal, &pid]))?;
         if matches!(signal, "KILL" | "TERM") {
             until(&format!("the end of {}", self.name()), 30, || self.running(netns).is_none(), || Ok(()))?;
         }

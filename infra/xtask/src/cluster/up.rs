@@ -10,12 +10,12 @@ use anyhow::{Context as _, bail};
 use super::build::{self, BinarySet};
 use super::folder::{self, until};
 use super::images;
-use super::kubectl::{kubectl, output_of, ready, serves};
+use super::kubectl::{kubectl, ready, serves};
 use super::netns::{self, ClusterNetns};
 use super::servers::{self, CONTAINERD, ClusterServer};
 use super::{ClusterExtra, keys};
-use crate::packages;
-use crate::run::{command, run, works};
+use crate::run::{command, output, run, works};
+use crate::tools;
 
 /// The longest start of a server on a busy machine, in seconds.
 const START_TIMEOUT: u64 = 120;
@@ -24,7 +24,7 @@ const START_TIMEOUT: u64 = 120;
 pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
     let began = Instant::now();
     check_requirements()?;
-    packages::install(packages::OF_CLUSTER)?;
+    tools::packages(tools::CLUSTER_PACKAGES)?;
     let _lock = lock()?;
     let kubernetes = BinarySet::Kubernetes.built()?;
     for set in [BinarySet::Etcd, BinarySet::Pause] {
@@ -83,7 +83,7 @@ pub(crate) fn start(netns: &ClusterNetns) -> anyhow::Result<()> {
         let during = || all_run(&ClusterServer::FIRST).and_then(|()| all_run(&ClusterServer::SECOND));
         until("the node", START_TIMEOUT, ready, during)?;
         // The API server rejects pods without this account.
-        let account = || output_of(&["get", "serviceaccount", "default"]).is_ok();
+        let account = || works(&mut kubectl(&["get", "serviceaccount", "default"]));
         until("the account of pods", START_TIMEOUT, account, during)?;
         images.join().unwrap_or_else(|_| bail!("importing images failed"))
     })
@@ -111,7 +111,7 @@ pub(crate) fn lock() -> anyhow::Result<File> {
 
 /// Fails if the user is not root.
 pub(crate) fn privileged() -> anyhow::Result<()> {
-    if !command("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0") {
+    if !output(command("id").arg("-u")).is_ok_and(|user| user.trim() == "0") {
         bail!("not root: a cluster needs root for namespaces, mounts and containers");
     }
     Ok(())

@@ -1,10 +1,9 @@
 //! The parts of `cargo xtask verify`.
 
 use super::{PartRun, VerifyPart, rules};
-use crate::cargo_test::cargo_test;
 use crate::cluster::{self, BinarySet};
 use crate::run::{cargo, command, folder, root, run};
-use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, packages, python, tools};
+use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
 /// The paths that affect the course of a run.
 const PROTOCOL: [&str; 7] = [
@@ -27,9 +26,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         run: |this| {
             tools::cargo_deny()?;
             // `cargo deny` would also need the folder of installed programs in PATH.
-            run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))?;
-            this.summary.add(true);
-            Ok(())
+            this.run(command("cargo-deny").args(["check", "bans", "licenses", "sources"]))
         },
     },
     VerifyPart {
@@ -38,12 +35,11 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "Go, to build helm; Python, openssl and curl",
         paths: &["docs", "shared", "functions", "tests/src", "tests/tests/e2e", "infra"],
         run: |this| {
-            run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-            this.summary.add(true);
+            this.run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
             e2e(this, &["book::"])?;
             chart::all(chart::ChartAction::Compare)?;
-            this.summary.add(true);
-            cargo_test(&["-p", "xtask"], &[], &mut this.summary)
+            this.tests += 1;
+            this.test("-p xtask", &[])
         },
     },
     VerifyPart {
@@ -54,7 +50,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         run: |this| {
             dynamodb_local::fetch()?;
             let table = [("EBB_TEST_TABLE", "dynamodb-local".to_owned())];
-            cargo_test(&["-p", "ebb-store", "--test", "it"], &table, &mut this.summary)
+            this.test("-p ebb-store --test it", &table)
         },
     },
     VerifyPart {
@@ -67,19 +63,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
             program(this, "simulate", &["--instances", instances, "--seed", "1"])?;
             if this.options.is_empty() {
                 let more = [("EBB_RACE_TURNS", "10".to_owned()), ("EBB_SIM_CASES", "640".to_owned())];
-                let simulation = [
-                    "-p",
-                    "ebb-tests",
-                    "--profile",
-                    "verify",
-                    "--features",
-                    "verify",
-                    "--test",
-                    "simulation",
-                    "--test",
-                    "long",
-                ];
-                cargo_test(&simulation, &more, &mut this.summary)?;
+                let simulation = "-p ebb-tests --profile verify --features verify --test simulation --test long";
+                this.test(simulation, &more)?;
             }
             Ok(())
         },
@@ -99,11 +84,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         covers: "the model notices each rule of the state protocol that is left out",
         needs: "nothing",
         paths: &PROTOCOL,
-        run: |this| {
-            run(command(rules::build()?).arg("--rules").args(this.options))?;
-            this.summary.add(true);
-            Ok(())
-        },
+        run: |this| this.run(command(rules::build()?).arg("--rules").args(this.options)),
     },
     VerifyPart {
         name: "api",
@@ -116,9 +97,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             let mut conformance = python::PythonTools::Api.program("python");
             conformance.arg(root().join("infra/api/conformance.py")).arg("--ebb").arg(folder().join("debug/ebb"));
             conformance.args(["--examples", this.pick("200", "2000"), "--seed", "1", "--workers", "1"]);
-            run(conformance.args(this.options))?;
-            this.summary.add(true);
-            Ok(())
+            this.run(conformance.args(this.options))
         },
     },
     VerifyPart {
@@ -127,10 +106,10 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
         paths: &["functions/entrypoint", "shared/script", "shared/local", "tests/examples", "tests/tests/e2e"],
         run: |this| {
-            packages::install(packages::OF_TESTS)?;
+            tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
-            cargo_test(&["-p", "ebb-script"], &[], &mut this.summary)?;
-            cargo_test(&["-p", "ebb-entrypoint", "--bins", "--test", "it"], &[], &mut this.summary)?;
+            this.test("-p ebb-script", &[])?;
+            this.test("-p ebb-entrypoint --bins --test it", &[])?;
             e2e(this, &["containers::", "postgres::"])
         },
     },
@@ -141,7 +120,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         paths: &["shared/engine", "shared/cel", "shared/documents", "shared/protocol", "tests/fuzz"],
         run: |this| {
             fuzz::all(this.pick(40, 600), this.options)?;
-            this.summary.add(true);
+            this.tests += 1;
             Ok(())
         },
     },
@@ -151,7 +130,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
         paths: &["shared/flow", "shared/store", "shared/local", "shared/relay", "functions/cli/src"],
         run: |this| {
-            packages::install(packages::OF_TESTS)?;
+            tools::packages(tools::TEST_PACKAGES)?;
             dynamodb_local::fetch()?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
@@ -184,10 +163,10 @@ pub(super) const PARTS: &[VerifyPart] = &[
             "tests/tests/e2e",
         ],
         run: |this| {
-            packages::install(packages::OF_TESTS)?;
+            tools::packages(tools::TEST_PACKAGES)?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
-            cargo_test(&["-p", "ebb-relay", "--test", "it"], &[], &mut this.summary)?;
+            this.test("-p ebb-relay --test it", &[])?;
             let others = ["--skip", "book::", "--skip", "containers::", "--skip", "postgres::", "--skip", "kill"];
             e2e(this, &others)?;
             if this.pick(false, true) {
@@ -214,8 +193,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
         ],
         run: |this| {
             BinarySet::Collector.built()?;
-            cargo_test(&["-p", "ebb-tests", "--test", "traces"], &[], &mut this.summary)?;
-            aws::all(&mut this.summary)
+            this.test("-p ebb-tests --test traces", &[])?;
+            aws::all(&mut this.tests)
         },
     },
     VerifyPart {
@@ -227,7 +206,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             let some: &[&str] = this.pick(&["--shard", "0/16"], &[]);
             let options =
                 if this.options.is_empty() { some.iter().map(Into::into).collect() } else { this.options.to_vec() };
-            this.summary.passed += mutants::all(&options)?;
+            this.tests += mutants::all(&options)?;
             Ok(())
         },
     },
@@ -244,9 +223,7 @@ fn program(this: &mut PartRun, name: &str, default: &[&str]) -> anyhow::Result<(
     } else {
         program.args(this.options);
     }
-    run(&mut program)?;
-    this.summary.add(true);
-    Ok(())
+    this.run(&mut program)
 }
 
 /// Runs end-to-end tests, which start `ebb` and the relay.
@@ -256,8 +233,7 @@ fn e2e(this: &mut PartRun, chosen: &[&str]) -> anyhow::Result<()> {
 
 fn e2e_with(this: &mut PartRun, chosen: &[&str], variables: &[(&str, String)]) -> anyhow::Result<()> {
     run(cargo().args(["build", "-p", "ebb", "-p", "ebb-relay"]))?;
-    let options: Vec<&str> = ["-p", "ebb-tests", "--test", "e2e", "--"].iter().chain(chosen).copied().collect();
-    cargo_test(&options, variables, &mut this.summary)
+    this.test(&format!("-p ebb-tests --test e2e -- {}", chosen.join(" ")), variables)
 }
 
 /// Sends many tasks at once to a release build of the relay, and runs a script with a large log.
@@ -273,8 +249,7 @@ fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
         number("EBB_LOG_MIB", "1024"),
     ];
     for test in ["fair_queue::many_at_once", "heavy::an_output_and_a_log_that_are_too_large"] {
-        let options = ["-p", "ebb-relay", "--test", "it", "--", "--exact", "--nocapture", test];
-        cargo_test(&options, &variables, &mut this.summary)?;
+        this.test(&format!("-p ebb-relay --test it -- --exact --nocapture {test}"), &variables)?;
     }
     Ok(())
 }

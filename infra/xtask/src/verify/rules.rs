@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-use crate::run::{cargo, command, folder, root, run};
+use crate::run::{cargo, command, folder, output, root, run};
 
 /// The removal of each rule. Its head describes the fields.
 const RULES: &str = "tests/model/rules.yaml";
@@ -99,8 +99,6 @@ fn edited() -> anyhow::Result<BTreeMap<String, String>> {
 
 /// Returns the paths of all files that are committed or could be.
 fn repository_files() -> anyhow::Result<Vec<String>> {
-    let listed = command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).output()?;
-    ensure!(listed.status.success(), "git: {}", String::from_utf8_lossy(&listed.stderr).trim());
-    let text = String::from_utf8(listed.stdout).context("git lists a path that is not UTF-8")?;
-    Ok(text.split_terminator('\0').map(str::to_owned).collect())
+    let listed = output(command("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]))?;
+    Ok(listed.split_terminator('\0').map(str::to_owned).collect())
 }
