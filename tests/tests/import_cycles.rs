@@ -8,9 +8,6 @@ use crate::tree;
 
 /// Accepted cycles, by one of their files, with the reason. Remove an entry with its cycle.
 const CYCLES: &[(&str, &str)] = &[
-    ("functions/cli/src/exit.rs", "an error is printed, and printing can fail"),
-    ("shared/local/src/pods/supervisor.rs", "a container task is supervised, and supervises"),
-    ("shared/local/src/pods/relay.rs", "the relay delivers results"),
 ];
 
 /// Returns the module path of a file in `src`. The root of a crate has an empty path.

@@ -11,7 +11,7 @@ use ebb_protocol::api::{
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
-use ebb_protocol::sign::{self, MessageId, WebhookSecret};
+use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -35,63 +35,6 @@ const SOURCE: &str = "ebb-cli";
 pub(crate) struct ApiClient {
     http: reqwest::Client,
     server: ServerAccess,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PublicationStatus {
-    Created,
-    /// The same document was published before.
-    Unchanged,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ApiClientError {
-    #[error("no server responds at {url}")]
-    Unreachable { url: Url, origin: AddressOrigin, source: reqwest::Error },
-    /// The server rejected the request with a problem document.
-    #[error("{}", .0.detail)]
-    Refused(ProblemDetails),
-    /// The response does not have the format of the API.
-    #[error("unexpected response of the server: status {status}, {text}")]
-    Unexpected {
-        status: u16,
-        /// The first 200 characters of the response.
-        text: String,
-    },
-    #[error("cannot sign the lifecycle webhook: {0}")]
-    Secret(#[from] sign::SecretError),
-}
-
-impl ApiClientError {
-    /// Returns the server's problem document, if the server rejected the request.
-    pub(crate) fn refusal(&self) -> Option<&ProblemDetails> {
-        match self {
-            Self::Refused(problem) => Some(problem),
-            _ => None,
-        }
-    }
-}
-
-impl From<ApiClientError> for CliError {
-    fn from(error: ApiClientError) -> Self {
-        match &error {
-            ApiClientError::Unreachable { url, origin, source } => {
-                let report = Self::broken(format!("no server responds at {url}")).with_causes(root_cause(source));
-                match origin {
-                    AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
-                    AddressOrigin::File(file) => report.with_hint(format!(
-                        "start `ebb dev`, or set EBB_URL; {} belongs to a server that has stopped",
-                        file.display()
-                    )),
-                    AddressOrigin::Own => report,
-                }
-            }
-            ApiClientError::Refused(problem) => refused(problem),
-            ApiClientError::Unexpected { .. } => Self::broken(error.to_string())
-                .with_hint("check that the address belongs to an Ebb server of the same version"),
-            ApiClientError::Secret(_) => Self::broken(error.to_string()).with_hint("set EBB_WEBHOOK_SECRET"),
-        }
-    }
 }
 
 /// Returns the innermost cause: the others only name layers of the client.
@@ -151,40 +94,36 @@ impl ApiClient {
     }
 
     /// Returns the published versions of all plugins.
-    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, ApiClientError> {
+    pub(crate) async fn plugins(&self) -> Result<Vec<PluginInfo>, CliError> {
         let body: PluginsBody = self.read(self.get(&["plugins"])).await?;
         Ok(body.plugins)
     }
 
     /// Returns the versions of a plugin, highest first; `None` if it was never published.
-    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, ApiClientError> {
+    pub(crate) async fn versions(&self, name: &str) -> Result<Option<Vec<PluginInfo>>, CliError> {
         let body: Option<PluginsBody> = found(self.read(self.get(&["plugins", name])).await)?;
         Ok(body.map(|body| body.plugins))
     }
 
     /// Returns a version of a plugin. `latest` selects the highest one.
-    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, ApiClientError> {
+    pub(crate) async fn plugin(&self, name: &str, version: &str) -> Result<Option<PluginDetail>, CliError> {
         found(self.read(self.get(&["plugins", name, "versions", version])).await)
     }
 
     /// Returns the signing secrets of a plugin's webhooks; `None` if it was never published.
-    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, ApiClientError> {
+    pub(crate) async fn signing_secrets(&self, name: &str) -> Result<Option<SigningSecrets>, CliError> {
         found(self.read(self.get(&["plugins", name, "signing-secret"])).await)
     }
 
-    /// Publishes the plugin in `document`.
-    pub(crate) async fn publish(&self, document: &str) -> Result<(PublicationStatus, PluginInfo), ApiClientError> {
+    /// Publishes the plugin in `document`. The status is 200 if the same document was published before, else 201.
+    pub(crate) async fn publish(&self, document: &str) -> Result<(StatusCode, PluginInfo), CliError> {
         let body = PublishPlugin { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
-        let publication = match response.status() {
-            StatusCode::OK => PublicationStatus::Unchanged,
-            _ => PublicationStatus::Created,
-        };
-        Ok((publication, self.parse(response).await?))
+        Ok((response.status(), self.parse(response).await?))
     }
 
     /// Withdraws one version of a plugin.
-    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), ApiClientError> {
+    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<(), CliError> {
         self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
     }
 
@@ -195,21 +134,13 @@ impl ApiClient {
         &self,
         kind: Option<&str>,
         gone: bool,
-    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), ApiClientError> {
+    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>), CliError> {
         let (mut targets, mut damaged) = (Vec::new(), BTreeSet::new());
         let mut token: Option<String> = None;
         loop {
-            let mut url = self.url(&["targets"]);
-            if let Some(kind) = kind {
-                url.query_pairs_mut().append_pair("kind", kind);
-            }
-            if gone {
-                url.query_pairs_mut().append_pair("gone", "true");
-            }
-            if let Some(token) = &token {
-                url.query_pairs_mut().append_pair(NEXT_TOKEN, token);
-            }
-            let page: TargetPage = self.read(self.authorized(self.http.get(url))).await?;
+            let gone = gone.then_some("true");
+            let query = [("kind", kind), ("gone", gone), (NEXT_TOKEN, token.as_deref())];
+            let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
             targets.extend(page.targets);
             damaged.extend(page.damaged);
             if page.next_token.is_none() || page.next_token == token {
@@ -220,14 +151,13 @@ impl ApiClient {
     }
 
     /// Returns a target with all units of its runs; `None` if the server does not have it.
-    pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, ApiClientError> {
+    pub(crate) async fn target(&self, target: &TargetRef) -> Result<Option<TargetDetail>, CliError> {
         let detail = self.read(self.get(&["targets", &target.kind, &target.name])).await;
         let Some(mut detail): Option<TargetDetail> = found(detail)? else { return Ok(None) };
         for run in &mut detail.runs {
             while let Some(token) = run.next_token.take() {
-                let mut url = self.url(&["runs", &run.id]);
-                url.query_pairs_mut().append_pair(NEXT_TOKEN, &token);
-                let page: RunDetail = self.read(self.authorized(self.http.get(url))).await?;
+                let request = self.query(&["runs", &run.id], &[(NEXT_TOKEN, Some(&token))]);
+                let page: RunDetail = self.read(request).await?;
                 run.units.extend(page.units);
                 run.next_token = page.next_token.filter(|next| *next != token);
             }
@@ -235,58 +165,56 @@ impl ApiClient {
         Ok(Some(detail))
     }
 
+    /// Returns a target that has to exist.
+    pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail, CliError> {
+        self.target(target).await?.ok_or_else(|| unknown(target))
+    }
+
     /// Returns the diagnosis of a target.
-    pub(crate) async fn why(&self, target: &TargetRef) -> Result<Option<TargetDiagnosis>, ApiClientError> {
-        found(self.read(self.get(&["targets", &target.kind, &target.name, "why"])).await)
+    pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis, CliError> {
+        self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
     }
 
     /// Retries the failed units of a target.
-    pub(crate) async fn retry(&self, target: &TargetRef) -> Result<Option<RetryResponse>, ApiClientError> {
-        found(self.read(self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await)
+    pub(crate) async fn retry(&self, target: &TargetRef) -> Result<RetryResponse, CliError> {
+        self.of_target(target, self.request(Method::POST, &["targets", &target.kind, &target.name, "retry"])).await
     }
 
     /// Marks a failed unit of a teardown as complete.
     pub(crate) async fn force_complete(
         &self,
         target: &TargetRef,
-        request: &ForceCompleteUnit,
-    ) -> Result<Option<OverrideResponse>, ApiClientError> {
+        body: &ForceCompleteUnit,
+    ) -> Result<OverrideResponse, CliError> {
         let path = ["targets", &target.kind, &target.name, "force-complete"];
-        found(self.read(self.request(Method::POST, &path).json(request)).await)
+        self.of_target(target, self.request(Method::POST, &path).json(body)).await
     }
 
     /// Ends the teardown of a target that is stuck.
     pub(crate) async fn force_delete(
         &self,
         target: &TargetRef,
-        request: &ForceDeleteTarget,
-    ) -> Result<Option<OverrideResponse>, ApiClientError> {
+        body: &ForceDeleteTarget,
+    ) -> Result<OverrideResponse, CliError> {
         let path = ["targets", &target.kind, &target.name, "force-delete"];
-        found(self.read(self.request(Method::POST, &path).json(request)).await)
+        self.of_target(target, self.request(Method::POST, &path).json(body)).await
     }
 
     /// Returns the connected clusters.
-    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, ApiClientError> {
+    pub(crate) async fn clusters(&self) -> Result<Vec<ClusterInfo>, CliError> {
         let body: ClusterList = self.read(self.get(&["clusters"])).await?;
         Ok(body.clusters)
     }
 
     /// Returns the health checks of the server.
-    pub(crate) async fn checks(&self) -> Result<CheckList, ApiClientError> {
+    pub(crate) async fn checks(&self) -> Result<CheckList, CliError> {
         self.read(self.get(&["checks"])).await
     }
 
     /// Posts a signed event of an unknown type. Returns the server's rejection; `None` if the server accepts the event.
-    pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, ApiClientError> {
-        let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
-        let id = MessageId::parse("msg_check").expect("letters and an underscore");
+    pub(crate) async fn probe_signature(&self) -> Result<Option<ProblemDetails>, CliError> {
         let body = br#"{"specversion":"1.0","id":"check","source":"ebb-cli","type":"dev.ebb.check"}"#;
-        let mut request = self.request(Method::POST, &["events"]);
-        for (name, value) in sign::sign(&secret, &id, timestamp(), body) {
-            request = request.header(name, value);
-        }
-        let request = request.header("content-type", cloudevents::CONTENT_TYPE).body(body.as_slice());
-        refusal(self.send(request).await)
+        refusal(self.send(self.event("msg_check", timestamp(), cloudevents::CONTENT_TYPE, body.into())?).await)
     }
 
     /// Returns true if lifecycle webhooks can be signed.
@@ -296,17 +224,17 @@ impl ApiClient {
 
     /// Posts a callback without a token to `url`. Returns the server's rejection; `None` if the server accepts the
     /// callback.
-    pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, ApiClientError> {
+    pub(crate) async fn probe_callback(&self, url: Url) -> Result<Option<ProblemDetails>, CliError> {
         refusal(self.send(self.http.post(url)).await)
     }
 
     /// Returns the objects of ended targets that remain in clusters.
-    pub(crate) async fn orphans(&self) -> Result<OrphanList, ApiClientError> {
+    pub(crate) async fn orphans(&self) -> Result<OrphanList, CliError> {
         self.read(self.get(&["orphans"])).await
     }
 
     /// Deletes the orphans with these uids, if Ebb owns them.
-    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse, ApiClientError> {
+    pub(crate) async fn delete_orphans(&self, uids: Vec<String>) -> Result<DeleteOrphansResponse, CliError> {
         let body = DeleteOrphans { uids };
         self.read(self.request(Method::POST, &["orphans", "delete"]).json(&body)).await
     }
@@ -319,13 +247,11 @@ impl ApiClient {
         run: &str,
         unit: &str,
         attempt: Option<u32>,
-    ) -> Result<Option<(Option<u32>, String)>, ApiClientError> {
-        let mut url = self.url(&["runs", run, "logs"]);
-        url.query_pairs_mut().append_pair("unit", unit);
-        if let Some(attempt) = attempt {
-            url.query_pairs_mut().append_pair("attempt", &attempt.to_string());
-        }
-        let Some(response) = found(self.send(self.authorized(self.http.get(url))).await)? else {
+    ) -> Result<Option<(Option<u32>, String)>, CliError> {
+        let number = attempt.map(|attempt| attempt.to_string());
+        let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
+        let request = self.query(&["runs", run, "logs"], &query);
+        let Some(response) = found(self.send(request).await)? else {
             return Ok(None);
         };
         let number = response.headers().get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -333,7 +259,7 @@ impl ApiClient {
     }
 
     /// Returns the plan of a document without applying the document.
-    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, ApiClientError> {
+    pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview, CliError> {
         let body = PreviewPlan { document: document.to_owned() };
         self.read(self.request(Method::POST, &["plans"]).json(&body)).await
     }
@@ -345,19 +271,28 @@ impl ApiClient {
         &self,
         change: LifecycleType,
         data: &LifecycleData,
-    ) -> Result<LifecycleResponse, ApiClientError> {
-        let secret = WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default())?;
+    ) -> Result<LifecycleResponse, CliError> {
         let generation = data.generation.to_string();
         let parts = [SOURCE, change.as_type(), &data.kind, &data.name, &data.uid, &generation];
         let id = format!("msg_{}", ebb_protocol::id::short_digest(&parts, 26));
         let now = timestamp();
         let (content_type, body) = cloudevents::lifecycle(&id, SOURCE, change, now, data);
-        let message = MessageId::parse(&id).expect("letters, digits and an underscore");
+        self.read(self.event(&id, now, content_type, body)?).await
+    }
+
+    /// Returns the signed request of an event.
+    fn event(&self, id: &str, now: Timestamp, content_type: &str, body: Vec<u8>) -> Result<RequestBuilder, CliError> {
+        let unsigned = |error: SecretError| {
+            CliError::broken(format!("cannot sign the lifecycle webhook: {error}")).with_hint("set EBB_WEBHOOK_SECRET")
+        };
+        let secret =
+            WebhookSecret::parse(self.server.webhook_secret.as_deref().unwrap_or_default()).map_err(unsigned)?;
+        let id = MessageId::parse(id).expect("letters, digits and an underscore");
         let mut request = self.request(Method::POST, &["events"]);
-        for (name, value) in sign::sign(&secret, &message, now, &body) {
+        for (name, value) in sign::sign(&secret, &id, now, &body) {
             request = request.header(name, value);
         }
-        self.read(request.header("content-type", content_type).body(body)).await
+        Ok(request.header("content-type", content_type).body(body))
     }
 
     fn url(&self, path: &[&str]) -> Url {
@@ -376,6 +311,14 @@ impl ApiClient {
         self.request(Method::GET, path)
     }
 
+    /// Returns a GET request with the parameters that have a value.
+    fn query(&self, path: &[&str], parameters: &[(&str, Option<&str>)]) -> RequestBuilder {
+        let mut url = self.url(path);
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
+        url.query_pairs_mut().extend_pairs(given);
+        self.authorized(self.http.get(url))
+    }
+
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.server.token {
             Some(token) => request.bearer_auth(token),
@@ -383,31 +326,39 @@ impl ApiClient {
         }
     }
 
-    fn unreachable(&self, source: reqwest::Error) -> ApiClientError {
-        let server = &self.server;
-        ApiClientError::Unreachable {
-            url: server.url.clone(),
-            origin: server.origin.clone(),
-            source: source.without_url(),
+    fn unreachable(&self, error: reqwest::Error) -> CliError {
+        let ServerAccess { url, origin, .. } = &self.server;
+        let error = error.without_url();
+        let report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
+        match origin {
+            AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
+            AddressOrigin::File(file) => report.with_hint(format!(
+                "start `ebb dev`, or set EBB_URL; {} belongs to a server that has stopped",
+                file.display()
+            )),
+            AddressOrigin::Own => report,
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ApiClientError> {
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, CliError> {
         let response = self.send(request).await?;
         self.parse(response).await
     }
 
-    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, ApiClientError> {
-        let status = response.status().as_u16();
+    /// Reads the response to a request for a target that has to exist.
+    async fn of_target<T: DeserializeOwned>(&self, target: &TargetRef, request: RequestBuilder) -> Result<T, CliError> {
+        found(self.read(request).await)?.ok_or_else(|| unknown(target))
+    }
+
+    async fn parse<T: DeserializeOwned>(&self, response: Response) -> Result<T, CliError> {
+        let status = response.status();
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        serde_json::from_slice(&body).map_err(|error| ApiClientError::Unexpected {
-            status,
-            text: format!("the body does not match the API: {error}"),
-        })
+        serde_json::from_slice(&body)
+            .map_err(|error| unexpected(status, &format!("the body does not match the API: {error}")))
     }
 
     /// Sends a request and returns its response if the status is a success.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, ApiClientError> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, CliError> {
         let response = request.send().await.map_err(|error| self.unreachable(error))?;
         let status = response.status();
         if status.is_success() {
@@ -415,28 +366,40 @@ impl ApiClient {
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         Err(match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) => ApiClientError::Refused(problem),
-            Err(_) => ApiClientError::Unexpected { status: status.as_u16(), text: start_of(&body) },
+            Ok(problem) => refused(&problem),
+            Err(_) => unexpected(status, &start_of(&body)),
         })
     }
 }
 
+/// The error if the server has no such target.
+fn unknown(target: &TargetRef) -> CliError {
+    let list = match target.kind.as_str() {
+        "sandbox" => "ebb sandbox list".to_owned(),
+        kind => format!("ebb sandbox list --kind {kind}"),
+    };
+    CliError::failed(format!("{target} does not exist")).with_hint(list)
+}
+
+/// The error if a response does not have the format of the API.
+fn unexpected(status: StatusCode, text: &str) -> CliError {
+    CliError::broken(format!("unexpected response of the server: status {}, {text}", status.as_u16()))
+        .with_hint("check that the address belongs to an Ebb server of the same version")
+}
+
 /// Converts status 404 to `None`.
-fn found<T>(response: Result<T, ApiClientError>) -> Result<Option<T>, ApiClientError> {
+fn found<T>(response: Result<T, CliError>) -> Result<Option<T>, CliError> {
     match response {
         Ok(body) => Ok(Some(body)),
-        Err(ApiClientError::Refused(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Ok(None),
+        Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Returns the problem document of a rejected request, `None` for an accepted one.
-fn refusal(response: Result<Response, ApiClientError>) -> Result<Option<ProblemDetails>, ApiClientError> {
-    match response {
-        Ok(_) => Ok(None),
-        Err(ApiClientError::Refused(problem)) => Ok(Some(problem)),
-        Err(error) => Err(error),
-    }
+fn refusal(response: Result<Response, CliError>) -> Result<Option<ProblemDetails>, CliError> {
+    let Err(error) = response else { return Ok(None) };
+    error.problem().cloned().map(Some).ok_or(error)
 }
 
 fn timestamp() -> Timestamp {

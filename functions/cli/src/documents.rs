@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, FolderFiles, MAX_DOCUMENT};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SandboxDoc};
 
@@ -75,7 +75,7 @@ impl DocumentSource {
     /// Parses all documents of the text, and prints warnings.
     pub(crate) fn documents(&self, vars: &DocumentVars) -> Result<Vec<Document>, Diagnostics> {
         let loaded = load::documents(&self.name, &self.text, &self.folder, vars)?;
-        warn(&loaded.warnings);
+        warn(loaded.warnings.iter());
         Ok(loaded.documents)
     }
 }
@@ -92,9 +92,10 @@ fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u
 }
 
 /// Prints warnings to standard error.
-pub(crate) fn warn(warnings: &Diagnostics) {
-    if !warnings.is_empty() {
-        output::status_line(warnings.drawn(output::drawing()).trim_end_matches('\n'));
+pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
+    let drawn: Vec<String> = warnings.into_iter().map(|warning| warning.drawn(output::drawing())).collect();
+    if !drawn.is_empty() {
+        output::status_line(&drawn.join("\n"));
     }
 }
 

@@ -10,12 +10,11 @@ use ebb_documents::diagnostic::{DiagnosticStyle, Diagnostics};
 use ebb_protocol::api::{DocumentError, ProblemDetails};
 use serde::Serialize;
 
-use crate::output::{self, OutputFormat};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done,
     /// The run failed, the document is invalid, or the object is missing or refuses the change.
+    #[default]
     Failed,
     /// The command line is wrong, or the program cannot run.
     Broken,
@@ -41,62 +40,92 @@ pub(crate) enum CliError {
     Output(io::Error),
 }
 
-/// An error with its causes and hints.
-#[derive(Debug)]
+/// An error with its causes and hints, as `-o json|yaml` prints it.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ErrorReport {
+    #[serde(skip)]
     exit: Exit,
+    /// True if the server did not respond.
+    #[serde(skip)]
+    is_unreachable: bool,
     message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
-    hints: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    next_steps: Vec<String>,
+    /// The problem document of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ProblemDetails>,
+    /// Errors of documents that were found without a server.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<DocumentError>,
 }
 
 impl CliError {
     /// Returns an error with exit code 1: the run failed, or the object is missing or refuses the change.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
-        Self::report_with(Exit::Failed, message.into())
+        Self::Report(Box::new(ErrorReport { message: message.into(), ..ErrorReport::default() }))
     }
 
     /// Returns an error with exit code 2: the command line is wrong, or the program cannot run.
     pub(crate) fn broken(message: impl Into<String>) -> Self {
-        Self::report_with(Exit::Broken, message.into())
+        Self::failed(message).with(|report| report.exit = Exit::Broken)
     }
 
-    fn report_with(exit: Exit, message: String) -> Self {
-        Self::Report(Box::new(ErrorReport { exit, message, causes: Vec::new(), hints: Vec::new(), problem: None }))
+    /// Returns the error of a server that does not respond.
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        Self::broken(message).with(|report| report.is_unreachable = true)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut ErrorReport)) -> Self {
+        if let Self::Report(report) = &mut self {
+            change(report);
+        }
+        self
     }
 
     /// Adds an error and its sources as causes.
     #[must_use]
-    pub(crate) fn with_causes(mut self, error: &(dyn Error + 'static)) -> Self {
-        if let Self::Report(report) = &mut self {
-            let mut cause = Some(error);
-            while let Some(error) = cause {
+    pub(crate) fn with_causes(self, error: &(dyn Error + 'static)) -> Self {
+        self.with(|report| {
+            for error in std::iter::successors(Some(error), |&error| error.source()) {
                 let text = error.to_string();
                 if report.causes.last() != Some(&text) {
                     report.causes.push(text);
                 }
-                cause = error.source();
             }
-        }
-        self
+        })
     }
 
     #[must_use]
-    pub(crate) fn with_hint(mut self, next: impl Into<String>) -> Self {
-        if let Self::Report(report) = &mut self {
-            report.hints.push(next.into());
-        }
-        self
+    pub(crate) fn with_hint(self, next: impl Into<String>) -> Self {
+        self.with(|report| report.next_steps.push(next.into()))
     }
 
     /// Adds the server's problem document, for `-o json|yaml`.
     #[must_use]
-    pub(crate) fn of(mut self, problem: &ProblemDetails) -> Self {
-        if let Self::Report(report) = &mut self {
-            report.problem = Some(problem.clone());
-        }
-        self
+    pub(crate) fn of(self, problem: &ProblemDetails) -> Self {
+        self.with(|report| report.problem = Some(problem.clone()))
+    }
+
+    /// Returns the server's problem document, if the server rejected a request.
+    pub(crate) fn problem(&self) -> Option<&ProblemDetails> {
+        self.report()?.problem.as_ref()
+    }
+
+    /// Returns true if the server rejected a request with this status.
+    pub(crate) fn has_status(&self, status: u16) -> bool {
+        self.problem().is_some_and(|problem| problem.status == status)
+    }
+
+    /// Returns true if the server did not respond.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.report().is_some_and(|report| report.is_unreachable)
+    }
+
+    fn report(&self) -> Option<&ErrorReport> {
+        if let Self::Report(report) = self { Some(report) } else { None }
     }
 
     /// Returns the exit code. A closed standard output counts as success.
@@ -112,84 +141,43 @@ impl CliError {
     /// Returns the text for standard error; it ends with a line break.
     pub(crate) fn text(&self, drawing: DiagnosticStyle) -> String {
         match self {
-            Self::Report(report) => report.text(),
+            Self::Report(report) => {
+                let mut text = format!("error: {}\n", report.message);
+                for cause in &report.causes {
+                    let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
+                }
+                for next in &report.next_steps {
+                    let _ = writeln!(text, "  help: {next}");
+                }
+                text
+            }
             Self::Documents(diagnostics) => diagnostics.drawn(drawing),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
             Self::Output(error) => format!("error: cannot write to standard output: {error}\n"),
         }
     }
 
-    /// Prints the error to standard error and returns the exit code.
-    pub(crate) fn report(&self) -> Exit {
-        let text = self.text(output::drawing());
-        if !text.is_empty() {
-            output::status_line(text.trim_end_matches('\n'));
+    /// Returns the message in one line, without causes and hints.
+    pub(crate) fn message(&self) -> String {
+        match (self, self.problem()) {
+            (_, Some(problem)) => problem.detail.clone(),
+            (Self::Report(report), None) => report.message.clone(),
+            (Self::Documents(_) | Self::Output(_), None) => self.text(DiagnosticStyle::Plain),
         }
-        self.exit()
-    }
-}
-
-/// The error of a command for `-o json|yaml`.
-#[derive(Debug, Serialize)]
-struct ErrorBody {
-    error: ErrorDetail,
-}
-
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ErrorDetail {
-    message: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    next_steps: Vec<String>,
-    /// The problem document of the server.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<ProblemDetails>,
-    /// Errors of documents that were found without a server.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<DocumentError>,
-}
-
-impl CliError {
-    /// Prints the error to standard error, and as an object to standard output if `format` is given.
-    pub(crate) fn report_as(&self, format: Option<OutputFormat>) -> Exit {
-        if let (Some(format), Some(error)) = (format, self.detail()) {
-            // A closed standard output is not an error.
-            let _ = output::write_failure(format, &ErrorBody { error });
-        }
-        self.report()
     }
 
-    fn detail(&self) -> Option<ErrorDetail> {
-        match self {
-            Self::Report(report) => Some(ErrorDetail {
-                message: report.message.clone(),
-                causes: report.causes.clone(),
-                next_steps: report.hints.clone(),
-                problem: report.problem.clone(),
-                errors: Vec::new(),
-            }),
+    /// Returns the data of `-o json|yaml`; `None` for an error of the output itself.
+    pub(crate) fn data(&self) -> Option<serde_json::Value> {
+        let report = match self {
+            Self::Report(report) => serde_json::to_value(report),
             Self::Documents(diagnostics) => {
                 let errors: Vec<_> = diagnostics.iter().map(HttpProblem::document_error).collect();
                 let message = errors.first().map(|error| error.message.clone()).unwrap_or_default();
-                Some(ErrorDetail { message, errors, ..ErrorDetail::default() })
+                serde_json::to_value(ErrorReport { message, errors, ..ErrorReport::default() })
             }
-            Self::Output(_) => None,
-        }
-    }
-}
-
-impl ErrorReport {
-    fn text(&self) -> String {
-        let mut text = format!("error: {}\n", self.message);
-        for cause in &self.causes {
-            let _ = writeln!(text, "  caused by: {}", cause.replace('\n', "\n             "));
-        }
-        for next in &self.hints {
-            let _ = writeln!(text, "  help: {next}");
-        }
-        text
+            Self::Output(_) => return None,
+        };
+        Some(serde_json::json!({"error": report.ok()?}))
     }
 }
 

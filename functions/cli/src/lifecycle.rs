@@ -17,14 +17,6 @@ use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
 
-/// The longest time that a command waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum WaitLimit {
-    /// Return as soon as the server has accepted the webhook.
-    No,
-    For(Duration),
-}
-
 /// Returns a random uid of 128 bits.
 pub(crate) fn fresh_uid() -> String {
     format!("{:032x}", rand::random::<u128>())
@@ -45,7 +37,7 @@ pub(crate) async fn request(
         document: document.map(str::to_owned),
         routing_key: None,
     };
-    Ok(client.lifecycle(change, &data).await?)
+    client.lifecycle(change, &data).await
 }
 
 /// Returns true if a target is not being deleted, so that an update keeps its uid.
@@ -63,22 +55,23 @@ pub(crate) async fn wait(
     let interrupts = InterruptCount::listen()?;
     let limits = FollowLimits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &instance.target;
-    match follow(client, None, instance, goal, limits, &mut ProgressScreen::new()).await? {
-        FollowEnd::Reached(_) => Ok(Exit::Done),
-        FollowEnd::Failed(_) => {
+    let (ended, seen) = follow(client, None, instance, goal, limits, &mut ProgressScreen::new()).await?;
+    match ended {
+        FollowEnd::Reached => Ok(Exit::Done),
+        FollowEnd::Failed => {
             explain(client, target).await;
             Ok(Exit::Failed)
         }
         FollowEnd::Deleted => Err(CliError::failed(format!("{target} was deleted by another client"))),
-        FollowEnd::TimedOut(seen) => {
+        FollowEnd::TimedOut => {
             explain(client, target).await;
-            let phase = seen.map_or("not known to the server", |seen| labels::phase(seen.info.phase));
+            let phase = seen.map_or("not known to the server".to_owned(), |seen| labels::name(&seen.info.phase));
             Err(CliError::failed(format!("{target} is {phase} after {}", timing::length(timeout))).with_hint(format!(
                 "the server continues; wait longer with --wait-timeout, or run `ebb why {}`",
                 named(target)
             )))
         }
-        FollowEnd::Interrupted(_) => {
+        FollowEnd::Interrupted => {
             output::status_line(&format!("the server continues with {target}; see `ebb why {}`", named(target)));
             Ok(Exit::Interrupted)
         }
@@ -87,8 +80,8 @@ pub(crate) async fn wait(
 
 /// Prints the diagnosis of a target, if the server has one.
 pub(crate) async fn explain(client: &ApiClient, target: &TargetRef) {
-    if let Ok(Some(why)) = client.why(target).await {
-        output::status_line(why::text(&why).trim_end_matches('\n'));
+    if let Ok(why) = client.why(target).await {
+        output::status_line(&why::text(&why));
     }
 }
 

@@ -1,8 +1,7 @@
 //! `ebb`, the command line and the control plane of one machine.
 
-mod ask;
+mod backend;
 mod client;
-mod cluster;
 mod commands;
 mod documents;
 mod drawing;
@@ -12,7 +11,6 @@ mod lifecycle;
 mod local_server;
 mod offline;
 mod output;
-mod pods;
 mod progress;
 #[cfg(test)]
 mod reference;
@@ -36,13 +34,11 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return exit::CliError::broken("cannot start the threads of the program")
-                .with_causes(&error)
-                .report()
-                .into();
+            let error = exit::CliError::broken("cannot start the threads of the program").with_causes(&error);
+            return output::report(&error, None).into();
         }
     };
-    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|error| error.report_as(format));
+    let exit: Exit = runtime.block_on(ebb.run()).unwrap_or_else(|error| output::report(&error, format));
     // Tasks that still run do not delay the exit.
     runtime.shutdown_background();
     exit.into()

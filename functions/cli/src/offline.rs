@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::compile::{self, BoundPlugin, EdgeReason};
+use ebb_documents::compile::{self, BoundPlugin};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{At, Entries, Named, PluginDoc, ResourceDoc, ResourceSpec, SandboxDoc};
@@ -124,13 +124,4 @@ pub(crate) fn as_published(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Resul
 pub(crate) fn preview(target: &str, plan: Plan) -> Result<PlanPreview, CliError> {
     ebb_api::queries::plans::show(target, plan)
         .map_err(|error| CliError::broken("cannot show the plan").with_causes(&error))
-}
-
-/// Returns the reason of an edge as text.
-pub(crate) fn reason(why: &EdgeReason) -> String {
-    match why {
-        EdgeReason::Reads(output) => format!("reads {output}"),
-        EdgeReason::After => "after".to_owned(),
-        EdgeReason::TeardownOrder => "teardown order".to_owned(),
-    }
 }

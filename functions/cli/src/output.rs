@@ -8,7 +8,7 @@ use comfy_table::Table;
 use ebb_documents::diagnostic::DiagnosticStyle;
 use serde::Serialize;
 
-use crate::exit::CliError;
+use crate::exit::{CliError, Exit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -42,25 +42,40 @@ impl OutputArgs {
 
     /// Writes `data` in the selected format, or the text that `text` returns.
     pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
-        match self.format {
-            Some(format) => {
-                WRITTEN.store(true, Ordering::Relaxed);
-                print(&encoded(format, data)?)
-            }
-            None => print(&text(data)),
+        if self.format.is_none() { print(&text(data)) } else { self.write_data(data) }
+    }
+
+    /// Writes `data` in the selected format, or the text of `text` to standard error.
+    pub(crate) fn write_status<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<(), CliError> {
+        if self.format.is_none() {
+            status_line(&text(data));
         }
+        self.write_data(data)
+    }
+
+    /// Writes `data` in the selected format, or nothing without one.
+    pub(crate) fn write_data(self, data: &impl Serialize) -> Result<(), CliError> {
+        let Some(format) = self.format else { return Ok(()) };
+        WRITTEN.store(true, Ordering::Relaxed);
+        print(&encoded(format, data)?)
     }
 }
 
 /// True after a command has written data for programs.
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Writes the error of a command for programs, unless the command has written data.
-pub(crate) fn write_failure(format: OutputFormat, failure: &impl Serialize) -> Result<(), CliError> {
-    match WRITTEN.load(Ordering::Relaxed) {
-        true => Ok(()),
-        false => print(&encoded(format, failure)?),
+/// Prints the error of a command to standard error, and to standard output if `format` is given and the command has
+/// written no data. Returns the exit code.
+pub(crate) fn report(error: &CliError, format: Option<OutputFormat>) -> Exit {
+    if let (Some(format), Some(data), false) = (format, error.data(), WRITTEN.load(Ordering::Relaxed)) {
+        // A closed standard output is not an error.
+        let _ = encoded(format, &data).and_then(|text| print(&text));
     }
+    let text = error.text(drawing());
+    if !text.is_empty() {
+        status_line(&text);
+    }
+    error.exit()
 }
 
 /// Returns `data` as JSON or YAML that ends with a line break.
@@ -82,10 +97,13 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     written.and_then(|()| out.flush()).map_err(CliError::Output)
 }
 
-/// Prints a line to standard error. A closed standard error is ignored.
-pub(crate) fn status_line(line: &str) {
+/// Prints a text to standard error, with one line break at its end. A closed standard error is ignored.
+pub(crate) fn status_line(text: &str) {
     let mut err = io::stderr().lock();
-    let _ = err.write_all(line.as_bytes()).and_then(|()| err.write_all(b"\n")).and_then(|()| err.flush());
+    let _ = err
+        .write_all(text.trim_end_matches('\n').as_bytes())
+        .and_then(|()| err.write_all(b"\n"))
+        .and_then(|()| err.flush());
 }
 
 /// Returns the style of diagnostics on standard error.

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::exit::{CliError, Exit};
+use crate::output::OutputArgs;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TargetRef {
     /// `sandbox`, `routegroup` or a kind of the platform.
@@ -35,6 +38,27 @@ pub(crate) struct KindArgs {
 impl TargetArgs {
     pub(crate) fn target(&self) -> TargetRef {
         TargetRef { kind: self.kind.kind.clone(), name: self.name.clone() }
+    }
+}
+
+/// Arguments of commands that print the server's data about one target.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TargetCommandArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl TargetCommandArgs {
+    /// Prints the response of `request` with `write`, a method of [`OutputArgs`].
+    pub(crate) async fn print<T>(
+        self,
+        request: impl AsyncFnOnce(&TargetRef) -> Result<T, CliError>,
+        write: impl FnOnce(OutputArgs, &T) -> Result<(), CliError>,
+    ) -> Result<Exit, CliError> {
+        write(self.output, &request(&self.target.target()).await?)?;
+        Ok(Exit::Done)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::progress::labels;
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
-    let mut text = format!("{} {stands} {}: {}\n", why.target, labels::phase(why.phase), why.summary.trim());
+    let mut text = format!("{} {stands} {}: {}\n", why.target, labels::name(&why.phase), why.summary.trim());
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }

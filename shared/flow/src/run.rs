@@ -32,3 +32,5 @@ pub mod undo;
 pub mod wakeup;
 mod webhook;
 mod webhook_response;
+
+pub use relay_task::script_task;

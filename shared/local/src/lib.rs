@@ -1,9 +1,9 @@
 //! Ebb on one machine: the functions with a local table, bucket, clock and relay.
 
 pub mod embedded;
+pub mod files;
 pub mod kubernetes;
 pub mod pods;
-mod private;
 pub mod stack;
 
 pub use kubernetes::KubernetesOptions;

@@ -28,12 +28,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::embedded::{EmbeddedTable, FolderBucket, S3Server};
+use crate::files::StateFileError;
 use crate::pods::{LocalRelay, LocalRelayOptions};
 
 pub use backend::{RemoteRelays, UnitBackend};
+pub use keys::StackConnection;
 use keys::StackKeys;
-pub use keys::{KeysError, StackConnection};
-pub use platform::OutcomeLog;
+use platform::OutcomeLog;
 
 const TABLE: &str = "ebb";
 /// The folder of the embedded table, in the state folder.
@@ -86,7 +87,7 @@ pub enum StackError {
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
     #[error(transparent)]
-    Keys(#[from] KeysError),
+    File(#[from] StateFileError),
     /// The table is empty, but the state folder was in use.
     #[error(
         "{} is empty, and {} was in use: put back a copy of the file. To start without the sandboxes that were there, \
@@ -113,7 +114,6 @@ pub struct Stack {
     env: Arc<Env>,
     store: Arc<Store>,
     meter: Arc<Meter>,
-    outcomes: Arc<OutcomeLog>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
@@ -153,19 +153,20 @@ impl Stack {
         let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
         let options = LocalRelayOptions {
-            call: inside.clone(),
+            call: Some(inside.clone()),
             extra_env: script_environment(&s3.endpoint()),
             callback_url: Some(callback_url(&url)),
-            program: None,
             containers: None,
         };
         let stopped = last.0.subscribe();
-        let opened = backend::open(&settings.units, state, listen, options, store.clone(), stopped).await?;
+        let opened =
+            backend::open(&settings.units, state, listen, options, inside.clone(), store.clone(), stopped).await?;
         last.1 = opened.task;
 
         let connection = keys.connection(&url, &s3.endpoint());
-        let outcomes = Arc::new(OutcomeLog::open(state, keys.platform_keys()?)?);
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
+        let flow_settings = flow_settings(&keys, &url, platform, &settings.units, settings.retention)?;
+        let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
         let (queue, messages) = queue::channel();
         let env = Arc::new(Env {
             store: store.clone(),
@@ -175,7 +176,7 @@ impl Stack {
             egress: inside.clone(),
             platform: inside,
             queue: Arc::new(queue),
-            settings: flow_settings(&keys, &url, platform, &settings.units, settings.retention)?,
+            settings: flow_settings,
             cache: InstanceCache::default(),
         });
         let tokens = Arc::new(ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]));
@@ -186,7 +187,7 @@ impl Stack {
         let router = ebb_api::all(server);
         let functions =
             ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| InvocationOrigin::default());
-        let router = functions.merge(platform::router(Arc::clone(&outcomes)));
+        let router = functions.merge(platform::router(outcomes));
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
@@ -206,7 +207,6 @@ impl Stack {
             env,
             store,
             meter,
-            outcomes,
             stop,
             tasks,
             background,
@@ -231,11 +231,6 @@ impl Stack {
 
     pub fn s3_url(&self) -> String {
         self.s3.endpoint()
-    }
-
-    /// Returns the log of notifications to the stack itself.
-    pub fn outcomes(&self) -> &Arc<OutcomeLog> {
-        &self.outcomes
     }
 
     pub fn meter(&self) -> &Arc<Meter> {
@@ -348,14 +343,15 @@ fn flow_settings(
         // A request to a relay is in flight until its response times out.
         UnitBackend::RemoteRelays(_) => Millis(16_000),
     };
+    let [webhook_keys, platform_keys, unit_keys] = keys.signing_keys()?;
     Ok(FlowSettings {
         callback_url: callback_url(url),
         installation: keys.installation(),
         source: url.to_owned(),
         platform_url: Some(platform),
-        platform_keys: keys.platform_keys()?,
-        webhook_keys: keys.webhook_keys()?,
-        unit_keys: keys.unit_keys()?,
+        platform_keys,
+        webhook_keys,
+        unit_keys,
         token_keys: keys.token_keys()?,
         max_in_flight,
         grace: GRACE,

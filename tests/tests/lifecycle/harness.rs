@@ -342,12 +342,18 @@ impl Harness {
         StoredRun { heads, records: store.read_all_records(&run).await.unwrap() }
     }
 
+    /// Returns the notifications that the stack itself was sent, as CloudEvents.
+    pub(crate) fn notifications(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.settings.state.join("notifications.jsonl")).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// Waits until the stack itself was sent these notifications of a sandbox, in this order; one that came once more, as the
     /// same event, counts once.
     pub(crate) async fn told(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
-            let events = self.stack().outcomes().events();
+            let events = self.notifications();
             let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
             let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));

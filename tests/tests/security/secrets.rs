@@ -142,7 +142,7 @@ async fn is_nowhere(harness: &Harness, name: &str) {
 }
 
 fn no_event_holds_it(harness: &Harness) {
-    for event in harness.stack().outcomes().events() {
+    for event in harness.notifications() {
         assert!(!holds(event.to_string().as_bytes()), "{event}");
     }
 }

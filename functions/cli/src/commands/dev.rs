@@ -7,10 +7,11 @@ use ebb_local::{ExternalTable, StackSettings};
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
+use crate::backend::BackendArgs;
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
-use crate::{cluster, output, pods, server};
+use crate::{output, server};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -39,9 +40,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
     #[command(flatten)]
-    cluster: cluster::ClusterArgs,
-    #[command(flatten)]
-    pods: pods::PodsArgs,
+    backend: BackendArgs,
 }
 
 impl DevArgs {
@@ -55,14 +54,14 @@ impl DevArgs {
             platform: self.platform_url.map(|url| url.to_string()),
             retention: (self.retention_days > 0).then(|| DAY.saturating_mul(self.retention_days)),
             dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),
-            ..self.cluster.settings(self.pods.containers().await?)?
+            ..self.backend.settings().await?
         })
         .await?;
         output::print(&format!(
-            "server  {}\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
-            machine.url(),
-            machine.s3_url(),
-            machine.file().display()
+            "server  {}/\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
+            machine.stack.url(),
+            machine.stack.s3_url(),
+            machine.file.display()
         ))?;
         interrupts.more_than(0).await;
         tokio::select! {

@@ -3,7 +3,7 @@
 use ebb_protocol::api::{CheckList, HealthCheck};
 use serde::Serialize;
 
-use crate::client::{ApiClient, ApiClientError};
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
 use crate::timing;
@@ -44,11 +44,6 @@ impl DoctorArgs {
         let sent = timing::now().as_millisecond();
         let response = client.checks().await;
         let here = sent.midpoint(timing::now().as_millisecond());
-        // Without a connection, all other checks would fail with the same error.
-        let response = match response {
-            Err(error @ ApiClientError::Unreachable { .. }) => return Err(error.into()),
-            response => response,
-        };
         let mut checks = Vec::new();
         match response {
             Ok(list) => {
@@ -58,6 +53,8 @@ impl DoctorArgs {
                 checks.push(callbacks(client, &list.callback_url).await);
                 checks.extend(list.checks.into_iter().map(of_server));
             }
+            // Without a connection, all other checks would fail with the same error.
+            Err(error) if error.is_unreachable() => return Err(error),
             Err(error) => {
                 checks.push(DoctorCheck::new("api", CheckResult::Failed, failure(&error)));
                 checks.push(signature(client).await);
@@ -69,12 +66,13 @@ impl DoctorArgs {
     }
 }
 
-fn failure(error: &ApiClientError) -> String {
-    match error.refusal().map(|problem| problem.status) {
-        Some(401) => format!("{error}: set EBB_TOKEN"),
-        Some(403) => format!("{error}: set EBB_TOKEN to a token with the role operator"),
+fn failure(error: &CliError) -> String {
+    let message = error.message();
+    match error.problem().map(|problem| problem.status) {
+        Some(401) => format!("{message}: set EBB_TOKEN"),
+        Some(403) => format!("{message}: set EBB_TOKEN to a token with the role operator"),
         Some(404) => "the server is older than this program and has no checks".to_owned(),
-        _ => error.to_string(),
+        _ => message,
     }
 }
 
@@ -84,49 +82,46 @@ fn clock(list: &CheckList, here: i64) -> DoctorCheck {
     let direction = if apart < 0 { "behind" } else { "ahead of" };
     let difference = format!("the server is {} s {direction} this machine", apart.abs());
     if apart.abs() <= MAX_CLOCK_SKEW {
-        DoctorCheck::new("clock", CheckResult::Passed, difference)
-    } else {
-        DoctorCheck::new(
-            "clock",
-            CheckResult::Failed,
-            format!("{difference}: set the clock of this machine; signatures that are 5 minutes off are rejected"),
-        )
+        return DoctorCheck::new("clock", CheckResult::Passed, difference);
     }
+    let fix = "set the clock of this machine; signatures that are 5 minutes off are rejected";
+    DoctorCheck::new("clock", CheckResult::Failed, format!("{difference}: {fix}"))
 }
 
 /// Sends a signed event of an unknown type: the server verifies its signature, then rejects the type.
 async fn signature(client: &ApiClient) -> DoctorCheck {
-    let check = |result, detail: String| DoctorCheck::new("signature", result, detail);
     if !client.has_webhook_secret() {
-        return check(CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set".to_owned());
+        return DoctorCheck::new("signature", CheckResult::Skipped, "EBB_WEBHOOK_SECRET is not set");
     }
-    match client.probe_signature().await {
+    let wrong = match client.probe_signature().await {
         Ok(Some(problem)) if problem.status == 422 => {
-            check(CheckResult::Passed, "the server accepts the signature of lifecycle webhooks".to_owned())
+            let detail = "the server accepts the signature of lifecycle webhooks";
+            return DoctorCheck::new("signature", CheckResult::Passed, detail);
         }
         Ok(Some(problem)) if problem.status == 401 => {
-            check(CheckResult::Failed, format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail))
+            format!("{}: compare EBB_WEBHOOK_SECRET with the server's keys", problem.detail)
         }
-        Ok(Some(problem)) => check(CheckResult::Failed, problem.detail),
-        Ok(None) => check(CheckResult::Failed, "the server accepted an event of an unknown type".to_owned()),
-        Err(error) => check(CheckResult::Failed, error.to_string()),
-    }
+        Ok(Some(problem)) => problem.detail,
+        Ok(None) => "the server accepted an event of an unknown type".to_owned(),
+        Err(error) => error.message(),
+    };
+    DoctorCheck::new("signature", CheckResult::Failed, wrong)
 }
 
 async fn callbacks(client: &ApiClient, url: &str) -> DoctorCheck {
-    let check = |result, detail: String| DoctorCheck::new("callbacks", result, detail);
-    let Ok(parsed) = url.parse() else { return check(CheckResult::Failed, format!("{url} is not a URL")) };
-    match client.probe_callback(parsed).await {
-        Ok(Some(problem)) if problem.status == 401 => check(CheckResult::Passed, format!("{url} responds")),
-        Ok(Some(problem)) => check(CheckResult::Failed, format!("{url}: {}", problem.detail)),
-        Ok(None) => {
-            check(CheckResult::Failed, format!("{url} accepts callbacks without a token: it belongs to another server"))
+    let response = match url.parse() {
+        Ok(parsed) => client.probe_callback(parsed).await.ok(),
+        Err(_) => return DoctorCheck::new("callbacks", CheckResult::Failed, format!("{url} is not a URL")),
+    };
+    let wrong = match response {
+        Some(Some(problem)) if problem.status == 401 => {
+            return DoctorCheck::new("callbacks", CheckResult::Passed, format!("{url} responds"));
         }
-        Err(_) => check(
-            CheckResult::Failed,
-            format!("no valid response from {url}, the callback URL of units: check the parameter Url"),
-        ),
-    }
+        Some(Some(problem)) => format!("{url}: {}", problem.detail),
+        Some(None) => format!("{url} accepts callbacks without a token: it belongs to another server"),
+        None => format!("no valid response from {url}, the callback URL of units: check the parameter Url"),
+    };
+    DoctorCheck::new("callbacks", CheckResult::Failed, wrong)
 }
 
 fn of_server(check: HealthCheck) -> DoctorCheck {

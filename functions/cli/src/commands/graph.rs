@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use ebb_documents::compile;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, SandboxDoc};
+use ebb_documents::plan::Plan;
 
-use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs};
-use crate::drawing::{DiagramFormat, PlanDiagram};
+use crate::drawing::DiagramFormat;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
 use crate::{offline, output};
@@ -38,17 +38,14 @@ impl GraphArgs {
         let mut pictures = Vec::new();
         for document in source.documents(&vars)? {
             match document {
-                Document::Plugin(plugin) => {
-                    let planned = offline::plan_alone(&plugin)?;
-                    pictures.push(PlanDiagram::new(&offline::full_name(&plugin), &planned.plan).draw(self.format));
-                }
+                Document::Plugin(plugin) => pictures.push(plugin_picture(&plugin, self.format)?),
                 Document::Sandbox(sandbox) => {
                     let plugins = match self.plugins.is_empty() {
                         true => published(server, &sandbox).await?,
                         false => documents::all_plugins(&self.plugins, &vars)?,
                     };
                     let planned = offline::plan(&sandbox, &plugins)?;
-                    pictures.push(PlanDiagram::new(&sandbox.name.value, &planned.plan).draw(self.format));
+                    pictures.push(picture(&sandbox.name.value, planned.plan, self.format)?);
                 }
                 Document::RouteGroup(group) => {
                     return Err(CliError::failed(format!(
@@ -63,6 +60,35 @@ impl GraphArgs {
     }
 }
 
+/// `ebb plugin graph`: draws the units of plugins.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PluginGraphArgs {
+    /// File with plugins; `-` reads standard input
+    file: PathBuf,
+    #[command(flatten)]
+    sets: SetArgs,
+    /// Format of the picture
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    format: DiagramFormat,
+}
+
+impl PluginGraphArgs {
+    pub(crate) fn run(self) -> Result<Exit, CliError> {
+        let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
+        let pictures = plugins.iter().map(|plugin| plugin_picture(plugin, self.format));
+        output::print(&pictures.collect::<Result<Vec<_>, _>>()?.join("\n"))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn plugin_picture(plugin: &PluginDoc, format: DiagramFormat) -> Result<String, CliError> {
+    picture(&offline::full_name(plugin), offline::plan_alone(plugin)?.plan, format)
+}
+
+fn picture(title: &str, plan: Plan, format: DiagramFormat) -> Result<String, CliError> {
+    Ok(format.draw(title, &offline::preview(title, plan)?))
+}
+
 /// Loads the published plugins of a sandbox. Plugins that are not published are left out.
 async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<PluginDoc>, CliError> {
     let resources = sandbox.resources.iter().filter(|resource| !compile::is_built_in(resource));
@@ -75,11 +101,7 @@ async fn published(server: &ServerArgs, sandbox: &SandboxDoc) -> Result<Vec<Plug
     if referenced.is_empty() {
         return Ok(Vec::new());
     }
-    let client = ApiClient::new(
-        server
-            .find()
-            .map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))?,
-    )?;
+    let client = super::connect_for_plugins(server)?;
     let mut plugins = Vec::new();
     for (name, version) in referenced {
         if let Some(found) = client.plugin(&name, &version).await? {

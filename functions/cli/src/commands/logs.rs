@@ -54,7 +54,7 @@ impl LogsArgs {
         if self.follow {
             return self.follow(client, &target).await;
         }
-        let seen = client.target(&target).await?.ok_or_else(|| super::unknown(&target))?;
+        let seen = client.existing(&target).await?;
         let chosen = self.chosen(&seen);
         if chosen.is_empty() {
             return Err(no_match(&target, &seen));
@@ -82,10 +82,7 @@ impl LogsArgs {
             let units: Vec<&UnitDetail> = chosen.iter().map(|(_, unit)| *unit).collect();
             return Err(no_log(&units, self.attempt));
         }
-        match self.output.format() {
-            Some(_) => self.output.write(&logs, |_| String::new())?,
-            None => output::print(&text(&logs))?,
-        }
+        self.output.write(&logs, |logs| text(logs))?;
         Ok(Exit::Done)
     }
 

@@ -1,7 +1,6 @@
 //! The commands, one per file.
 
 mod cluster;
-mod completions;
 mod dev;
 mod doctor;
 mod graph;
@@ -9,19 +8,20 @@ mod logs;
 mod orphans;
 mod plan;
 mod plugin;
-mod retry;
 mod run;
 mod sandbox;
 mod schema;
 mod unit;
-mod why;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use ebb_protocol::api::RetryResponse;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::server::ServerArgs;
-use crate::target::TargetRef;
+use crate::target::TargetCommandArgs;
+use crate::{output, why};
 
 /// Create the resources that sandboxes need, and delete them when the sandboxes end
 #[derive(Debug, Parser)]
@@ -62,13 +62,13 @@ enum EbbCommand {
     /// Print the logs of units
     Logs(logs::LogsArgs),
     /// Explain the state of a sandbox and list the next steps
-    Why(why::ExplainArgs),
+    Why(TargetCommandArgs),
     /// Draw the units of a sandbox or plugin and their dependencies
     Graph(graph::GraphArgs),
     /// Show the plan of a sandbox without running it
     Plan(plan::PlanArgs),
     /// Retry the failed units of a sandbox
-    Retry(retry::RetryArgs),
+    Retry(TargetCommandArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Name the commands that apply documents
@@ -79,7 +79,10 @@ enum EbbCommand {
         rest: Vec<std::ffi::OsString>,
     },
     /// Print a completion script for a shell
-    Completions(completions::CompletionsArgs),
+    Completions {
+        /// Shell to write the script for
+        shell: Shell,
+    },
     /// Print the JSON Schema of a document
     Schema(schema::SchemaArgs),
 }
@@ -96,7 +99,10 @@ impl EbbCli {
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
-            EbbCommand::Why(args) => args.run(&connect(server)?).await,
+            EbbCommand::Why(args) => {
+                let client = connect(server)?;
+                args.print(async |target| client.why(target).await, |output, why| output.write(why, why::text)).await
+            }
             EbbCommand::Graph(args) => args.run(server).await,
             EbbCommand::Apply { .. } => {
                 Err(CliError::broken("`ebb apply` is not a command: sandboxes and plugins have their own")
@@ -104,9 +110,18 @@ impl EbbCli {
                     .with_hint("ebb plugin apply -f FILE"))
             }
             EbbCommand::Plan(args) => args.run(server).await,
-            EbbCommand::Retry(args) => args.run(&connect(server)?).await,
+            EbbCommand::Retry(args) => {
+                let client = connect(server)?;
+                args.print(async |target| client.retry(target).await, |output, done| output.write_status(done, retried))
+                    .await
+            }
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
-            EbbCommand::Completions(args) => args.run(),
+            EbbCommand::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "ebb", &mut script);
+                output::print(&String::from_utf8_lossy(&script))?;
+                Ok(Exit::Done)
+            }
             EbbCommand::Schema(args) => args.run(),
         }
     }
@@ -117,21 +132,24 @@ fn connect(server: &ServerArgs) -> Result<ApiClient, CliError> {
     ApiClient::new(server.find()?)
 }
 
-/// The error if the server has no such target.
-fn unknown(target: &TargetRef) -> CliError {
-    let list = match target.kind.as_str() {
-        "sandbox" => "ebb sandbox list".to_owned(),
-        kind => format!("ebb sandbox list --kind {kind}"),
-    };
-    CliError::failed(format!("{target} does not exist")).with_hint(list)
+/// Returns a client of the server for a command that can also read plugins from files.
+fn connect_for_plugins(server: &ServerArgs) -> Result<ApiClient, CliError> {
+    connect(server).map_err(|error| error.with_hint("or add the plugins' files with --plugin, which needs no server"))
+}
+
+fn retried(retried: &RetryResponse) -> String {
+    match retried.units.as_slice() {
+        [] => format!("Nothing to retry in {}", retried.run),
+        units => format!("Retrying in {}: {}", retried.run, units.join(", ")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
-        super::EbbCli::command().debug_assert();
+        EbbCli::command().debug_assert();
     }
 }

@@ -1,10 +1,10 @@
 //! `ebb orphans`: lists and deletes objects that outlive their targets.
 
+use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_protocol::api::{ClusterError, DeleteOrphansResponse, Orphan, OrphanList};
 
-use crate::ask;
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
@@ -38,9 +38,9 @@ impl OrphansArgs {
             return Ok(Exit::Done);
         }
         if !self.yes {
-            output::status_line(text(&list).trim_end());
+            output::status_line(&text(&list));
             let question = format!("Delete the {} owned orphans?", owned.len());
-            ask::yes(&question, "nothing was deleted")?;
+            confirm(&question, "nothing was deleted")?;
         }
         let response = client.delete_orphans(owned).await?;
         self.output.write(&response, |response| rows(&response.deleted))?;
@@ -48,6 +48,23 @@ impl OrphansArgs {
             output::status_line(&format!("Remaining in {}: {}", error.cluster, error.reason));
         });
         Ok(if response.remaining.is_empty() { Exit::Done } else { Exit::Failed })
+    }
+}
+
+/// Prints `question` and returns when the user types `yes`.
+///
+/// # Errors
+/// Standard input is not a terminal, or the user types something else; the error text is then `otherwise`.
+fn confirm(question: &str, otherwise: &str) -> Result<(), CliError> {
+    if !stdin().is_terminal() {
+        return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
+            .with_hint("add --yes to skip the question"));
+    }
+    output::status_line(&format!("{question} Type yes:"));
+    let mut line = String::new();
+    match stdin().read_line(&mut line) {
+        Ok(_) if line.trim() == "yes" => Ok(()),
+        _ => Err(CliError::failed(otherwise)),
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
-use crate::output::{self, OutputArgs};
+use crate::offline;
+use crate::output::OutputArgs;
 use crate::server::ServerArgs;
-use crate::{client, offline};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb plan sandbox.yaml\n  ebb plan sandbox.yaml --plugin plugin.yaml")]
@@ -32,17 +32,11 @@ impl PlanArgs {
         let sandbox = documents::sandbox(&self.file, &vars)?;
         let name = sandbox.name.value.clone();
         let preview = if self.plugins.is_empty() {
-            let client =
-                client::ApiClient::new(server.find().map_err(|error| {
-                    error.with_hint("or add the plugins' files with --plugin, which needs no server")
-                })?)?;
-            client.preview(&sandbox.expanded).await?
+            super::connect_for_plugins(server)?.preview(&sandbox.expanded).await?
         } else {
             let plugins = documents::all_plugins(&self.plugins, &vars)?;
             let planned = offline::plan(&sandbox, &plugins)?;
-            for warning in &planned.warnings {
-                output::status_line(warning.drawn(output::drawing()).trim_end());
-            }
+            documents::warn(&planned.warnings);
             offline::preview(&name, offline::as_published(&sandbox, &plugins)?)?
         };
         self.output.write(&preview, |preview| text(&name, preview))?;

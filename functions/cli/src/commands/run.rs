@@ -11,6 +11,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
+use crate::backend::BackendArgs;
 use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
@@ -21,7 +22,7 @@ use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
 use crate::progress::labels;
 use crate::progress::screen::ProgressScreen;
-use crate::{cluster, offline, pods, server, timing, why};
+use crate::{offline, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -48,9 +49,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
-    cluster: cluster::ClusterArgs,
-    #[command(flatten)]
-    pods: pods::PodsArgs,
+    backend: BackendArgs,
 }
 
 /// The output of `-o json|yaml`.
@@ -71,21 +70,16 @@ struct UnitReport {
     unit: ebb_protocol::api::UnitDetail,
 }
 
-/// The action after the sandbox is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadyAction {
-    Keep,
-    Delete,
-}
-
 struct LocalSandbox<'a> {
     machine: &'a LocalServer,
     client: ApiClient,
     instance: WatchedInstance,
     interrupts: InterruptCount,
     timeout: Option<Duration>,
-    last: Option<Box<TargetDetail>>,
+    last: Option<TargetDetail>,
     screen: ProgressScreen,
+    /// True after an interrupt of the deletion: the program does not wait for the server to stop.
+    is_left: bool,
 }
 
 impl RunArgs {
@@ -97,45 +91,31 @@ impl RunArgs {
             && offline::complete(sandbox, &plugins)
         {
             // The files locate errors better than the server, which reads expanded documents.
-            for warning in offline::plan(sandbox, &plugins)?.warnings {
-                output::status_line(warning.drawn(output::drawing()).trim_end());
-            }
+            documents::warn(&offline::plan(sandbox, &plugins)?.warnings);
         }
         let interrupts = InterruptCount::listen()?;
-        let units = self.cluster.settings(self.pods.containers().await?)?;
+        let units = self.backend.settings().await?;
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
-        let client = machine.client()?;
-        let instance = WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 };
-        let then = if self.rm { ReadyAction::Delete } else { ReadyAction::Keep };
-        let mut running = LocalSandbox {
+        let mut sandbox = LocalSandbox {
             machine: &machine,
-            client,
-            instance,
+            client: machine.client.clone(),
+            instance: WatchedInstance { target: document.target("sandbox"), uid: fresh_uid(), generation: 1 },
             interrupts: interrupts.clone(),
             timeout: self.wait_timeout,
             last: None,
             screen: ProgressScreen::new(),
+            is_left: false,
         };
-        let ended = running.run_to_end(&document, &plugins, then, self.output).await;
-        // After a second Ctrl-C, the program does not wait for the server to stop.
-        if !matches!(ended, Ok(RunEnd::Interrupted)) {
+        let ended = sandbox.run_to_end(&document, &plugins, self.rm, self.output).await;
+        if !sandbox.is_left {
             let seen = interrupts.count();
             tokio::select! {
                 () = machine.stop() => {}
                 () = interrupts.more_than(seen) => {}
             }
         }
-        match ended? {
-            RunEnd::Ended(exit) => Ok(exit),
-            RunEnd::Interrupted => Ok(Exit::Interrupted),
-        }
+        ended
     }
-}
-
-enum RunEnd {
-    Ended(Exit),
-    /// The user pressed Ctrl-C again during the deletion.
-    Interrupted,
 }
 
 impl LocalSandbox<'_> {
@@ -143,9 +123,9 @@ impl LocalSandbox<'_> {
         &mut self,
         document: &TargetDocument,
         plugins: &[PluginDoc],
-        then: ReadyAction,
+        rm: bool,
         output: OutputArgs,
-    ) -> Result<RunEnd, CliError> {
+    ) -> Result<Exit, CliError> {
         self.refuse_existing().await?;
         for plugin in plugins {
             publish(&self.client, plugin).await?;
@@ -154,77 +134,63 @@ impl LocalSandbox<'_> {
         let after_ready = preview.hooks.iter().any(|hook| hook.hook == "postStart");
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         request(&self.client, LifecycleType::Created, &self.instance, Some(document.expanded())).await?;
-        let ended = self.follow(goal, 0).await?;
-        let exit = match ended {
-            FollowEnd::Reached(_) => Exit::Done,
-            FollowEnd::Failed(_) => {
-                explain(&self.client, &self.instance.target).await;
-                Exit::Failed
-            }
+        let exit = match self.follow(goal, 0).await? {
+            FollowEnd::Reached => Exit::Done,
+            FollowEnd::Failed => self.explained("").await,
             FollowEnd::Deleted => {
                 return Err(CliError::failed(format!("{} was deleted by another client", self.instance.target)));
             }
-            FollowEnd::TimedOut(_) => {
-                explain(&self.client, &self.instance.target).await;
-                output::status_line("error: the sandbox is not ready after --wait-timeout");
-                Exit::Failed
-            }
-            FollowEnd::Interrupted(_) => {
+            FollowEnd::TimedOut => self.explained("error: the sandbox is not ready after --wait-timeout").await,
+            FollowEnd::Interrupted => {
                 output::status_line("interrupted: deleting its resources; press Ctrl-C again to exit at once");
                 return self.delete(Exit::Interrupted, 1).await;
             }
         };
         let reached = self.last.clone();
         // A closed standard output does not stop the deletion.
-        let printed = match reached.as_deref() {
+        let printed = match &reached {
             Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
             _ => Ok(()),
         };
-        let end = match then {
-            ReadyAction::Delete => self.delete(exit, 0).await?,
-            ReadyAction::Keep => {
-                output::status_line(&self.how_to_delete());
-                RunEnd::Ended(exit)
-            }
+        let exit = if rm {
+            self.delete(exit, 0).await?
+        } else {
+            output::status_line(&self.how_to_delete());
+            exit
         };
         printed?;
-        if output.format().is_some()
-            && let (RunEnd::Ended(_), Some(reached), Some(last)) = (&end, &reached, &self.last)
-        {
-            output.write(&result(reached, last), |_| String::new())?;
+        if let (false, Some(reached), Some(last)) = (self.is_left, &reached, &self.last) {
+            output.write_data(&result(reached, last))?;
         }
-        Ok(end)
+        Ok(exit)
+    }
+
+    /// Prints the diagnosis and `line`. Returns the exit code of a failure.
+    async fn explained(&self, line: &str) -> Exit {
+        explain(&self.client, &self.instance.target).await;
+        if !line.is_empty() {
+            output::status_line(line);
+        }
+        Exit::Failed
     }
 
     /// Fails if a sandbox of this name exists already.
     async fn refuse_existing(&self) -> Result<(), CliError> {
         let target = &self.instance.target;
-        match self.client.target(target).await? {
-            Some(seen) if seen.info.phase != TargetState::Gone => {
-                let phase = labels::phase(seen.info.phase);
-                let error = CliError::failed(format!(
-                    "{target} exists already, {phase} since {}",
-                    timing::clock(&seen.info.since)
-                ));
-                let delete = if is_alive(&seen) {
-                    format!("ebb sandbox delete {}", named(target))
-                } else {
-                    format!("ebb why {}", named(target))
-                };
-                Err(error.with_hint(format!("run `ebb dev` and `{delete}`, or use another --state")))
-            }
-            _ => Ok(()),
+        let Some(seen) = self.client.target(target).await? else { return Ok(()) };
+        if seen.info.phase == TargetState::Gone {
+            return Ok(());
         }
+        let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
+        let verb = if is_alive(&seen) { "sandbox delete" } else { "why" };
+        let next = format!("run `ebb dev` and `ebb {verb} {}`, or use another --state", named(target));
+        Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }
 
     async fn follow(&mut self, goal: FollowGoal, interrupts: u32) -> Result<FollowEnd, CliError> {
         let limits = FollowLimits { timeout: self.timeout, interrupts: (&self.interrupts, interrupts) };
-        let ended = follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
-        let seen = match &ended {
-            FollowEnd::Reached(seen) | FollowEnd::TimedOut(seen) | FollowEnd::Interrupted(seen) => seen.clone(),
-            FollowEnd::Failed(seen) => Some(seen.clone()),
-            FollowEnd::Deleted => None,
-        };
+        let (ended, seen) =
+            follow(&self.client, Some(self.machine), &self.instance, goal, limits, &mut self.screen).await?;
         self.last = seen.or(self.last.take());
         Ok(ended)
     }
@@ -232,39 +198,34 @@ impl LocalSandbox<'_> {
     /// Deletes the sandbox.
     ///
     /// Returns `exit` if the deletion succeeds. `interrupts` is the number of interrupts so far.
-    async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<RunEnd, CliError> {
+    async fn delete(&mut self, exit: Exit, interrupts: u32) -> Result<Exit, CliError> {
         request(&self.client, LifecycleType::Deleted, &self.instance, None).await?;
-        match self.follow(FollowGoal::Gone, interrupts).await? {
-            FollowEnd::Reached(_) | FollowEnd::Deleted => {
+        Ok(match self.follow(FollowGoal::Gone, interrupts).await? {
+            FollowEnd::Reached | FollowEnd::Deleted => {
                 if let Some(last) = &mut self.last {
                     last.info.phase = TargetState::Gone;
                 }
-                Ok(RunEnd::Ended(exit))
+                exit
             }
-            FollowEnd::Failed(_) => {
-                explain(&self.client, &self.instance.target).await;
+            FollowEnd::Failed => {
                 let target = &self.instance.target;
-                output::status_line(&format!(
-                    "{target} is stuck; to continue, run `ebb dev` and `ebb retry {}`",
-                    named(target)
-                ));
-                Ok(RunEnd::Ended(Exit::Failed))
+                let next = format!("{target} is stuck; to continue, run `ebb dev` and `ebb retry {}`", named(target));
+                self.explained(&next).await
             }
-            FollowEnd::TimedOut(_) => {
-                explain(&self.client, &self.instance.target).await;
-                output::status_line("error: the sandbox is not deleted after --wait-timeout");
-                output::status_line(&self.how_to_delete());
-                Ok(RunEnd::Ended(Exit::Failed))
+            FollowEnd::TimedOut => {
+                let line = "error: the sandbox is not deleted after --wait-timeout";
+                self.explained(&format!("{line}\n{}", self.how_to_delete())).await
             }
-            FollowEnd::Interrupted(_) if interrupts == 0 => {
+            FollowEnd::Interrupted if interrupts == 0 => {
                 output::status_line("interrupted: the deletion continues; press Ctrl-C again to exit at once");
-                Box::pin(self.delete(Exit::Interrupted, 1)).await
+                Box::pin(self.delete(Exit::Interrupted, 1)).await?
             }
-            FollowEnd::Interrupted(_) => {
-                output::status_line(&remaining_text(self.last.as_deref(), &self.instance));
-                Ok(RunEnd::Interrupted)
+            FollowEnd::Interrupted => {
+                output::status_line(&remaining_text(self.last.as_ref(), &self.instance));
+                self.is_left = true;
+                Exit::Interrupted
             }
-        }
+        })
     }
 
     fn how_to_delete(&self) -> String {
@@ -277,10 +238,10 @@ impl LocalSandbox<'_> {
 async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<(), CliError> {
     match client.publish(&plugin.expanded).await {
         Ok(_) => Ok(()),
-        Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
+        Err(error) if error.has_status(409) => {
             Err(super::plugin::immutable(plugin).with_hint("or use another --state"))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

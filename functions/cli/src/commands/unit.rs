@@ -1,28 +1,27 @@
 //! `ebb unit run` runs one unit alone; `ebb unit force-complete` overrides a unit of a sandbox.
 
-pub(crate) mod force_complete;
 mod remote;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
-use ebb_documents::plan::{Action, OutputFrom, Plan, Template, UnitPlan, UnitRef};
+use ebb_documents::plan::{Action, Plan, Template, UnitPlan, UnitRef};
 use ebb_documents::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts,
+    self, CompiledExpressions, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts,
 };
-use ebb_local::pods::{OneOffScript, run_once};
-use ebb_local::{StackSettings, UnitBackend};
+use ebb_flow::run::script_task;
+use ebb_protocol::api::{ForceCompleteUnit, OverrideResponse};
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::engine::{Hook, Unit};
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::relay::{ScriptInput, ScriptOutput, ScriptTask, TaskId};
-use ebb_protocol::value::UnitValue;
+use ebb_protocol::relay::{ScriptTask, TaskId};
 
+use crate::backend::BackendArgs;
+use crate::client::ApiClient;
 use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
 use crate::interrupt::InterruptCount;
@@ -30,7 +29,8 @@ use crate::lifecycle::fresh_uid;
 use crate::output::OutputArgs;
 use crate::progress::labels;
 use crate::server::ServerArgs;
-use crate::{cluster, offline, pods, server, why};
+use crate::target::TargetArgs;
+use crate::{offline, server, why};
 
 use self::remote::SingleScript;
 
@@ -39,7 +39,7 @@ pub(crate) enum UnitCommand {
     /// Run one pod unit; print its log to standard error, its outputs to standard output
     Run(Box<UnitRunArgs>),
     /// Mark a failed teardown unit as complete
-    ForceComplete(force_complete::ForceCompleteArgs),
+    ForceComplete(ForceCompleteArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,9 +65,45 @@ pub(crate) struct UnitRunArgs {
     #[arg(long = "cluster", value_name = "NAME", requires = "clusters", help_heading = "Kubernetes")]
     named: Option<String>,
     #[command(flatten)]
-    cluster: cluster::ClusterArgs,
+    backend: BackendArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Remove the unit's resources first: Ebb does not check that they are gone. `ebb why` shows the unit as \
+                  overridden, with your reason."
+)]
+pub(crate) struct ForceCompleteArgs {
     #[command(flatten)]
-    pods: pods::PodsArgs,
+    target: TargetArgs,
+    /// Failed unit, as `ebb why` prints it
+    #[arg(value_name = "RESOURCE/UNIT")]
+    unit: String,
+    /// Reason for the override; stored with the unit
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Person who decided it
+    #[arg(long, value_name = "NAME", env = "USER")]
+    by: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ForceCompleteArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let target = self.target.target();
+        let request = ForceCompleteUnit { unit: self.unit, reason: self.reason, by: self.by };
+        self.output.write_status(&client.force_complete(&target, &request).await?, override_text)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Returns the result of an override as one line of text.
+pub(crate) fn override_text(response: &OverrideResponse) -> String {
+    match response.units.as_slice() {
+        [] => format!("The run {} continues", response.run),
+        units => format!("Overrode {}; the run {} continues", units.join(", "), response.run),
+    }
 }
 
 impl UnitCommand {
@@ -90,24 +126,11 @@ impl UnitRunArgs {
         let planned = offline::plan_alone(plugin)?;
         let (script, timeout) = script(planned.plan, &self.unit, given)?;
         let interrupts = InterruptCount::listen()?;
-        let settings = self.cluster.clone().settings(self.pods.clone().containers().await?)?;
-        let ended = match settings.units {
-            UnitBackend::Processes => {
-                let once = OneOffScript { script, timeout, extra_env: Vec::new(), program: None };
-                tokio::select! {
-                    ended = run_once(&self.state, once, log) => {
-                        Some(ended.map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?)
-                    }
-                    () = interrupts.more_than(0) => None,
-                }
-            }
-            UnitBackend::Containers(_) | UnitBackend::Cluster(_) | UnitBackend::RemoteRelays(_) => {
-                let run = RunId::new(&id::instance_key("sandbox", "alone", &fresh_uid()), 1, Hook::PreStart);
-                let name = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
-                let single = SingleScript { task: name, script, timeout, cluster: self.named.clone() };
-                single.run(StackSettings { state: self.state.clone(), ..settings }, &interrupts, log).await?
-            }
-        };
+        let settings = self.backend.clone().settings().await?;
+        let run = RunId::new(&id::instance_key("sandbox", "alone", &fresh_uid()), 1, Hook::PreStart);
+        let task = TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 };
+        let single = SingleScript { task, script, timeout, cluster: self.named.clone() };
+        let ended = single.run(&self.state, settings, &interrupts).await?;
         match ended {
             Some(ended) => self.print_result(&ended),
             None => Ok(Exit::Interrupted),
@@ -126,12 +149,6 @@ impl UnitRunArgs {
         })?;
         Ok(Exit::Done)
     }
-}
-
-fn log(bytes: &[u8]) {
-    let mut err = std::io::stderr().lock();
-    // A closed standard error does not stop the unit.
-    let _ = err.write_all(bytes).and_then(|()| err.flush());
 }
 
 fn given(inputs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
@@ -168,6 +185,8 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     });
     let (hook, position) = found.ok_or_else(|| CliError::failed(format!("the plugin has no unit `{name}`")))?;
     let at = UnitRef { hook: plan.hooks[hook].hook, unit: u32::try_from(position).unwrap_or(u32::MAX) };
+    let undone = plan.hooks[hook].units[position].undoes.first();
+    let undone = undone.and_then(|&undone| Some(plan.unit(undone)?.key.clone()));
     let unit = &mut plan.hooks[hook].units[position];
     let Action::Pod(pod) = unit.action.clone() else {
         return Err(CliError::failed(format!("{name} is a {} unit; only pod units can run alone", unit.action.kind())));
@@ -188,24 +207,8 @@ fn script(mut plan: Plan, name: &str, mut given: BTreeMap<String, String>) -> Re
     unit.undoes.clear();
     let unit = unit.clone();
     let inputs = rendered(&plan, at, &unit)?;
-    let script = ScriptTask {
-        image: pod.image,
-        namespace: pod.namespace,
-        pod_template: pod.pod_template,
-        text: pod.script,
-        env: environment(&unit, unit.undoes.first().and_then(|&at| plan.unit(at)), at.hook.name()),
-        inputs: inputs.into_iter().map(script_input).collect(),
-        outputs: unit
-            .outputs
-            .iter()
-            .filter_map(|(name, output)| match &output.from {
-                OutputFrom::File(path) => {
-                    Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
-                }
-                OutputFrom::Expression(_) | OutputFrom::Secret { .. } => None,
-            })
-            .collect(),
-    };
+    let env = environment(&unit.key, undone.as_deref().unwrap_or(&unit.key), at.hook.name());
+    let script = script_task(&unit, &pod, env, inputs);
     Ok((script, Duration::from_millis(unit.timeout_ms)))
 }
 
@@ -237,11 +240,10 @@ fn key() -> String {
     id::instance_key("sandbox", "alone", "alone")
 }
 
-/// The variables that every script gets.
-fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, hook: &str) -> Vec<(String, String)> {
-    let (resource, name) = unit.key.split_once('/').unwrap_or(("", &unit.key));
-    // An undo has the key of the unit that it reverses.
-    let (key_resource, key_unit) = undone.unwrap_or(unit).key.split_once('/').unwrap_or(("", name));
+/// Returns the variables that every script gets. An undo has the `EBB_KEY` of `undone`, the unit that it reverses.
+fn environment(unit: &str, undone: &str, hook: &str) -> Vec<(String, String)> {
+    let (resource, name) = unit.split_once('/').unwrap_or(("", unit));
+    let (key_resource, key_unit) = undone.split_once('/').unwrap_or(("", undone));
     let key = key();
     let pairs = [
         ("EBB_KEY", id::unit_key(&key, key_resource, key_unit)),
@@ -258,21 +260,6 @@ fn environment(unit: &UnitPlan, undone: Option<&UnitPlan>, hook: &str) -> Vec<(S
         ("SIGNADOT_RESOURCE_NAME", resource.to_owned()),
     ];
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
-fn script_input(input: RenderedInput) -> ScriptInput {
-    let value = match input.value {
-        InputValue::Text(text) => Some(UnitValue::Json(text.into())),
-        InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
-        InputValue::Secret(secret) => Some(UnitValue::Secret(ebb_protocol::value::SecretRef {
-            cluster: secret.cluster,
-            namespace: secret.namespace,
-            name: secret.name,
-            key: secret.key,
-        })),
-        InputValue::Absent => None,
-    };
-    ScriptInput { name: input.name, env: input.env, path: input.path, value }
 }
 
 fn outputs(ended: &Callback) -> BTreeMap<String, OutputValue> {

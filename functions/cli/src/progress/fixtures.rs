@@ -1,9 +1,7 @@
 //! Views of targets for tests.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-
-use super::TargetView;
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
@@ -39,6 +37,7 @@ fn units() -> Vec<UnitDetail> {
             attempt_in_series: 2,
             started: at("09:00:05.500"),
             deadline: at("09:05:05.500"),
+            progress: Some("inserting rows 2000-3000".to_owned()),
             ..unit("db/seed", UnitState::Running)
         },
         UnitDetail {
@@ -64,8 +63,17 @@ fn units() -> Vec<UnitDetail> {
     ]
 }
 
+/// Returns a target without runs.
+pub(crate) fn target(phase: &str, since: &str) -> TargetDetail {
+    let json = serde_json::json!({
+        "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 2, "phase": phase,
+        "since": since, "created": since, "plugins": [], "resources": {}, "runs": [],
+    });
+    serde_json::from_value(json).unwrap()
+}
+
 /// Returns a view with a unit in every state.
-pub(crate) fn busy() -> TargetView {
+pub(crate) fn busy() -> TargetDetail {
     let run = RunDetail {
         id: "k3-1-pre-start".to_owned(),
         hook: "preStart".to_owned(),
@@ -74,20 +82,13 @@ pub(crate) fn busy() -> TargetView {
         units: units(),
         next_token: None,
     };
-    let last_lines = [((run.id.clone(), "db/seed".to_owned()), "inserting rows 2000-3000".to_owned())];
-    TargetView {
-        target: "sandbox/pr-1".to_owned(),
-        phase: TargetState::Starting,
-        since: "2026-11-21T09:00:00Z".to_owned(),
-        runs: vec![run],
-        last_lines: last_lines.into(),
-    }
+    TargetDetail { runs: vec![run], ..target("starting", "2026-11-21T09:00:00Z") }
 }
 
 /// Returns the view of `busy` after its run has ended, while the target stops.
-pub(crate) fn done() -> TargetView {
+pub(crate) fn done() -> TargetDetail {
     let mut view = busy();
-    view.phase = TargetState::Stopping;
+    view.info.phase = TargetState::Stopping;
     view.runs[0].state = RunState::Failed;
     for unit in &mut view.runs[0].units {
         match unit.state {
@@ -111,9 +112,8 @@ pub(crate) fn done() -> TargetView {
 }
 
 /// Returns a view with `count` units: one failed, three running.
-pub(crate) fn wide(count: usize) -> TargetView {
+pub(crate) fn wide(count: usize) -> TargetDetail {
     let mut view = busy();
-    view.last_lines.clear();
     view.runs[0].units = (0..count)
         .map(|number| {
             let state = match number {

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitState};
-
 use jiff::Timestamp;
 
-use super::TargetView;
 use super::screen::ProgressScreen;
-use crate::client::{ApiClient, ApiClientError};
+use crate::client::ApiClient;
 use crate::exit::CliError;
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
@@ -40,17 +38,16 @@ pub(crate) struct WatchedInstance {
     pub(crate) generation: u64,
 }
 
-/// The end of a watch, with the last view.
-#[derive(Debug)]
+/// The end of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowEnd {
-    /// The goal is reached; `None` if the server has no such target.
-    Reached(Option<Box<TargetDetail>>),
+    Reached,
     /// The goal cannot be reached without a user.
-    Failed(Box<TargetDetail>),
+    Failed,
     /// Another client deleted the target.
     Deleted,
-    TimedOut(Option<Box<TargetDetail>>),
-    Interrupted(Option<Box<TargetDetail>>),
+    TimedOut,
+    Interrupted,
 }
 
 /// The limits of a watch.
@@ -60,7 +57,8 @@ pub(crate) struct FollowLimits<'a> {
     pub(crate) interrupts: (&'a InterruptCount, u32),
 }
 
-/// Polls a target until the goal, its failure or a limit, and shows its progress on `screen`.
+/// Polls a target until the goal, its failure or a limit, and shows its progress on `screen`. Returns the last response
+/// about the instance, too.
 ///
 /// # Errors
 /// The server does not respond to 25 requests in a row, or rejects one.
@@ -71,76 +69,66 @@ pub(crate) async fn follow(
     goal: FollowGoal,
     limits: FollowLimits<'_>,
     screen: &mut ProgressScreen,
-) -> Result<FollowEnd, CliError> {
+) -> Result<(FollowEnd, Option<TargetDetail>), CliError> {
     let begun = Instant::now();
-    let mut last: Option<Box<TargetDetail>> = None;
     let mut unanswered = 0;
     let mut reported = false;
     let mut running = AttemptStarts::default();
-    let ended = loop {
-        let sent = Instant::now();
-        let response = client.target(&instance.target).await;
-        let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
-        match response {
-            Ok(seen) => {
-                unanswered = 0;
-                if let Some(seen) = &seen
-                    && seen.info.uid == instance.uid
-                {
-                    let mut view = TargetView::new(seen);
-                    running.note(&mut view, timing::now());
-                    if let Some(machine) = machine {
-                        add_last_lines(machine, &mut view);
+    let mut last = None;
+    let ended = async {
+        loop {
+            let sent = Instant::now();
+            let response = client.target(&instance.target).await;
+            let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
+            match response {
+                Ok(seen) => {
+                    unanswered = 0;
+                    let ended = outcome(instance, goal, seen.as_ref());
+                    match seen {
+                        Some(seen) if seen.info.uid == instance.uid => {
+                            let mut view = seen.clone();
+                            running.note(&mut view, timing::now());
+                            if let Some(machine) = machine.filter(|_| screen.is_terminal()) {
+                                add_last_lines(machine, &mut view);
+                            }
+                            screen.show(view, timing::now());
+                            last = Some(seen);
+                        }
+                        Some(seen) if seen.waiting_uid.as_ref() == Some(&instance.uid) && !reported => {
+                            reported = true;
+                            screen.print(&waiting_line(instance, &seen));
+                        }
+                        _ => {}
                     }
-                    screen.show(view, timing::now());
-                } else if let Some(seen) = &seen
-                    && seen.waiting_uid.as_deref() == Some(instance.uid.as_str())
-                    && !std::mem::replace(&mut reported, true)
-                {
-                    screen.print(&waiting_line(instance, seen));
+                    if let Some(ended) = ended {
+                        return Ok(ended);
+                    }
                 }
-                if let Some(ended) = outcome(instance, goal, seen.as_ref()) {
-                    break match ended {
-                        GoalState::Reached => FollowEnd::Reached(seen.map(Box::new).or(last)),
-                        GoalState::Failed => match seen.map(Box::new) {
-                            Some(seen) => FollowEnd::Failed(seen),
-                            None => FollowEnd::Deleted,
-                        },
-                        GoalState::Deleted => FollowEnd::Deleted,
-                    };
+                Err(error) if error.is_unreachable() && unanswered < MAX_UNANSWERED => {
+                    unanswered += 1;
+                    if unanswered == 2 {
+                        screen.print("the server does not respond; trying again");
+                    }
                 }
-                last = seen.filter(|seen| seen.info.uid == instance.uid).map(Box::new).or(last);
+                Err(error) => return Err(error),
             }
-            Err(error @ ApiClientError::Unreachable { .. }) => {
-                unanswered += 1;
-                if unanswered == 2 {
-                    screen.print("the server does not respond; trying again");
-                }
-                if unanswered > MAX_UNANSWERED {
-                    screen.finish(timing::now());
-                    return Err(error.into());
-                }
-            }
-            Err(error) => {
-                screen.finish(timing::now());
-                return Err(error.into());
+            let wait = match limits.timeout {
+                Some(timeout) => match timeout.checked_sub(begun.elapsed()) {
+                    Some(left) => left.min(pause),
+                    None => return Ok(FollowEnd::TimedOut),
+                },
+                None => pause,
+            };
+            let (interrupts, seen) = limits.interrupts;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = interrupts.more_than(seen) => return Ok(FollowEnd::Interrupted),
             }
         }
-        let wait = match limits.timeout {
-            Some(timeout) => match timeout.checked_sub(begun.elapsed()) {
-                Some(left) => left.min(pause),
-                None => break FollowEnd::TimedOut(last),
-            },
-            None => pause,
-        };
-        let (interrupts, seen) = limits.interrupts;
-        tokio::select! {
-            () = tokio::time::sleep(wait) => {}
-            () = interrupts.more_than(seen) => break FollowEnd::Interrupted(last),
-        }
-    };
+    }
+    .await;
     screen.finish(timing::now());
-    Ok(ended)
+    Ok((ended?, last))
 }
 
 /// The time at which each attempt was first seen running. It replaces a start that the server does not have.
@@ -148,7 +136,7 @@ pub(crate) async fn follow(
 struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 
 impl AttemptStarts {
-    fn note(&mut self, view: &mut TargetView, now: Timestamp) {
+    fn note(&mut self, view: &mut TargetDetail, now: Timestamp) {
         for run in &mut view.runs {
             for unit in run.units.iter_mut().filter(|unit| unit.state == UnitState::Running) {
                 let key = (run.id.clone(), unit.key.clone(), unit.attempt);
@@ -159,15 +147,14 @@ impl AttemptStarts {
     }
 }
 
-/// Adds the last log lines of units that run on this machine.
-fn add_last_lines(machine: &LocalServer, view: &mut TargetView) {
-    for run in view.runs.iter().filter(|run| run.state == RunState::Running) {
-        for (position, unit) in run.units.iter().enumerate() {
-            if unit.state == UnitState::Running
-                && unit.kind == "pod"
-                && let Some(line) = machine.last_line(&run.id, position, unit.attempt)
-            {
-                view.last_lines.insert((run.id.clone(), unit.key.clone()), line);
+/// Adds the last log line of each unit that runs on this machine and reports no progress itself.
+fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
+    for run in view.runs.iter_mut().filter(|run| run.state == RunState::Running) {
+        for (position, unit) in run.units.iter_mut().enumerate() {
+            if unit.state == UnitState::Running && unit.kind == "pod" {
+                let line =
+                    || machine.stack.last_line(&run.id, position, unit.attempt).filter(|line| !line.trim().is_empty());
+                unit.progress = unit.progress.take().or_else(line);
             }
         }
     }
@@ -182,21 +169,14 @@ fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
         "{} waits until its predecessor {} is gone ({} since {})",
         instance.target,
         info.uid,
-        super::labels::phase(info.phase),
+        super::labels::name(&info.phase),
         timing::clock(&info.since),
     )
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum GoalState {
-    Reached,
-    Failed,
-    Deleted,
-}
-
 /// Returns the end of the watch, `None` while it continues.
-fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<GoalState> {
-    let lost = || Some(if goal == FollowGoal::Gone { GoalState::Reached } else { GoalState::Deleted });
+fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDetail>) -> Option<FollowEnd> {
+    let lost = || Some(if goal == FollowGoal::Gone { FollowEnd::Reached } else { FollowEnd::Deleted });
     let Some(seen) = seen else { return lost() };
     if seen.info.uid != instance.uid {
         let waits = seen.waiting_uid.as_deref() == Some(instance.uid.as_str());
@@ -207,15 +187,15 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
     }
     match (goal, seen.info.phase) {
         (_, TargetState::Gone) => lost(),
-        (_, TargetState::Stuck) => Some(GoalState::Failed),
+        (_, TargetState::Stuck) => Some(FollowEnd::Failed),
         (FollowGoal::Gone, _) => None,
-        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Failed) => Some(GoalState::Failed),
+        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Failed) => Some(FollowEnd::Failed),
         (FollowGoal::Ready | FollowGoal::Settled, TargetState::Starting | TargetState::Stopping) => None,
-        (FollowGoal::Ready, TargetState::Ready) => Some(GoalState::Reached),
+        (FollowGoal::Ready, TargetState::Ready) => Some(FollowEnd::Reached),
         (FollowGoal::Settled, TargetState::Ready) => match after_ready(seen) {
             None | Some(RunState::Running | RunState::Cancelling) => None,
-            Some(RunState::Succeeded) => Some(GoalState::Reached),
-            Some(RunState::Failed | RunState::Cancelled) => Some(GoalState::Failed),
+            Some(RunState::Succeeded) => Some(FollowEnd::Reached),
+            Some(RunState::Failed | RunState::Cancelled) => Some(FollowEnd::Failed),
         },
     }
 }
@@ -231,11 +211,9 @@ mod tests {
     use crate::progress::fixtures;
 
     fn seen(uid: &str, generation: u64, phase: &str) -> TargetDetail {
-        let json = serde_json::json!({
-            "kind": "sandbox", "name": "pr-1", "uid": uid, "generation": generation, "phase": phase,
-            "since": fixtures::NOW, "created": fixtures::NOW, "plugins": [], "resources": {}, "runs": [],
-        });
-        serde_json::from_value(json).unwrap()
+        let mut seen = fixtures::target(phase, fixtures::NOW);
+        (seen.info.uid, seen.info.generation) = (uid.to_owned(), generation);
+        seen
     }
 
     #[test]
@@ -244,18 +222,18 @@ mod tests {
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
         let cases = [
             (FollowGoal::Ready, Some(seen("a", 2, "starting")), None),
-            (FollowGoal::Ready, Some(seen("a", 2, "ready")), Some(GoalState::Reached)),
+            (FollowGoal::Ready, Some(seen("a", 2, "ready")), Some(FollowEnd::Reached)),
             (FollowGoal::Ready, Some(seen("a", 1, "ready")), None),
-            (FollowGoal::Ready, Some(seen("a", 2, "failed")), Some(GoalState::Failed)),
-            (FollowGoal::Ready, Some(seen("b", 2, "ready")), Some(GoalState::Deleted)),
-            (FollowGoal::Ready, None, Some(GoalState::Deleted)),
+            (FollowGoal::Ready, Some(seen("a", 2, "failed")), Some(FollowEnd::Failed)),
+            (FollowGoal::Ready, Some(seen("b", 2, "ready")), Some(FollowEnd::Deleted)),
+            (FollowGoal::Ready, None, Some(FollowEnd::Deleted)),
             (FollowGoal::Settled, Some(seen("a", 2, "ready")), None),
             (FollowGoal::Gone, Some(seen("a", 2, "failed")), None),
             (FollowGoal::Gone, Some(seen("a", 2, "stopping")), None),
-            (FollowGoal::Gone, Some(seen("a", 2, "stuck")), Some(GoalState::Failed)),
-            (FollowGoal::Gone, Some(seen("a", 2, "gone")), Some(GoalState::Reached)),
-            (FollowGoal::Gone, Some(seen("b", 9, "starting")), Some(GoalState::Reached)),
-            (FollowGoal::Gone, None, Some(GoalState::Reached)),
+            (FollowGoal::Gone, Some(seen("a", 2, "stuck")), Some(FollowEnd::Failed)),
+            (FollowGoal::Gone, Some(seen("a", 2, "gone")), Some(FollowEnd::Reached)),
+            (FollowGoal::Gone, Some(seen("b", 9, "starting")), Some(FollowEnd::Reached)),
+            (FollowGoal::Gone, None, Some(FollowEnd::Reached)),
         ];
         for (goal, seen, expected) in cases {
             let shown = format!("{goal:?} {seen:?}");

@@ -1,21 +1,16 @@
 //! States and reasons as text.
 
-use ebb_protocol::api::{RunState, TargetInfo, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{TargetInfo, UnitDetail, UnitState};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::timing;
 
-pub(crate) fn phase(phase: TargetState) -> &'static str {
-    match phase {
-        TargetState::Starting => "starting",
-        TargetState::Ready => "ready",
-        TargetState::Failed => "failed",
-        TargetState::Stopping => "stopping",
-        TargetState::Stuck => "stuck",
-        TargetState::Gone => "gone",
-    }
+/// Returns the name of a state or of a class of failures in the API.
+pub(crate) fn name(state: &impl Serialize) -> String {
+    serde_json::to_value(state).ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
 }
 
 /// Returns the phase of a target, with notes about its end, such as `gone (expired)`.
@@ -23,58 +18,19 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then_some("expired");
     let overridden = target.overridden.then_some("overridden");
     let notes: Vec<&str> = expired.into_iter().chain(overridden).collect();
-    match notes.is_empty() {
-        true => phase(target.phase).to_owned(),
-        false => format!("{} ({})", phase(target.phase), notes.join(", ")),
-    }
-}
-
-pub(crate) fn run(state: RunState) -> &'static str {
-    match state {
-        RunState::Running => "running",
-        RunState::Cancelling => "cancelling",
-        RunState::Succeeded => "succeeded",
-        RunState::Failed => "failed",
-        RunState::Cancelled => "cancelled",
-    }
+    let phase = name(&target.phase);
+    if notes.is_empty() { phase } else { format!("{phase} ({})", notes.join(", ")) }
 }
 
 /// Returns a reason as text, with its class in the words of `retry.on` unless the message implies it.
 pub(crate) fn reason(reason: &FailureReason) -> String {
     let message = reason.message.trim().replace('\n', " ");
     match (message.as_str(), reason.code) {
-        ("", code) => self::code(code).to_owned(),
+        ("", code) => name(&code),
         (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled) => {
             message.to_owned()
         }
-        (message, code) => format!("{message} ({})", self::code(code)),
-    }
-}
-
-/// Returns a class of failure in the words of the API.
-pub(crate) fn code(code: ReasonCode) -> &'static str {
-    match code {
-        ReasonCode::Exit => "exit",
-        ReasonCode::Timeout => "timeout",
-        ReasonCode::Lost => "lost",
-        ReasonCode::Connect => "connect",
-        ReasonCode::HttpStatus => "httpStatus",
-        ReasonCode::Refused => "refused",
-        ReasonCode::OutputMissing => "outputMissing",
-        ReasonCode::OutputTooLarge => "outputTooLarge",
-        ReasonCode::OutputInvalid => "outputInvalid",
-        ReasonCode::Render => "render",
-        ReasonCode::NotStartable => "notStartable",
-        ReasonCode::ImagePull => "imagePull",
-        ReasonCode::Unschedulable => "unschedulable",
-        ReasonCode::OutOfMemory => "outOfMemory",
-        ReasonCode::Evicted => "evicted",
-        ReasonCode::Quota => "quota",
-        ReasonCode::Denied => "denied",
-        ReasonCode::Failed => "failed",
-        ReasonCode::Cancelled => "cancelled",
-        ReasonCode::Skipped => "skipped",
-        ReasonCode::Overridden => "overridden",
+        (message, code) => format!("{message} ({})", name(&code)),
     }
 }
 

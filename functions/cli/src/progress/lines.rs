@@ -1,18 +1,19 @@
 //! Progress as one line per change, for outputs that are not a terminal.
 
-use ebb_protocol::api::{RunDetail, TargetState, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitState};
 use jiff::Timestamp;
 
-use super::{TargetView, labels};
+use super::labels;
 use crate::timing;
 
 /// Returns the changes between two views. Without `before`, all of `after` is new.
-pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Timestamp) -> Vec<String> {
+pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
-    let phase = format!("{}  {}", after.target, labels::phase(after.phase));
-    let changed = before.map(|view| view.phase) != Some(after.phase);
+    let info = &after.info;
+    let phase = format!("{}/{}  {}", info.kind, info.name, labels::name(&info.phase));
+    let changed = before.map(|view| view.info.phase) != Some(info.phase);
     // The line of a phase precedes the runs that it starts, and follows those that it ends.
-    let begins = matches!(after.phase, TargetState::Starting | TargetState::Stopping);
+    let begins = matches!(info.phase, TargetState::Starting | TargetState::Stopping);
     if changed && begins {
         lines.push(phase.clone());
     }
@@ -39,11 +40,11 @@ pub(crate) fn changes(before: Option<&TargetView>, after: &TargetView, now: Time
 }
 
 fn ended(run: &RunDetail) -> String {
-    format!("{}  {}: {}", run.hook, labels::run(run.state), super::tree::counted(&run.units))
+    format!("{}  {}: {}", run.hook, labels::name(&run.state), super::tree::counted(&run.units))
 }
 
 fn is_open(run: &RunDetail) -> bool {
-    matches!(run.state, ebb_protocol::api::RunState::Running)
+    run.state == RunState::Running
 }
 
 fn of_units(before: Option<&RunDetail>, after: &RunDetail, now: Timestamp) -> Vec<String> {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use console::{measure_text_width, truncate_str};
-use ebb_protocol::api::{RunDetail, RunState, UnitDetail, UnitState};
+use console::{Color, measure_text_width, truncate_str};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState};
 use jiff::Timestamp;
 
-use super::{TargetView, labels};
+use super::labels;
 use crate::timing;
 
 /// The style of the signs for states.
@@ -25,9 +25,11 @@ pub(crate) struct ScreenSize {
 }
 
 /// Returns the lines of a view. If there are more units than lines, those of least interest are counted.
-pub(crate) fn tree(view: &TargetView, now: Timestamp, size: ScreenSize, marks: StateMarks) -> Vec<String> {
-    let since = timing::since(&view.since, now).map(|time| format!(" for {}", timing::length(time)));
-    let mut lines = vec![format!("{}  {}{}", view.target, labels::phase(view.phase), since.unwrap_or_default())];
+pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize, marks: StateMarks) -> Vec<String> {
+    let info = &view.info;
+    let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
+    let since = since.unwrap_or_default();
+    let mut lines = vec![format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase))];
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
@@ -35,20 +37,20 @@ pub(crate) fn tree(view: &TargetView, now: Timestamp, size: ScreenSize, marks: S
             lines.push(format!("{}  {}", run.hook, counted(&run.units)));
             continue;
         }
-        lines.push(format!("{}  {}", run.hook, labels::run(run.state)));
+        lines.push(format!("{}  {}", run.hook, labels::name(&run.state)));
         let after = view.runs.len() - number - 1;
         let free = size.height.saturating_sub(lines.len() + after).max(3);
-        lines.extend(units(view, run, now, free, marks));
+        lines.extend(units(run, now, free, marks));
     }
     lines.into_iter().map(|line| truncate_str(&line, size.width, "…").into_owned()).collect()
 }
 
-fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec<String> {
+fn units(run: &RunDetail, now: Timestamp, free: usize, marks: StateMarks) -> Vec<String> {
     let shown: Vec<&UnitDetail> = if run.units.len() <= free {
         run.units.iter().collect()
     } else {
         let mut all: Vec<(usize, &UnitDetail)> = run.units.iter().enumerate().collect();
-        all.sort_by_key(|(position, unit)| (interest(unit.state), *position));
+        all.sort_by_key(|(position, unit)| (look(unit.state).0, *position));
         all.truncate(free.saturating_sub(1));
         all.sort_by_key(|(position, _)| *position);
         all.into_iter().map(|(_, unit)| unit).collect()
@@ -60,10 +62,7 @@ fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks:
         let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
         let waiting = labels::waiting_for(unit, &run.units);
         let state = labels::unit(unit, &waiting, now);
-        let status = if unit.state == UnitState::Running { view.status_of(run, unit) } else { None };
-        let status = status.map(|line| format!("  │ {}", line.trim_end())).unwrap_or_default();
-        let mark = mark(unit.state, marks);
-        lines.push(format!("{branch} {mark} {:<key_width$}  {state}{status}", unit.key));
+        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state, marks), unit.key));
     }
     if hidden {
         lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)));
@@ -71,51 +70,34 @@ fn units(view: &TargetView, run: &RunDetail, now: Timestamp, free: usize, marks:
     lines
 }
 
-/// Returns the rank of a state; low ranks are shown first.
-fn interest(state: UnitState) -> u8 {
+/// Returns the rank of a state, of which low ones are shown first, with its sign and colour.
+fn look(state: UnitState) -> (u8, &'static str, Color) {
+    const GREY: Color = Color::Color256(245);
     match state {
-        UnitState::Failed => 0,
-        UnitState::Retrying => 1,
-        UnitState::Running => 2,
-        UnitState::Cancelled => 3,
-        UnitState::Waiting => 4,
-        UnitState::Blocked => 5,
-        UnitState::Succeeded => 6,
-        UnitState::Skipped => 7,
+        UnitState::Failed => (0, "✗", Color::Red),
+        UnitState::Retrying => (1, "↻", Color::Yellow),
+        UnitState::Running => (2, "●", Color::Cyan),
+        UnitState::Cancelled => (3, "■", Color::Yellow),
+        UnitState::Waiting => (4, "○", GREY),
+        UnitState::Blocked => (5, "⊘", GREY),
+        UnitState::Succeeded => (6, "✓", Color::Green),
+        UnitState::Skipped => (7, "–", GREY),
     }
 }
 
 /// Returns the units per state, such as `3 succeeded, 1 failed`.
 pub(crate) fn counted(units: &[UnitDetail]) -> String {
-    let mut counts: BTreeMap<u8, (&str, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<u8, (UnitState, usize)> = BTreeMap::new();
     for unit in units {
-        let word = match unit.state {
-            UnitState::Waiting => "waiting",
-            UnitState::Running => "running",
-            UnitState::Retrying => "retrying",
-            UnitState::Succeeded => "succeeded",
-            UnitState::Skipped => "skipped",
-            UnitState::Failed => "failed",
-            UnitState::Blocked => "blocked",
-            UnitState::Cancelled => "cancelled",
-        };
-        counts.entry(interest(unit.state)).or_insert((word, 0)).1 += 1;
+        counts.entry(look(unit.state).0).or_insert((unit.state, 0)).1 += 1;
     }
-    let counts: Vec<String> = counts.values().map(|(word, count)| format!("{count} {word}")).collect();
+    let counts: Vec<String> =
+        counts.values().map(|(state, count)| format!("{count} {}", labels::name(state))).collect();
     if counts.is_empty() { "no units".to_owned() } else { counts.join(", ") }
 }
 
 fn mark(state: UnitState, marks: StateMarks) -> String {
-    let (sign, colour) = match state {
-        UnitState::Waiting => ("○", console::Color::Color256(245)),
-        UnitState::Running => ("●", console::Color::Cyan),
-        UnitState::Retrying => ("↻", console::Color::Yellow),
-        UnitState::Succeeded => ("✓", console::Color::Green),
-        UnitState::Skipped => ("–", console::Color::Color256(245)),
-        UnitState::Failed => ("✗", console::Color::Red),
-        UnitState::Blocked => ("⊘", console::Color::Color256(245)),
-        UnitState::Cancelled => ("■", console::Color::Yellow),
-    };
+    let (_, sign, colour) = look(state);
     match marks {
         StateMarks::Signs => console::style(sign).fg(colour).force_styling(true).to_string(),
         StateMarks::Plain => sign.to_owned(),
@@ -127,7 +109,7 @@ mod tests {
     use super::*;
     use crate::progress::fixtures::{NOW, busy, wide};
 
-    fn drawn(view: &TargetView, width: usize, height: usize) -> String {
+    fn drawn(view: &TargetDetail, width: usize, height: usize) -> String {
         tree(view, NOW.parse().unwrap(), ScreenSize { width, height }, StateMarks::Plain).join("\n")
     }
 

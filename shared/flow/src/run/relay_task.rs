@@ -60,7 +60,7 @@ pub(super) fn task_body(
 ) -> Option<relay::TaskBody> {
     Some(match (rendered, &unit.action) {
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
-            relay::TaskBody::Script(script(run, attempt, unit, pod, inputs))
+            relay::TaskBody::Script(script_task(unit, pod, environment(run, attempt, unit), inputs))
         }
         (RenderedUnit::Object { manifests }, Action::Object(object)) => {
             relay::TaskBody::Objects(objects::applied(run, unit, object, manifests))
@@ -70,7 +70,13 @@ pub(super) fn task_body(
     })
 }
 
-fn script(run: &Run, attempt: AttemptRef, unit: &UnitPlan, pod: &PodAction, inputs: Vec<RenderedInput>) -> ScriptTask {
+/// Returns the task of a pod unit with its variables and inputs.
+pub fn script_task(
+    unit: &UnitPlan,
+    pod: &PodAction,
+    env: Vec<(String, String)>,
+    inputs: Vec<RenderedInput>,
+) -> ScriptTask {
     let outputs = unit.outputs.iter().filter_map(|(name, output)| match &output.from {
         OutputFrom::File(path) => {
             Some(ScriptOutput { name: name.clone(), path: path.clone(), sensitive: output.sensitive })
@@ -82,7 +88,7 @@ fn script(run: &Run, attempt: AttemptRef, unit: &UnitPlan, pod: &PodAction, inpu
         namespace: pod.namespace.clone(),
         pod_template: pod.pod_template.clone(),
         text: pod.script.clone(),
-        env: environment(run, attempt, unit),
+        env,
         inputs: inputs.into_iter().map(script_input).collect(),
         outputs: outputs.collect(),
     }

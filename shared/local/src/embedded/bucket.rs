@@ -8,7 +8,8 @@ use ebb_store::{Bucket, ObjectStore, OpenObject, StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::AsyncReadExt as _;
 
-use super::{EmbeddedError, make_folder};
+use super::EmbeddedError;
+use crate::files::{self, StateFileError};
 
 /// Characters that are encoded in file names. The point is one of them, so no object's file starts with [`UNFINISHED`].
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
@@ -27,26 +28,17 @@ impl FolderBucket {
     /// # Errors
     /// The folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
-        make_folder(folder)?;
+        files::private_folder(folder)?;
         let bucket = Self { folder: folder.to_owned() };
-        let remove_unfinished = || -> io::Result<()> {
-            for name in bucket.names()?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
-                std::fs::remove_file(bucket.folder.join(name))?;
-            }
-            Ok(())
-        };
-        remove_unfinished()
-            .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })?;
+        for name in files::names(folder)?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
+            let path = folder.join(name);
+            std::fs::remove_file(&path).map_err(|error| StateFileError::io(&path, error))?;
+        }
         Ok(bucket)
     }
 
     fn path(&self, key: &str) -> PathBuf {
         self.folder.join(encoded(key))
-    }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        let names = std::fs::read_dir(&self.folder)?.map(|entry| Ok(entry?.file_name().into_string()));
-        names.filter_map(|name: io::Result<_>| name.map(Result::ok).transpose()).collect()
     }
 }
 
@@ -108,8 +100,8 @@ impl Bucket for FolderBucket {
     }
 
     async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
-        let (bucket, prefix) = (self.clone(), encoded(prefix));
-        let names = on_disk("ListObjectsV2", move || bucket.names()).await?;
+        let (folder, prefix) = (self.folder.clone(), encoded(prefix));
+        let names = on_disk("ListObjectsV2", move || files::names(&folder).map_err(io::Error::other)).await?;
         let objects = names.iter().filter(|name| name.starts_with(&prefix) && !name.starts_with(UNFINISHED));
         Ok(objects.map(|name| percent_decode_str(name).decode_utf8_lossy().into_owned()).collect())
     }

@@ -10,6 +10,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use crate::files::StateFileError;
+
 pub use bucket::FolderBucket;
 pub use server::S3Server;
 pub use table::EmbeddedTable;
@@ -17,6 +19,8 @@ pub use table::EmbeddedTable;
 /// The error of an emulator's start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
+    #[error(transparent)]
+    File(#[from] StateFileError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     /// The file of the tables is damaged.
@@ -36,13 +40,3 @@ pub const ACCESS_KEY: &str = "local";
 pub const SECRET_KEY: &str = "local";
 /// The region of the emulators' clients.
 pub const REGION: &str = "us-east-1";
-
-fn credentials() -> aws_sdk_dynamodb::config::Credentials {
-    aws_sdk_dynamodb::config::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local")
-}
-
-/// Creates `folder` and its parents. Only the owner can enter them.
-fn make_folder(folder: &std::path::Path) -> Result<(), EmbeddedError> {
-    crate::private::folder(folder)
-        .map_err(|source| EmbeddedError::Io { what: format!("folder {}", folder.display()), source })
-}

@@ -15,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::access::LocalAccess;
-use super::{ACCESS_KEY, EmbeddedError, SECRET_KEY, make_folder};
+use super::{ACCESS_KEY, EmbeddedError, SECRET_KEY};
+use crate::files;
 
 /// The header with the method of a body's signature.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -67,7 +68,7 @@ impl Drop for S3Server {
 
 /// Returns the emulator of `folder`, for unsigned requests and for those signed with [`ACCESS_KEY`].
 fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
-    make_folder(folder)?;
+    files::private_folder(folder)?;
     let files = FileSystem::new(folder).map_err(|error| EmbeddedError::Refused {
         what: format!("buckets in {}", folder.display()),
         reason: format!("{error:?}"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -11,7 +11,8 @@ use dynoxide::{Database, DynoxideError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{EmbeddedError, REGION, credentials, make_folder};
+use super::{ACCESS_KEY, EmbeddedError, REGION, SECRET_KEY};
+use crate::files;
 
 /// The prefix of the header that names the operation.
 const TARGET: &str = "DynamoDB_20120810.";
@@ -27,7 +28,7 @@ impl EmbeddedTable {
     /// # Errors
     /// The folder cannot be written, or its file is damaged or not a database.
     pub fn open(folder: &Path) -> Result<Client, EmbeddedError> {
-        make_folder(folder)?;
+        files::private_folder(folder)?;
         let file = Self::file(folder);
         check(&file)?;
         let refused = |reason: DynoxideError| EmbeddedError::Refused {
@@ -91,7 +92,7 @@ fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
     aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(REGION))
-        .credentials_provider(credentials())
+        .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local"))
         .endpoint_url(endpoint)
 }
 

@@ -89,14 +89,6 @@ async fn a_damaged_table_is_named_with_its_recovery() {
     assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
 }
 
-#[tokio::test]
-async fn a_table_in_memory_is_its_own() {
-    let (one, two) = (EmbeddedTable::memory().unwrap(), EmbeddedTable::memory().unwrap());
-    create_table(&one).await;
-    let error = two.describe_table().table_name("test").send().await.unwrap_err().into_service_error();
-    assert!(error.is_resource_not_found_exception());
-}
-
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 
 /// Starts this test in a child process, which is killed.

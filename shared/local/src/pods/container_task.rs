@@ -29,11 +29,12 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::PodsError;
 use super::container_engine::{self, ContainerEngine, ContainerState, EngineError, FOLDER};
 use super::logs::{self, LogWriter};
-use super::supervisor::{self, SupervisorOutcome, TaskFailure};
+use super::script::{self, SupervisorOutcome, TaskFailure};
 use super::task_folder::{SupervisorConfig, TaskFolder};
-use super::{PodsError, folder, script};
+use crate::files;
 
 /// The time between `SIGTERM` and `SIGKILL` of a script, unless a cancellation gives it less.
 const GRACE: Duration = Duration::from_secs(10);
@@ -114,12 +115,8 @@ struct ContainerTask<'a> {
 type ReportReceiver = mpsc::UnboundedReceiver<ScriptExit>;
 
 impl ContainerTask<'_> {
-    fn cancellation(&self) -> Option<u64> {
-        supervisor::cancellation(self.task, self.config.lifetime)
-    }
-
     async fn wait_for_cancellation(&self) {
-        while self.cancellation().is_none() {
+        while self.task.cancellation().is_none() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -136,8 +133,9 @@ impl ContainerTask<'_> {
     async fn start(&self, containers: &ContainerEngine) -> Result<RunningContainer, TaskFailure> {
         let broken = |error| PodsError::io(&self.task.folder, error);
         let not_startable = |why| TaskFailure(ReasonCode::NotStartable, why);
-        let entrypoint = fs::read(&containers.entrypoint)
-            .map_err(|error| not_startable(format!("the entrypoint, {}: {error}", containers.entrypoint.display())))?;
+        let entrypoint = fs::read(&containers.entrypoint).map_err(|error| {
+            not_startable(format!("cannot read the entrypoint {}: {error}", containers.entrypoint.display()))
+        })?;
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(broken)?;
         let address = listener.local_addr().map_err(broken)?;
         let token = format!("{:032x}", rand::random::<u128>());
@@ -151,7 +149,7 @@ impl ContainerTask<'_> {
         let spec = script::spec(self.request, self.config, grace_ms, FOLDER, Some(relay)).map_err(not_startable)?;
         let spec = serde_json::to_vec(&spec).map_err(|error| not_startable(error.to_string()))?;
         let reports = serve(listener, token);
-        folder::write_whole(&self.task.started(), b"")?;
+        files::write_whole(&self.task.started(), b"")?;
         let log = LogWriter::create(&self.task.folder).map_err(broken)?;
         self.create(containers, &entrypoint, &spec).await?;
         let (output, input) = io::pipe().map_err(broken)?;
@@ -164,14 +162,15 @@ impl ContainerTask<'_> {
     async fn create(&self, containers: &ContainerEngine, entrypoint: &[u8], spec: &[u8]) -> Result<(), TaskFailure> {
         let image = &self.request.body.image;
         let Err(first) = containers.create(self.task, image, entrypoint, spec).await else { return Ok(()) };
-        containers.ping().await.map_err(lost("no containers can be had"))?;
-        let unmade = lost("the container cannot be made");
+        containers.ping().await.map_err(lost("the container engine does not respond"))?;
+        let unmade = lost("cannot create the container");
         if containers.has(image).await {
             return Err(unmade(first));
         }
-        containers.pull(image).await.map_err(|error| {
-            TaskFailure(ReasonCode::ImagePull, format!("the image {image:?} cannot be had: {error}"))
-        })?;
+        containers
+            .pull(image)
+            .await
+            .map_err(|error| TaskFailure(ReasonCode::ImagePull, format!("cannot pull the image {image:?}: {error}")))?;
         containers.create(self.task, image, entrypoint, spec).await.map_err(unmade)
     }
 
@@ -197,7 +196,7 @@ impl ContainerTask<'_> {
             }
             let now = Instant::now();
             if killed_at.is_none()
-                && let Some(grace_ms) = self.cancellation()
+                && let Some(grace_ms) = self.task.cancellation()
             {
                 killed_at = Some(now.checked_add(Duration::from_millis(grace_ms)));
             }
@@ -217,7 +216,7 @@ impl ContainerTask<'_> {
                     Ok(over) => break over,
                     Err(_) if now.duration_since(answered) < ENGINE_TIMEOUT => {}
                     Err(error) => {
-                        let message = format!("the container cannot be looked at any more: {error}");
+                        let message = format!("cannot inspect the container: {error}");
                         return Err(TaskFailure(ReasonCode::Lost, message));
                     }
                 }
@@ -241,13 +240,13 @@ impl ContainerTask<'_> {
                 (ReasonCode::Lost, format!("the container does not start: {}", why.trim()))
             }
             ContainerState::Exited { out_of_memory: true, .. } => {
-                (ReasonCode::OutOfMemory, "it needed more memory than it may have".to_owned())
+                (ReasonCode::OutOfMemory, "the container exceeded its memory limit".to_owned())
             }
             ContainerState::Exited { exit_code, .. } => {
-                (ReasonCode::Lost, format!("it has ended with {exit_code} and without a result"))
+                (ReasonCode::Lost, format!("the container exited with code {exit_code} and reported no result"))
             }
-            _ if is_late => (ReasonCode::Timeout, "it took longer than it may, and did not end".to_owned()),
-            _ => (ReasonCode::Lost, "its container is not there any more".to_owned()),
+            _ if is_late => (ReasonCode::Timeout, "the container exceeded its deadline and did not stop".to_owned()),
+            _ => (ReasonCode::Lost, "the container does not exist any more".to_owned()),
         };
         TaskFailure(code, message)
     }

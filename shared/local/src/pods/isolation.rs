@@ -212,7 +212,7 @@ fn resolve(folder: &Path) -> Result<PathBuf, String> {
     let mut rest = Vec::new();
     loop {
         match fs::canonicalize(known) {
-            Ok(found) if !found.is_dir() => return Err(format!("{} is no folder", known.display())),
+            Ok(found) if !found.is_dir() => return Err(format!("{} is not a folder", known.display())),
             Ok(found) => return Ok(rest.iter().rev().fold(found, |path, name| path.join(name))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if fs::symlink_metadata(known).is_ok() {
@@ -247,7 +247,7 @@ mod tests {
             ("/etc/hostname", Ok("etc/hostname")),
             ("/bin/ebb-result", Ok("usr/bin/ebb-result")),
             ("/usr", Err("this machine has a folder there")),
-            ("/etc/hostname/x", Err("/etc/hostname is no folder")),
+            ("/etc/hostname/x", Err("/etc/hostname is not a folder")),
             ("/proc/self/x", Err("/proc belongs to the kernel")),
             ("/dev/x", Err("/dev belongs to the kernel")),
             ("/tmp", Err("/tmp is taken")),

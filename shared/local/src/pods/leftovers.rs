@@ -12,38 +12,24 @@ use ebb_script::processes::{KILL_TIMEOUT, pids};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 
-/// The signs by which processes of a script are recognised without their supervisor. A process can drop the variable,
-/// with `env -i`; it cannot leave the private root.
-#[derive(Debug)]
-pub(super) struct ProcessMarks {
-    variable: Vec<u8>,
-    /// Device and inode of the private root; `None`: there is none.
-    root: Option<(u64, u64)>,
-}
+use super::task_folder::TaskFolder;
 
-impl ProcessMarks {
-    /// Returns the marks of scripts whose environment has the variable `name=value` and whose private root is `root`.
-    pub(super) fn new((name, value): (&str, String), root: &Path) -> Self {
-        Self { variable: format!("{name}={value}").into_bytes(), root: identity(root) }
-    }
-
-    fn is_on(&self, pid: Pid) -> bool {
-        let has_variable = |environ: Vec<u8>| environ.split(|byte| *byte == 0).any(|one| one == self.variable);
+/// Kills every process of a task, until there is none. Returns the number of processes that do not die.
+///
+/// A process can drop the variable, with `env -i`; it cannot leave the private root.
+pub(super) fn kill_all(task: &TaskFolder) -> usize {
+    let (name, value) = task.mark();
+    let variable = format!("{name}={value}");
+    let root = identity(&task.root());
+    let is_marked = |pid: &Pid| {
         // A process whose environment is not readable belongs to another user.
-        fs::read(format!("/proc/{pid}/environ")).is_ok_and(has_variable)
-            || (self.root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == self.root)
-    }
-}
-
-fn identity(folder: &Path) -> Option<(u64, u64)> {
-    fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
-}
-
-/// Kills every process that has one of the marks, until there is none. Returns the number of processes that do not die.
-pub(super) fn kill_marked(marks: &ProcessMarks) -> usize {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
+            || (root.is_some() && identity(Path::new(&format!("/proc/{pid}/root"))) == root)
+    };
     let until = Instant::now() + KILL_TIMEOUT;
     loop {
-        let found = marked(marks);
+        let found: Vec<Pid> = pids().filter(|pid| *pid != getpid() && is_marked(pid)).collect();
         for pid in &found {
             let _ = kill(*pid, Signal::SIGKILL);
         }
@@ -54,6 +40,7 @@ pub(super) fn kill_marked(marks: &ProcessMarks) -> usize {
     }
 }
 
-fn marked(marks: &ProcessMarks) -> Vec<Pid> {
-    pids().filter(|pid| *pid != getpid() && marks.is_on(*pid)).collect()
+/// Returns device and inode of a folder; `None`: there is none.
+fn identity(folder: &Path) -> Option<(u64, u64)> {
+    fs::metadata(folder).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -13,11 +13,9 @@
 mod container_engine;
 mod container_task;
 mod deliver;
-mod folder;
 pub mod isolation;
 mod leftovers;
 mod logs;
-mod once;
 mod process_entrypoint;
 mod relay;
 mod script;
@@ -27,25 +25,25 @@ mod supervisor;
 mod task_folder;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::files::StateFileError;
 
 pub use container_engine::ContainerEngine;
-pub use once::{OneOffScript, run_once};
 pub use relay::{LocalRelay, LocalRelayOptions};
 pub use supervisor::supervise_if_asked;
 
 /// An error of the relay on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
-    /// A file or folder of the state cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    /// The contents of a file of the state are invalid.
-    #[error("{} is damaged: {message}", path.display())]
-    Damaged { path: PathBuf, message: String },
+    #[error(transparent)]
+    File(#[from] StateFileError),
+    /// Processes of a script do not end.
+    #[error("{0} processes of a script survive SIGKILL")]
+    Unkillable(usize),
     /// A secret or key with a name that cannot be a file's.
     #[error(
-        "{0:?} is no name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
+        "{0:?} is not a valid name of a secret or key: use up to 253 letters, digits, `-`, `_` and `.`, not starting with `.`"
     )]
     SecretName(String),
     /// No container engine answers.
@@ -58,6 +56,6 @@ pub enum PodsError {
 
 impl PodsError {
     fn io(path: &Path, source: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), source }
+        Self::File(StateFileError::io(path, source))
     }
 }

@@ -17,30 +17,32 @@ use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId, TaskState};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
-use super::{
-    ContainerEngine, PodsError, container_engine, deliver, folder, leftovers, logs, secrets, start, supervisor,
-};
+use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder};
+use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start, supervisor};
+use crate::files;
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
 /// The longest time after `SIGKILL` that a caller waits for the end.
 const TERMINATION_WAIT: Duration = Duration::from_secs(15);
+/// The interval at which a task is polled: the first one, and the longest.
+const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// The pause between two attempts of a callback: the first one, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// The longest name of a unit: a DNS label.
 const UNIT_MAX: usize = 63;
 
 /// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
-    /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine.
-    pub call: Arc<dyn HttpCall>,
+    /// Sends callbacks. Its guard must let the control plane's address pass, which is loopback on one machine. `None`: the
+    /// owner polls and acknowledges.
+    pub call: Option<Arc<dyn HttpCall>>,
     /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`. The variables of a request replace them.
     pub extra_env: Vec<(String, String)>,
     /// The address of callbacks, in place of the address of the request: the control plane may have started again at another
     /// address. `None`: the address of the request.
     pub callback_url: Option<String>,
-    /// The program to run as supervisor, whose `main` calls [`super::supervise_if_asked`]; `None`: this one.
-    pub program: Option<PathBuf>,
     /// Runs scripts as containers of their image; `None`: they are processes of this machine.
     pub containers: Option<ContainerEngine>,
 }
@@ -56,9 +58,9 @@ pub struct LocalRelay {
 struct WatchOwner(Arc<RelayShared>);
 
 /// The state that the watches share.
-pub(super) struct RelayShared {
+struct RelayShared {
     pods: PathBuf,
-    pub(super) options: LocalRelayOptions,
+    options: LocalRelayOptions,
     supervisor_config: SupervisorConfig,
     watches: Mutex<HashMap<TaskId, TaskWatch>>,
 }
@@ -86,20 +88,19 @@ impl LocalRelay {
     /// Several relays may have one state open at the same time; then a callback may be sent more than once.
     ///
     /// # Errors
-    /// [`PodsError::Io`] if the state cannot be read and written.
+    /// [`PodsError::File`] if the state cannot be read and written.
     pub fn open(state: &Path, options: LocalRelayOptions) -> Result<Self, PodsError> {
         let pods = state.join("pods");
-        folder::make_private(&pods)?;
-        folder::make_private(&state.join("secrets"))?;
+        files::private_folder(&pods)?;
+        files::private_folder(&state.join("secrets"))?;
         let state = state.canonicalize().map_err(|error| PodsError::io(state, error))?;
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let extra_env = options.extra_env.clone();
         let containers = options.containers.clone();
-        let config =
-            SupervisorConfig { state: state.clone(), path, extra_env, lifetime: TaskLifetime::Detached, containers };
+        let config = SupervisorConfig { state: state.clone(), path, extra_env, containers };
         let watches = Mutex::new(HashMap::new());
         let inner = Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: config, watches });
-        for unit in folder::names(&inner.pods)? {
+        for unit in files::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
                 let task = inner.task_folder(&name);
@@ -128,22 +129,15 @@ impl LocalRelay {
         Some(line.trim().chars().filter(|c| !c.is_control()).take(200).collect())
     }
 
-    /// Returns the kept part of the log: its first 64 KiB, the number of bytes that are left out, and at least its last
-    /// [`LOG_TAIL`] bytes. `None` if the task has not started.
-    pub fn log(&self, name: &TaskId) -> Option<Vec<u8>> {
-        check(name).ok()?;
-        logs::whole(&self.inner().task_folder(name).folder)
-    }
-
     /// Removes the folders of tasks that were acknowledged or tombstoned more than `older_than` ago. Returns their number.
     /// A removed task can start again: choose a longer time than any request can take to arrive.
     ///
     /// # Errors
-    /// [`PodsError::Io`].
+    /// [`PodsError::File`].
     pub async fn prune(&self, older_than: Duration) -> Result<usize, PodsError> {
         let inner = self.inner();
         let mut pruned = 0;
-        for unit in folder::names(&inner.pods)? {
+        for unit in files::names(&inner.pods)? {
             let folder = inner.pods.join(&unit);
             let _lock = start::lock_unit(&folder).await?;
             for attempt in inner.attempts(&unit)? {
@@ -176,11 +170,11 @@ impl LocalRelay {
 impl RelayClient for LocalRelay {
     async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
         if request.v != 1 {
-            return Err(RelayError::Refused(format!("version {} of the request is not known here", request.v)));
+            return Err(RelayError::Refused(format!("the request has version {}; expected 1", request.v)));
         }
         check(&request.task)?;
         let Some(request) = request.into_script() else {
-            return Err(RelayError::Refused("objects need a cluster, and this machine has none".to_owned()));
+            return Err(RelayError::Refused("this machine has no cluster, which objects need".to_owned()));
         };
         self.inner().ensure(request).await
     }
@@ -202,7 +196,7 @@ impl RelayClient for LocalRelay {
         let task = self.inner().task_folder(name);
         match task.state().map_err(busy)? {
             FolderState::Ended(_) => {
-                folder::write_whole(&task.acknowledged(), b"").map_err(busy)?;
+                files::write_whole(&task.acknowledged(), b"").map_err(busy)?;
                 task.cleanup();
                 self.inner().wake(name);
                 Ok(())
@@ -217,7 +211,7 @@ impl RelayClient for LocalRelay {
 }
 
 impl RelayShared {
-    pub(super) fn task_folder(&self, name: &TaskId) -> TaskFolder {
+    fn task_folder(&self, name: &TaskId) -> TaskFolder {
         TaskFolder::of(&self.pods, name)
     }
 
@@ -248,8 +242,8 @@ impl RelayShared {
                 return Err(RelayError::Busy(format!("attempt {attempt} does not end")));
             }
         }
-        folder::make_private(&task.folder).map_err(busy)?;
-        folder::write_json(&task.request(), &received).map_err(busy)?;
+        files::private_folder(&task.folder).map_err(busy)?;
+        files::write_json(&task.request(), &received).map_err(busy)?;
         self.start(&task).await.map_err(busy)?;
         self.watch(&name);
         self.state(&name).map_err(busy)
@@ -257,7 +251,7 @@ impl RelayShared {
 
     /// Starts a task whose request is on disk. The caller holds the unit's lock.
     async fn start(&self, task: &TaskFolder) -> Result<(), PodsError> {
-        let child = start::start(task, &self.supervisor_config, self.options.program.as_deref()).await?;
+        let child = start::start(task, &self.supervisor_config).await?;
         if let Some(mut child) = child {
             // Otherwise it would stay a zombie. Its result is in its folder.
             tokio::spawn(async move { child.wait().await });
@@ -280,7 +274,7 @@ impl RelayShared {
                 FolderState::Running => {
                     if asked.is_none() {
                         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                        folder::write_json(&task.cancel(), &CancelRequest { grace_ms })?;
+                        files::write_json(&task.cancel(), &CancelRequest { grace_ms })?;
                         asked = Some(());
                     }
                     if until.is_some_and(|until| Instant::now() > until) {
@@ -295,34 +289,31 @@ impl RelayShared {
     /// Kills the processes of a task whose supervisor has ended without a result, and writes a result or a tombstone. The
     /// caller holds the unit's lock.
     async fn resolve_lost(&self, task: &TaskFolder) -> Result<(), PodsError> {
-        let config: Option<SupervisorConfig> = folder::read_json(&task.supervisor_config())?;
+        let config: Option<SupervisorConfig> = files::read_json(&task.supervisor_config())?;
         // The engine that has started the container, which may no longer be the engine of this relay.
         if let Some(containers) = config.and_then(|config| config.containers) {
             let removed = containers.remove(&container_engine::name(task)).await;
             removed.map_err(|error| PodsError::Containers(error.to_string()))?;
         }
-        let marks = task.process_marks();
-        let left = tokio::task::spawn_blocking(move || leftovers::kill_marked(&marks)).await.unwrap_or(0);
+        let marked = task.clone();
+        let left = tokio::task::spawn_blocking(move || leftovers::kill_all(&marked)).await.unwrap_or(0);
         if left > 0 {
-            let message = format!("{left} processes of a script do not die");
-            return Err(PodsError::Damaged { path: task.folder.clone(), message });
+            return Err(PodsError::Unkillable(left));
         }
         if task.cancel().exists() {
             task.write_tombstone()?;
         } else {
-            let mut result = Callback::failed(
-                ReasonCode::Lost,
-                "the process that watched over the script was killed, or the machine went down",
-            );
+            let mut result =
+                Callback::failed(ReasonCode::Lost, "the supervisor of the script was killed, or the machine stopped");
             result.log = Some(logs::tail_text(&task.folder, LOG_TAIL));
-            folder::write_json(&task.result(), &result)?;
+            files::write_json(&task.result(), &result)?;
         }
         let _ = std::fs::remove_dir_all(task.root());
         Ok(())
     }
 
     /// Starts a task without a supervisor if it surely has not run, else writes its result.
-    pub(super) async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
+    async fn resume(&self, name: &TaskId) -> Result<(), PodsError> {
         let _lock = start::lock_unit(&self.pods.join(&name.unit)).await?;
         let task = self.task_folder(name);
         match task.state()? {
@@ -347,7 +338,7 @@ impl RelayShared {
 
     /// Returns the attempts of a unit that have a folder.
     fn attempts(&self, unit: &str) -> Result<Vec<u32>, PodsError> {
-        let names = folder::names(&self.pods.join(unit))?;
+        let names = files::names(&self.pods.join(unit))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
@@ -359,7 +350,7 @@ impl RelayShared {
             return;
         }
         let wake = Arc::new(Notify::new());
-        let task = tokio::spawn(deliver::watch_task(self.clone(), name.clone(), wake.clone())).abort_handle();
+        let task = tokio::spawn(watch_task(self.clone(), name.clone(), wake.clone())).abort_handle();
         watches.insert(name.clone(), TaskWatch { wake, task, ensure_count: 0 });
     }
 
@@ -370,7 +361,7 @@ impl RelayShared {
     }
 
     /// Ends the watch of a task unless there is something to do. Returns true if it has ended.
-    pub(super) fn unwatch_if_done(&self, name: &TaskId) -> bool {
+    fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
         let task = self.task_folder(name);
         let may = task.acknowledged().exists() || !task.result().exists();
@@ -391,25 +382,93 @@ impl RelayShared {
     }
 
     /// Returns the number of requests for a task after its end.
-    pub(super) fn ensure_count(&self, name: &TaskId) -> u64 {
+    fn ensure_count(&self, name: &TaskId) -> u64 {
         self.watches().get(name).map_or(0, |watch| watch.ensure_count)
     }
 
     /// Records that the result was acknowledged. Returns false if there was a request since `asked` requests, which the result
     /// does not answer.
-    pub(super) fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
+    fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
         let watches = self.watches();
         if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {
             return Ok(false);
         }
         let task = self.task_folder(name);
-        folder::write_whole(&task.acknowledged(), b"")?;
+        files::write_whole(&task.acknowledged(), b"")?;
         task.cleanup();
         Ok(true)
     }
 
     fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, TaskWatch>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Watches one task: starts it or writes its result if it has no supervisor, and sends its result until it is acknowledged.
+/// `wake` makes it poll at once.
+async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
+    let mut look = POLL_INTERVAL.0;
+    let mut pause = BACKOFF.0;
+    loop {
+        let rest = match step(&inner, &name).await {
+            Ok(DeliveryStep::Done) if inner.unwatch_if_done(&name) => return,
+            Ok(DeliveryStep::Done) => continue,
+            Ok(DeliveryStep::Poll) => {
+                look = (look + look / 8).min(POLL_INTERVAL.1);
+                look
+            }
+            Ok(DeliveryStep::Retry(reason)) => {
+                tracing::debug!(?name, reason, "callback not accepted yet");
+                longer(&mut pause)
+            }
+            Err(error) => {
+                tracing::warn!(?name, %error, "task cannot be watched");
+                longer(&mut pause)
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            () = wake.notified() => {}
+        }
+    }
+}
+
+/// Returns a pause and doubles the next one.
+fn longer(pause: &mut Duration) -> Duration {
+    let next = (*pause * 2).min(BACKOFF.1);
+    std::mem::replace(pause, next)
+}
+
+enum DeliveryStep {
+    /// There is nothing more to do.
+    Done,
+    Poll,
+    /// The result is not acknowledged yet.
+    Retry(String),
+}
+
+async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsError> {
+    let task = inner.task_folder(name);
+    match task.state()? {
+        FolderState::Absent | FolderState::Tombstoned => Ok(DeliveryStep::Done),
+        FolderState::Running => Ok(DeliveryStep::Poll),
+        FolderState::Waiting | FolderState::Lost => {
+            inner.resume(name).await?;
+            Ok(DeliveryStep::Poll)
+        }
+        FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
+        FolderState::Ended(result) => {
+            let Some(call) = &inner.options.call else { return Ok(DeliveryStep::Poll) };
+            let Some(received) = files::read_json::<StoredRequest>(&task.request())? else {
+                return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
+            };
+            let asked = inner.ensure_count(name);
+            Ok(match deliver::send(call.as_ref(), inner.options.callback_url.clone(), &received, &result).await {
+                Ok(()) if inner.mark_acknowledged(name, asked)? => DeliveryStep::Done,
+                Ok(()) => DeliveryStep::Poll,
+                Err(why) => DeliveryStep::Retry(why),
+            })
+        }
     }
 }
 
@@ -423,7 +482,7 @@ fn check(name: &TaskId) -> Result<(), RelayError> {
     let ends = unit.first() != Some(&b'-') && unit.last() != Some(&b'-');
     if unit.is_empty() || unit.len() > UNIT_MAX || !unit.iter().all(plain) || !ends {
         let shown: String = name.unit.chars().take(80).collect();
-        return Err(RelayError::Refused(format!("{shown:?} is no DNS label")));
+        return Err(RelayError::Refused(format!("{shown:?} is not a DNS label")));
     }
     if name.attempt == 0 {
         return Err(RelayError::Refused("attempts count from 1".to_owned()));
@@ -431,6 +490,6 @@ fn check(name: &TaskId) -> Result<(), RelayError> {
     Ok(())
 }
 
-fn busy(error: PodsError) -> RelayError {
+fn busy(error: impl std::fmt::Display) -> RelayError {
     RelayError::Busy(error.to_string())
 }

@@ -10,9 +10,30 @@ use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, ScriptInput, ScriptTask, TaskId};
 use ebb_protocol::value::{SecretRef, UnitValue};
 
-use super::supervisor::{SupervisorOutcome, TaskFailure};
 use super::task_folder::{SupervisorConfig, TaskFolder};
-use super::{logs, secrets};
+use super::{PodsError, logs, secrets};
+use crate::files::StateFileError;
+
+/// The outcome of a task.
+pub(super) enum SupervisorOutcome {
+    Result(Box<Callback>),
+    Tombstone,
+}
+
+/// The failure of a task whose script has no end that is known.
+pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
+
+impl From<PodsError> for TaskFailure {
+    fn from(error: PodsError) -> Self {
+        Self(ReasonCode::Lost, error.to_string())
+    }
+}
+
+impl From<StateFileError> for TaskFailure {
+    fn from(error: StateFileError) -> Self {
+        PodsError::from(error).into()
+    }
+}
 
 /// Returns the spec of a script. Its own files are in `folder`. References to secrets are resolved.
 ///

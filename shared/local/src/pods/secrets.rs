@@ -10,7 +10,7 @@ use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::TaskId;
 
 use super::PodsError;
-use super::folder;
+use crate::files;
 
 /// The longest name or key, in bytes.
 pub const NAME_MAX: usize = 253;
@@ -22,12 +22,12 @@ const OF_OUTPUTS: &str = "out-";
 ///
 /// # Errors
 /// [`PodsError::SecretName`] if a name is empty, longer than [`NAME_MAX`] or has other characters than ASCII
-/// letters, digits, `-`, `_` and `.`; [`PodsError::Io`] if the file cannot be written.
+/// letters, digits, `-`, `_` and `.`; [`PodsError::File`] if the file cannot be written.
 pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), PodsError> {
     let path = path(state, name, key)?;
     let folder = path.parent().expect("a secret's path has two names below the state folder");
-    folder::make_private(folder)?;
-    folder::write_whole(&path, value)
+    files::private_folder(folder)?;
+    Ok(files::write_whole(&path, value)?)
 }
 
 /// Returns the value of key `key` of secret `name`.
@@ -35,42 +35,18 @@ pub fn put(state: &Path, name: &str, key: &str, value: &[u8]) -> Result<(), Pods
 /// # Errors
 /// As [`put`].
 pub fn get(state: &Path, name: &str, key: &str) -> Result<Option<Vec<u8>>, PodsError> {
-    let path = path(state, name, key)?;
-    match fs::read(&path) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(PodsError::io(&path, error)),
-    }
-}
-
-/// Removes key `key` of secret `name`, and the secret with its last key. A key that does not exist is no error.
-///
-/// # Errors
-/// As [`put`].
-pub fn delete(state: &Path, name: &str, key: &str) -> Result<(), PodsError> {
-    let path = path(state, name, key)?;
-    match fs::remove_file(&path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(PodsError::io(&path, error)),
-    }
-    let folder = path.parent().expect("a secret's path has two names below the state folder");
-    match fs::remove_dir(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => Ok(()),
-        Err(error) => Err(PodsError::io(folder, error)),
-    }
+    Ok(files::read(&path(state, name, key)?)?)
 }
 
 /// Removes the sensitive outputs of every run of the instance with the key `life`, as [`ebb_protocol::id::instance_key`] returns it. Secrets of
 /// users stay.
 ///
 /// # Errors
-/// [`PodsError::Io`] if a folder cannot be read or removed. The call can be repeated.
+/// [`PodsError::File`] if a folder cannot be read or removed. The call can be repeated.
 pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
     let all = state.join("secrets");
     let prefix = format!("{OF_OUTPUTS}{life}-");
-    for name in folder::names(&all)?.into_iter().filter(|name| name.starts_with(&prefix)) {
+    for name in files::names(&all)?.into_iter().filter(|name| name.starts_with(&prefix)) {
         let path = all.join(name);
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(PodsError::io(&path, error)),
@@ -78,24 +54,6 @@ pub(super) fn release(state: &Path, life: &str) -> Result<(), PodsError> {
         }
     }
     Ok(())
-}
-
-/// Returns the names of all secrets with their keys, sorted.
-///
-/// # Errors
-/// [`PodsError::Io`] if a folder cannot be read.
-pub fn list(state: &Path) -> Result<Vec<(String, String)>, PodsError> {
-    let mut all = Vec::new();
-    for name in folder::names(&state.join("secrets"))? {
-        for key in folder::names(&state.join("secrets").join(&name))? {
-            // Temporary files of `put` start with a dot.
-            if !key.starts_with('.') {
-                all.push((name.clone(), key));
-            }
-        }
-    }
-    all.sort();
-    Ok(all)
 }
 
 /// Returns the secret and key of a sensitive output. Attempts have different secrets, because teardown may need the outputs

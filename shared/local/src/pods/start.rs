@@ -8,40 +8,35 @@ use std::time::{Duration, Instant};
 
 use tokio::process::Child;
 
-use super::task_folder::{SupervisorConfig, TaskFolder, TaskLifetime};
-use super::{PodsError, folder, supervisor};
+use super::task_folder::{SupervisorConfig, TaskFolder};
+use super::{PodsError, supervisor};
+use crate::files::{self, StateFileError};
 
 /// The longest wait for a lock that is only held for moments.
 const MOMENTS: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of a task whose request is on disk; `program` is this one if `None`. Returns `None` if the task
-/// has a supervisor, or has had one that may have started the script.
+/// Starts the supervisor of a task whose request is on disk: this program, whose `main` calls
+/// [`super::supervise_if_asked`]. Returns `None` if the task has a supervisor, or has had one that may have started the
+/// script.
 ///
 /// The supervisor inherits the lock, so that the task is never without an owner.
-pub(super) async fn start(
-    task: &TaskFolder,
-    config: &SupervisorConfig,
-    program: Option<&Path>,
-) -> Result<Option<Child>, PodsError> {
+pub(super) async fn start(task: &TaskFolder, config: &SupervisorConfig) -> Result<Option<Child>, PodsError> {
     let Some(lock) = hold(task).await? else { return Ok(None) };
     if task.started().exists() || task.result().exists() || task.tombstone().exists() {
         return Ok(None);
     }
-    folder::write_json(&task.supervisor_config(), config)?;
+    files::write_json(&task.supervisor_config(), config)?;
     let errors_path = task.folder.join("supervisor.err");
     let errors = File::create(&errors_path).map_err(|error| PodsError::io(&errors_path, error))?;
     // The link stays right when the file of this program is replaced.
-    let mut command = Command::new(program.unwrap_or(Path::new("/proc/self/exe")));
+    let mut command = Command::new("/proc/self/exe");
     command
         .arg0("ebb")
         .arg(supervisor::ARGUMENT)
         .arg(&task.folder)
         .current_dir("/")
         .stdin(Stdio::from(lock))
-        .stdout(match config.lifetime {
-            TaskLifetime::Detached => Stdio::null(),
-            TaskLifetime::BoundToStarter { .. } => Stdio::piped(),
-        })
+        .stdout(Stdio::null())
         .stderr(Stdio::from(errors));
     // A script could read the environment of its supervisor. The command of a container engine needs it.
     if config.containers.is_none() {
@@ -53,7 +48,7 @@ pub(super) async fn start(
 /// Takes the task's lock. Returns `None` if a supervisor has it. A process that reads the state holds it for moments.
 async fn hold(task: &TaskFolder) -> Result<Option<File>, PodsError> {
     let path = task.lock();
-    let file = folder::lock_file(&path)?;
+    let file = files::lock_file(&path)?;
     let until = Instant::now() + MOMENTS;
     loop {
         match file.try_lock() {
@@ -76,12 +71,12 @@ pub(super) async fn lock_unit(unit: &Path) -> Result<File, PodsError> {
     use std::os::unix::fs::MetadataExt as _;
     let path = unit.join("lock");
     loop {
-        folder::make_private(unit)?;
-        let file = match folder::lock_file(&path) {
+        files::private_folder(unit)?;
+        let file = match files::lock_file(&path) {
             Ok(file) => file,
             // `prune` has removed the folder between the two calls.
-            Err(PodsError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
+            Err(StateFileError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error.into()),
         };
         loop {
             match file.try_lock() {

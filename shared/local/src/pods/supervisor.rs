@@ -24,21 +24,21 @@ use ebb_protocol::relay::{EnsureTask, ScriptTask};
 use ebb_script::{ScriptWatch, WatchEvent, processes, stream};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::{Pid, getppid, setsid};
+use nix::unistd::{Pid, setsid};
 
 use super::PodsError;
 use super::container_task;
-use super::folder;
 use super::isolation::{OWN, RootLayout, below};
 use super::logs::LogWriter;
 use super::process_entrypoint::{self, Answer};
-use super::script;
-use super::task_folder::{CancelRequest, StoredRequest, SupervisorConfig, TaskFolder, TaskLifetime};
+use super::script::{self, SupervisorOutcome, TaskFailure};
+use super::task_folder::{StoredRequest, SupervisorConfig, TaskFolder};
+use crate::files::{self, StateFileError};
 
 /// The argument that makes this program a supervisor; the task's folder follows.
 pub(super) const ARGUMENT: &str = "--ebb-script";
 
-/// The time between `SIGTERM` and `SIGKILL` after the deadline, and after the end of the starter.
+/// The time between `SIGTERM` and `SIGKILL` after the deadline.
 const GRACE_MS: u64 = 5_000;
 /// The interval at which files are polled while the script runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -61,31 +61,16 @@ pub fn supervise_if_asked() {
     }
 }
 
-/// The outcome of a task.
-pub(super) enum SupervisorOutcome {
-    Result(Box<Callback>),
-    Tombstone,
-}
-
-/// The failure of a task whose script has no end that is known.
-pub(super) struct TaskFailure(pub(super) ReasonCode, pub(super) String);
-
-impl From<PodsError> for TaskFailure {
-    fn from(error: PodsError) -> Self {
-        Self(ReasonCode::Lost, error.to_string())
-    }
-}
-
 fn supervise(task: &TaskFolder) -> i32 {
     // Fails only if this process is the leader of a session already, which is the purpose.
     let _ = setsid();
-    let config = folder::read_json::<SupervisorConfig>(&task.supervisor_config()).unwrap_or(None);
+    let config = files::read_json::<SupervisorConfig>(&task.supervisor_config()).unwrap_or(None);
     let outcome = run(task)
         .unwrap_or_else(|TaskFailure(code, why)| SupervisorOutcome::Result(Box::new(Callback::failed(code, &why))));
     // The private root may hold secrets.
     let _ = std::fs::remove_dir_all(task.root());
     let written = match outcome {
-        SupervisorOutcome::Result(result) => folder::write_json(&task.result(), &result.fit()),
+        SupervisorOutcome::Result(result) => files::write_json(&task.result(), &result.fit()),
         SupervisorOutcome::Tombstone => task.write_tombstone(),
     };
     if written.is_ok()
@@ -104,17 +89,17 @@ fn supervise(task: &TaskFolder) -> i32 {
 }
 
 fn run(task: &TaskFolder) -> Result<SupervisorOutcome, TaskFailure> {
-    let _ = folder::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
-    let lost = |path: PathBuf| PodsError::Damaged { path, message: "it is missing".to_owned() };
-    let received: StoredRequest = folder::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
+    let _ = files::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
+    let lost = |path: PathBuf| StateFileError::Damaged { path, reason: "it is missing".to_owned() };
+    let received: StoredRequest = files::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
     let config: SupervisorConfig =
-        folder::read_json(&task.supervisor_config())?.ok_or_else(|| lost(task.supervisor_config()))?;
+        files::read_json(&task.supervisor_config())?.ok_or_else(|| lost(task.supervisor_config()))?;
     let request = &received.request;
     if task.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
     }
     if now_ms() > received.at_ms.saturating_add(request.valid_for_ms) {
-        let message = "the script could not be started within the time allowed for that";
+        let message = "the request for the script expired before the script started";
         return Err(TaskFailure(ReasonCode::Lost, message.to_owned()));
     }
     match &config.containers {
@@ -141,18 +126,18 @@ fn run_process(
     let begun = Instant::now();
     let watch = ScriptWatch::start(Duration::from_millis(GRACE_MS)).map_err(PodsError::Spawn)?;
     let mut process = ProcessTask { task, request, config, watch, is_cancelled: false };
-    folder::write_whole(&task.started(), b"")?;
+    files::write_whole(&task.started(), b"")?;
     let answer = match (process.run_entrypoint(Some(&layout))?, declared.next()) {
         (Some(Err(why)), Some((_, _, path))) => {
             return Err(not_startable(format!(
-                "{path}: this machine does not let us give units private files ({why}); allow user namespaces \
+                "{path}: this machine cannot give units private files ({why}): allow user namespaces \
                  (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces), or run as root"
             )));
         }
         (Some(Err(_)), None) => process.run_entrypoint(None)?,
         (answer, _) => answer,
     };
-    let killed = || TaskFailure(ReasonCode::Lost, "the process that watched over the script was killed".to_owned());
+    let killed = || TaskFailure(ReasonCode::Lost, "the supervisor of the script was killed".to_owned());
     let ended = answer.and_then(Result::ok).ok_or_else(killed);
     Ok(script::outcome(task, &request.task, config, ended, process.is_cancelled, begun))
 }
@@ -198,13 +183,9 @@ impl ProcessTask<'_> {
         drop(command);
         let (sender, answer) = channel();
         stream::forward(socket.try_clone()?, &self.watch.sender(), move |bytes| drop(sender.send(bytes.to_vec())));
-        let lifetime = self.config.lifetime;
         stream::forward(printed, &self.watch.sender(), move |bytes| {
             // A full disk must not stop the script.
             let _ = log.push(bytes);
-            if matches!(lifetime, TaskLifetime::BoundToStarter { .. }) {
-                let _ = io::stdout().write_all(bytes).and_then(|()| io::stdout().flush());
-            }
         });
         // Writing fails only if the entrypoint was killed.
         let _ = socket.write_all(request);
@@ -213,7 +194,7 @@ impl ProcessTask<'_> {
             if let Some(WatchEvent::Signaled(signal)) = self.watch.next(Instant::now() + POLL_INTERVAL) {
                 let _ = kill(entrypoint, signal);
             }
-            if !is_told && let Some(grace_ms) = cancellation(self.task, self.config.lifetime) {
+            if !is_told && let Some(grace_ms) = self.task.cancellation() {
                 let _ = socket.write_all(&grace_ms.to_le_bytes());
                 (is_told, self.is_cancelled) = (true, true);
             }
@@ -228,39 +209,8 @@ impl ProcessTask<'_> {
     }
 }
 
-/// Returns the grace period of a cancellation in milliseconds, once the task is cancelled or has outlived its starter.
-pub(super) fn cancellation(task: &TaskFolder, lifetime: TaskLifetime) -> Option<u64> {
-    match folder::read_json::<CancelRequest>(&task.cancel()).unwrap_or(None) {
-        Some(request) => Some(request.grace_ms),
-        None => has_outlived(lifetime).then_some(GRACE_MS),
-    }
-}
-
-/// Returns true if the script has outlived a starter that it must not outlive. A starter that has ended is no longer the
-/// parent of this process.
-fn has_outlived(lifetime: TaskLifetime) -> bool {
-    match lifetime {
-        TaskLifetime::Detached => false,
-        TaskLifetime::BoundToStarter { starter } => i64::from(getppid().as_raw()) != i64::from(starter),
-    }
-}
-
 /// Returns the milliseconds since 1970.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_starter_that_ended_before_the_script_began_is_missed() {
-        let parent = u32::try_from(getppid().as_raw()).unwrap();
-        assert!(!has_outlived(TaskLifetime::BoundToStarter { starter: parent }));
-        // Any process that is not the parent shows the same.
-        assert!(has_outlived(TaskLifetime::BoundToStarter { starter: std::process::id() }));
-        assert!(!has_outlived(TaskLifetime::Detached));
-    }
 }

@@ -11,8 +11,8 @@ use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId};
 use serde::{Deserialize, Serialize};
 
-use super::leftovers::ProcessMarks;
-use super::{ContainerEngine, PodsError, folder};
+use super::{ContainerEngine, PodsError};
+use crate::files::{self, StateFileError};
 
 /// The folder of one task.
 #[derive(Clone, Debug)]
@@ -28,19 +28,9 @@ pub(super) struct SupervisorConfig {
     /// `PATH` of scripts.
     pub(super) path: String,
     pub(super) extra_env: Vec<(String, String)>,
-    pub(super) lifetime: TaskLifetime,
     /// Runs scripts as containers; `None`: they are processes of this machine.
     #[serde(default)]
     pub(super) containers: Option<ContainerEngine>,
-}
-
-/// The relation of a task to the program that has started its supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum TaskLifetime {
-    /// The task goes on when the program ends.
-    Detached,
-    /// The task is killed when the process `starter` has ended. Its output goes to the supervisor's standard output too.
-    BoundToStarter { starter: u32 },
 }
 
 /// The request to cancel a task.
@@ -72,57 +62,42 @@ pub(super) enum FolderState {
     Lost,
 }
 
+/// Defines a method for the path of each file.
+macro_rules! files {
+    ($($(#[$doc:meta])* $name:ident: $file:literal,)*) => {
+        impl TaskFolder {
+            $($(#[$doc])* pub(super) fn $name(&self) -> PathBuf { self.folder.join($file) })*
+        }
+    };
+}
+
+files! {
+    request: "request.json",
+    supervisor_config: "surroundings.json",
+    started: "started",
+    result: "result.json",
+    tombstone: "tombstone",
+    cancel: "cancel.json",
+    /// Exists once the control plane has acknowledged the result.
+    acknowledged: "taken",
+    lock: "lock",
+    /// The script's private root.
+    root: "root",
+}
+
 impl TaskFolder {
     pub(super) fn of(pods: &Path, name: &TaskId) -> Self {
         Self { folder: pods.join(&name.unit).join(name.attempt.to_string()) }
     }
 
-    pub(super) fn request(&self) -> PathBuf {
-        self.folder.join("request.json")
-    }
-
-    pub(super) fn supervisor_config(&self) -> PathBuf {
-        self.folder.join("surroundings.json")
-    }
-
-    pub(super) fn started(&self) -> PathBuf {
-        self.folder.join("started")
-    }
-
-    pub(super) fn result(&self) -> PathBuf {
-        self.folder.join("result.json")
-    }
-
-    pub(super) fn tombstone(&self) -> PathBuf {
-        self.folder.join("tombstone")
-    }
-
-    pub(super) fn cancel(&self) -> PathBuf {
-        self.folder.join("cancel.json")
-    }
-
-    /// Exists once the control plane has acknowledged the result.
-    pub(super) fn acknowledged(&self) -> PathBuf {
-        self.folder.join("taken")
-    }
-
-    pub(super) fn lock(&self) -> PathBuf {
-        self.folder.join("lock")
-    }
-
-    /// The script's private root.
-    pub(super) fn root(&self) -> PathBuf {
-        self.folder.join("root")
+    /// Returns the grace period of a cancellation in milliseconds, once the task is cancelled.
+    pub(super) fn cancellation(&self) -> Option<u64> {
+        files::read_json::<CancelRequest>(&self.cancel()).ok().flatten().map(|request| request.grace_ms)
     }
 
     /// Returns the environment variable that marks the processes of this task.
     pub(super) fn mark(&self) -> (&'static str, String) {
         ("EBB_SUPERVISED_IN", self.folder.to_string_lossy().into_owned())
-    }
-
-    /// Returns the signs by which processes of this task are recognised.
-    pub(super) fn process_marks(&self) -> ProcessMarks {
-        ProcessMarks::new(self.mark(), &self.root())
     }
 
     /// Returns true if a supervisor holds the task, or a program that is about to start one.
@@ -143,7 +118,7 @@ impl TaskFolder {
     pub(super) fn state(&self) -> Result<FolderState, PodsError> {
         // The lock comes first: once it is free, no file of the task changes by itself.
         let held = self.is_locked()?;
-        if let Some(result) = folder::read_json(&self.result())? {
+        if let Some(result) = files::read_json(&self.result())? {
             return Ok(FolderState::Ended(Box::new(result)));
         }
         if self.tombstone().exists() {
@@ -159,9 +134,9 @@ impl TaskFolder {
     }
 
     /// Leaves a tombstone: the task never starts, or was killed.
-    pub(super) fn write_tombstone(&self) -> Result<(), PodsError> {
-        folder::make_private(&self.folder)?;
-        folder::write_whole(&self.tombstone(), b"")
+    pub(super) fn write_tombstone(&self) -> Result<(), StateFileError> {
+        files::private_folder(&self.folder)?;
+        files::write_whole(&self.tombstone(), b"")
     }
 
     /// Removes the files that are not needed once the result was acknowledged. The log and the result stay, and so does the

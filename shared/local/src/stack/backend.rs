@@ -48,13 +48,14 @@ pub(super) struct BackendHandle {
 
 /// Opens the part that runs units.
 ///
-/// Processes use `state` and `options`; its `call` also sends requests to a child relay. Relays that poll use `queue`.
+/// Processes use `state` and `options`. `call` sends requests to a child relay. Relays that poll use `queue`.
 /// A child relay calls back to `listen` and stops after `stopped`.
 pub(super) async fn open(
     units: &UnitBackend,
     state: &Path,
     listen: IpAddr,
     options: LocalRelayOptions,
+    call: Arc<dyn HttpCall>,
     queue: Arc<dyn BatchQueue>,
     stopped: watch::Receiver<bool>,
 ) -> Result<BackendHandle, StackError> {
@@ -72,7 +73,7 @@ pub(super) async fn open(
         UnitBackend::Cluster(cluster) => {
             let opened = kubernetes::open(cluster, listen, stopped).await;
             let (clusters, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
-            Ok(remote_backend(Arc::new(clusters), options.call, queue, Some(task)))
+            Ok(remote_backend(Arc::new(clusters), call, queue, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
             let (clusters, call) = remote_clusters(relays).map_err(StackError::part("the client of the relays"))?;

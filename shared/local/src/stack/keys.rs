@@ -1,9 +1,7 @@
 //! Secrets and address of a stack, in files that only their owner can read.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -14,16 +12,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::StackError;
-
-/// The error of `keys.json` or `server.json`.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    /// The file does not have the format that this program writes.
-    #[error("cannot read {}: {reason}. Restore the file, or remove it to create a new one; new keys invalidate the callbacks of running units", path.display())]
-    Damaged { path: PathBuf, reason: String },
-}
+use crate::files::{self, StateFileError};
 
 /// The lock of a state folder, held while a stack uses it.
 pub(crate) type FolderLock = Flock<File>;
@@ -36,9 +25,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 ///
 /// The folder itself is locked, because a lock file could be removed while it is held.
 pub(crate) async fn lock(state: &Path) -> Result<FolderLock, StackError> {
-    let failed = |source| KeysError::Io { path: state.to_owned(), source };
-    crate::private::folder(state).map_err(failed)?;
-    let mut folder = File::open(state).map_err(failed)?;
+    files::private_folder(state)?;
+    let mut folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
     let begun = Instant::now();
     loop {
         folder = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
@@ -62,19 +50,14 @@ pub(crate) struct StackKeys {
 }
 
 impl StackKeys {
-    pub(crate) fn open(state: &Path) -> Result<Self, KeysError> {
+    pub(crate) fn open(state: &Path) -> Result<Self, StateFileError> {
         let path = state.join("keys.json");
-        match fs::read(&path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).map_err(|error| KeysError::Damaged { path, reason: error.to_string() })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let keys = Self::generate();
-                write_private(&path, &keys)?;
-                Ok(keys)
-            }
-            Err(source) => Err(KeysError::Io { path, source }),
+        if let Some(keys) = files::read_json(&path).map_err(damaged)? {
+            return Ok(keys);
         }
+        let keys = Self::generate();
+        files::write_json(&path, &keys)?;
+        Ok(keys)
     }
 
     fn generate() -> Self {
@@ -93,20 +76,14 @@ impl StackKeys {
         ebb_protocol::id::installation(&[&self.token_key])
     }
 
-    pub(crate) fn webhook_keys(&self) -> Result<WebhookKeys, KeysError> {
-        WebhookKeys::parse(&self.webhook_secret).map_err(damaged)
+    /// Returns the keys of lifecycle webhooks, of notifications and of webhooks to units.
+    pub(crate) fn signing_keys(&self) -> Result<[WebhookKeys; 3], StateFileError> {
+        let parse = |secret: &str| WebhookKeys::parse(secret).map_err(invalid);
+        Ok([parse(&self.webhook_secret)?, parse(&self.platform_secret)?, parse(&self.unit_secret)?])
     }
 
-    pub(crate) fn platform_keys(&self) -> Result<WebhookKeys, KeysError> {
-        WebhookKeys::parse(&self.platform_secret).map_err(damaged)
-    }
-
-    pub(crate) fn unit_keys(&self) -> Result<WebhookKeys, KeysError> {
-        WebhookKeys::parse(&self.unit_secret).map_err(damaged)
-    }
-
-    pub(crate) fn token_keys(&self) -> Result<TokenKeys, KeysError> {
-        TokenKeys::parse(&self.token_key).map_err(damaged)
+    pub(crate) fn token_keys(&self) -> Result<TokenKeys, StateFileError> {
+        TokenKeys::parse(&self.token_key).map_err(invalid)
     }
 
     pub(crate) fn connection(&self, url: &str, s3: &str) -> StackConnection {
@@ -120,8 +97,15 @@ impl StackKeys {
     }
 }
 
-fn damaged<E: std::fmt::Display>(error: E) -> KeysError {
-    KeysError::Damaged { path: PathBuf::from("keys.json"), reason: error.to_string() }
+fn invalid(error: impl std::fmt::Display) -> StateFileError {
+    damaged(StateFileError::Damaged { path: "keys.json".into(), reason: error.to_string() })
+}
+
+/// Adds the fix to the error of a damaged file.
+fn damaged(error: StateFileError) -> StateFileError {
+    let StateFileError::Damaged { path, reason } = error else { return error };
+    let fix = "Restore the file, or remove it to create a new one; new keys invalidate the callbacks of running units";
+    StateFileError::Damaged { path, reason: format!("{reason}. {fix}") }
 }
 
 /// The address and the credentials of a stack, stored in `server.json`.
@@ -148,20 +132,13 @@ impl StackConnection {
     /// Reads the connection of the last stack; `None` if there was none.
     ///
     /// # Errors
-    /// [`KeysError`].
-    pub fn read(state: &Path) -> Result<Option<Self>, KeysError> {
-        let path = state.join("server.json");
-        match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|error| KeysError::Damaged { path, reason: error.to_string() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(KeysError::Io { path, source }),
-        }
+    /// [`StateFileError`].
+    pub fn read(state: &Path) -> Result<Option<Self>, StateFileError> {
+        files::read_json(&state.join("server.json"))
     }
 
-    pub(crate) fn write(&self, state: &Path) -> Result<(), KeysError> {
-        write_private(&state.join("server.json"), self)
+    pub(crate) fn write(&self, state: &Path) -> Result<(), StateFileError> {
+        files::write_json(&state.join("server.json"), self)
     }
 
     pub(crate) fn port(&self) -> Option<u16> {
@@ -175,16 +152,4 @@ impl StackConnection {
 
 fn port(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
-}
-
-/// Replaces a file atomically. Only the owner can read it.
-fn write_private<T: Serialize>(path: &Path, value: &T) -> Result<(), KeysError> {
-    let failed = |source| KeysError::Io { path: path.to_owned(), source };
-    let damaged = |error: serde_json::Error| KeysError::Damaged { path: path.to_owned(), reason: error.to_string() };
-    let text = serde_json::to_string_pretty(value).map_err(damaged)?;
-    let partial = path.with_extension("partial");
-    let mut file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&partial).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    fs::rename(&partial, path).map_err(failed)
 }

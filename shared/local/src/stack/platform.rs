@@ -1,6 +1,5 @@
 //! The receiver of notifications on one machine: it verifies signatures and stores the events.
 
-use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,39 +15,15 @@ use ebb_flow::ports::Clock as _;
 use ebb_flow::system::SystemClock;
 use ebb_protocol::sign::{self, WebhookKeys};
 
-use super::KeysError;
+use crate::files::StateFileError;
 
-/// The most events in memory.
-const MAX_EVENTS: usize = 1_000;
-/// The most bytes of events in memory, as JSON. The newest event is kept in any case.
-const MAX_BYTES: usize = 4 << 20;
 /// The size in bytes at which `notifications.jsonl` replaces `notifications.1.jsonl`.
 const MAX_FILE: u64 = 64 << 20;
 
-/// The received notifications: all as JSON lines in `notifications.jsonl`, the newest in memory.
-pub struct OutcomeLog {
+/// The received notifications, as JSON lines in `notifications.jsonl`.
+pub(super) struct OutcomeLog {
     keys: WebhookKeys,
     file: Mutex<OutcomeFile>,
-    events: Mutex<RecentEvents>,
-}
-
-/// The newest events, bounded in number and size.
-#[derive(Default)]
-struct RecentEvents {
-    events: VecDeque<(serde_json::Value, usize)>,
-    bytes: usize,
-}
-
-impl RecentEvents {
-    fn push(&mut self, event: serde_json::Value, bytes: usize) {
-        self.events.push_back((event, bytes));
-        self.bytes += bytes;
-        while self.events.len() > MAX_EVENTS || (self.bytes > MAX_BYTES && self.events.len() > 1) {
-            if let Some((_, bytes)) = self.events.pop_front() {
-                self.bytes -= bytes;
-            }
-        }
-    }
 }
 
 struct OutcomeFile {
@@ -78,25 +53,15 @@ impl OutcomeFile {
 }
 
 impl OutcomeLog {
-    pub(crate) fn open(state: &Path, keys: WebhookKeys) -> Result<Self, KeysError> {
+    pub(super) fn open(state: &Path, keys: WebhookKeys) -> Result<Self, StateFileError> {
         let path = state.join("notifications.jsonl");
-        let file = OutcomeFile::open(path.clone()).map_err(|source| KeysError::Io { path, source })?;
-        Ok(Self { keys, file: Mutex::new(file), events: Mutex::default() })
+        let file = OutcomeFile::open(path.clone()).map_err(|error| StateFileError::io(&path, error))?;
+        Ok(Self { keys, file: Mutex::new(file) })
     }
 
-    /// Returns the newest CloudEvents since the start, oldest first: at most 1,000, and at most 4 MiB unless a single
-    /// one is larger.
-    pub fn events(&self) -> Vec<serde_json::Value> {
-        let recent = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.events.iter().map(|(event, _)| event.clone()).collect()
-    }
-
-    fn record(&self, event: serde_json::Value) -> std::io::Result<()> {
-        let line = format!("{event}\n");
+    fn record(&self, event: &serde_json::Value) -> std::io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.append(&line)?;
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event, line.len());
-        Ok(())
+        file.append(&format!("{event}\n"))
     }
 }
 
@@ -107,7 +72,7 @@ fn truncate_incomplete_line(path: &Path, file: &File) -> std::io::Result<()> {
     if whole < text.len() { file.set_len(whole as u64) } else { Ok(()) }
 }
 
-pub(crate) fn router(outcomes: Arc<OutcomeLog>) -> Router {
+pub(super) fn router(outcomes: Arc<OutcomeLog>) -> Router {
     // The outputs of a target can be large.
     let limit = DefaultBodyLimit::max(64 << 20);
     Router::new().route("/platform/events", post(receive)).layer(limit).with_state(outcomes)
@@ -118,7 +83,7 @@ async fn receive(State(outcomes): State<Arc<OutcomeLog>>, headers: HeaderMap, bo
         tracing::warn!(%error, "rejected a notification");
         return StatusCode::UNAUTHORIZED;
     }
-    match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.record(event)) {
+    match serde_json::from_slice::<serde_json::Value>(&body).map(|event| outcomes.record(&event)) {
         Ok(Ok(())) => StatusCode::NO_CONTENT,
         Ok(Err(error)) => {
             tracing::warn!(%error, "cannot store a notification");
@@ -133,29 +98,11 @@ mod tests {
     use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
     use serde_json::json;
 
-    use super::{MAX_BYTES, MAX_EVENTS, MAX_FILE, OutcomeLog};
+    use super::{MAX_FILE, OutcomeLog};
 
     fn outcomes(folder: &tempfile::TempDir) -> OutcomeLog {
         let keys = WebhookKeys::new(WebhookSecret::from_bytes(&[7; 32]).unwrap(), vec![]).unwrap();
         OutcomeLog::open(folder.path(), keys).unwrap()
-    }
-
-    #[test]
-    fn memory_is_bounded_in_events_and_bytes() {
-        let folder = tempfile::tempdir().unwrap();
-        let small = outcomes(&folder);
-        for number in 0..MAX_EVENTS + 10 {
-            small.record(json!(number)).unwrap();
-        }
-        assert_eq!(small.events().len(), MAX_EVENTS);
-        assert_eq!(small.events().last(), Some(&json!(MAX_EVENTS + 9)));
-        let large = outcomes(&tempfile::tempdir().unwrap());
-        for number in 0..10 {
-            large.record(json!([number, "x".repeat(MAX_BYTES / 4)])).unwrap();
-        }
-        assert_eq!(large.events().len(), 3);
-        large.record(json!("x".repeat(MAX_BYTES * 2))).unwrap();
-        assert_eq!(large.events().len(), 1);
     }
 
     #[test]
@@ -164,7 +111,7 @@ mod tests {
         let outcomes = outcomes(&folder);
         let large = json!("x".repeat(MAX_FILE as usize));
         for event in [&large, &json!(1), &large, &json!(2)] {
-            outcomes.record(event.clone()).unwrap();
+            outcomes.record(event).unwrap();
         }
         let names = ["notifications.jsonl", "notifications.1.jsonl"];
         let [newest, before] = names.map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap());
@@ -178,7 +125,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("notifications.jsonl");
             std::fs::write(&path, left).unwrap();
-            outcomes(&folder).record(json!({"c": 2})).unwrap();
+            outcomes(&folder).record(&json!({"c": 2})).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!((lines.len(), lines.last()), (kept + 1, Some(&"{\"c\":2}")), "{left:?}");

@@ -33,22 +33,20 @@ pub(crate) async fn not_after_is_kept() {
     // To store the request and start a process takes longer than 0 ms.
     let result = world.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
-    assert!(reason(&result).message.contains("within the time"), "{result:?}");
+    assert!(reason(&result).message.contains("expired before"), "{result:?}");
 }
 
 pub(crate) async fn long_log() {
     let world = PodsFixture::new();
-    let request = sh("echo first; yes 'a line that says nothing at all' | head -c 200000000; echo last");
+    let request = sh("yes 'a line that says nothing at all' | head -c 200000000; echo last");
     let result = world.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
     let log = result.log.unwrap();
     assert!(log.len() <= LOG_TAIL && log.len() > LOG_TAIL - 10);
     assert!(log.ends_with("last\n"));
-    let whole = String::from_utf8(world.relay.log(&request.task).unwrap()).unwrap();
-    assert!(whole.starts_with("first\n") && whole.contains(" bytes left out …]\n"));
     let files = std::fs::read_dir(world.folder(&request.task)).unwrap();
     let kept: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-    assert!(kept < 2_000_000, "{kept}");
+    assert!(kept < 1_500_000, "{kept}");
 }
 
 pub(crate) async fn last_line() {
@@ -94,7 +92,7 @@ pub(crate) async fn cancel_with_grace() {
     world.ensure(request.clone()).await;
     world.prints(&request.task, "up").await;
     assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
-    let log = String::from_utf8(world.relay.log(&request.task).unwrap()).unwrap();
+    let log = std::fs::read_to_string(world.folder(&request.task).join("log")).unwrap();
     assert!(log.contains("tidying"), "{log}");
 }
 

@@ -97,7 +97,7 @@ impl PodsFixture {
 
 pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
     let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
-    LocalRelayOptions { call, extra_env, callback_url: None, program: None, containers: None }
+    LocalRelayOptions { call: Some(call), extra_env, callback_url: None, containers: None }
 }
 
 /// Polls until `look` returns a value.

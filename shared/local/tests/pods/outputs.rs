@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,6 +25,14 @@ pub(crate) async fn too_large() {
     assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
 }
 
+/// Returns the names of the secrets of a state, sorted.
+fn stored(state: &Path) -> Vec<String> {
+    let names = fs::read_dir(state.join("secrets")).unwrap().map(|entry| entry.unwrap().file_name().into_string());
+    let mut names: Vec<String> = names.map(Result::unwrap).collect();
+    names.sort();
+    names
+}
+
 /// The release of an instance deletes its sensitive outputs. Secrets of users and of other instances stay.
 pub(crate) async fn released() {
     let world = PodsFixture::new();
@@ -35,11 +44,10 @@ pub(crate) async fn released() {
         request.body.outputs[0].sensitive = true;
         assert_eq!(world.run(request).await.status, CallbackStatus::Succeeded);
     }
-    assert_eq!(secrets::list(state).unwrap().len(), 4);
+    assert_eq!(stored(state).len(), 4);
     for _ in 0..2 {
         world.relay.release(None, "aaaa").await.unwrap();
-        let left: Vec<String> = secrets::list(state).unwrap().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(left, ["admin", "out-aaaab-1-pre-start-0-1"]);
+        assert_eq!(stored(state), ["admin", "out-aaaab-1-pre-start-0-1"]);
     }
 }
 
@@ -90,10 +98,7 @@ pub(crate) async fn sensitive() {
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
     assert_eq!(reason(&result).message, message);
 
-    assert_eq!(secrets::list(state).unwrap().len(), 2);
-    secrets::delete(state, "admin", "dsn").unwrap();
-    assert_eq!(secrets::get(state, "admin", "dsn").unwrap(), None);
-    assert!(!state.join("secrets/admin").exists());
+    assert_eq!(stored(state).len(), 2);
     assert!(secrets::put(state, "../x", "k", b"").is_err());
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
 
 use super::{LogsArgs, clean, heading};
-use crate::client::{ApiClient, ApiClientError};
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::output;
 use crate::target::TargetRef;
@@ -54,14 +54,8 @@ impl LogsArgs {
                     return Err(super::no_log(&units, None));
                 }
                 Ok(FollowState::Over(_) | FollowState::Gone) => return Ok(Exit::Done),
-                Err(FollowError::Api(error @ ApiClientError::Unreachable { .. })) => {
-                    unanswered += 1;
-                    if unanswered > MAX_UNANSWERED {
-                        return Err(error.into());
-                    }
-                }
-                Err(FollowError::Api(error)) => return Err(error.into()),
-                Err(FollowError::Other(error)) => return Err(error),
+                Err(error) if error.is_unreachable() && unanswered < MAX_UNANSWERED => unanswered += 1,
+                Err(error) => return Err(error),
             }
             tokio::time::sleep(POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR)).await;
         }
@@ -74,12 +68,14 @@ impl LogsArgs {
         target: &TargetRef,
         uid: &mut Option<String>,
         printed: &mut LogPrinter,
-    ) -> Result<FollowState, FollowError> {
-        let seen = match client.target(target).await? {
-            Some(seen) if uid.as_ref().is_none_or(|uid| *uid == seen.info.uid) => seen,
-            None if uid.is_none() => return Err(FollowError::Other(super::super::unknown(target))),
-            // The instance has ended. Its logs are deleted with it.
-            _ => return Ok(FollowState::Gone),
+    ) -> Result<FollowState, CliError> {
+        let seen = match uid {
+            None => client.existing(target).await?,
+            Some(uid) => match client.target(target).await? {
+                Some(seen) if *uid == seen.info.uid => seen,
+                // The instance has ended. Its logs are deleted with it.
+                _ => return Ok(FollowState::Gone),
+            },
         };
         uid.get_or_insert_with(|| seen.info.uid.clone());
         let chosen: Vec<_> = self.chosen(&seen).into_iter().filter(|(_, unit)| unit.kind == "pod").collect();
@@ -102,17 +98,6 @@ enum FollowState {
     Gone,
 }
 
-enum FollowError {
-    Api(ApiClientError),
-    Other(CliError),
-}
-
-impl From<ApiClientError> for FollowError {
-    fn from(error: ApiClientError) -> Self {
-        Self::Api(error)
-    }
-}
-
 /// Returns true if a unit writes no more log lines.
 fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
     let is_open = matches!(run.state, RunState::Running | RunState::Cancelling);
@@ -130,7 +115,7 @@ fn is_settled(seen: &TargetDetail) -> bool {
 }
 
 impl LogPrinter {
-    async fn unit(&mut self, client: &ApiClient, run: &RunDetail, unit: &UnitDetail) -> Result<(), FollowError> {
+    async fn unit(&mut self, client: &ApiClient, run: &RunDetail, unit: &UnitDetail) -> Result<(), CliError> {
         let key = (run.id.clone(), unit.key.clone());
         if matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped) {
             return Ok(());
@@ -149,7 +134,7 @@ impl LogPrinter {
         run: &RunDetail,
         unit: &UnitDetail,
         followed: &mut UnitLog,
-    ) -> Result<(), FollowError> {
+    ) -> Result<(), CliError> {
         loop {
             // An attempt that has a successor has ended.
             let is_last = followed.attempt >= unit.attempt;
@@ -161,7 +146,7 @@ impl LogPrinter {
                 let log = client.log(&run.id, &unit.key, Some(followed.attempt)).await?;
                 let log = log.map(|(_, log)| log).unwrap_or_default();
                 let new = followed.tail.advance(&log, is_over);
-                self.print(run, unit, followed.attempt, &new).map_err(FollowError::Other)?;
+                self.print(run, unit, followed.attempt, &new)?;
                 followed.is_over = is_over;
             }
             if is_last {
@@ -199,7 +184,7 @@ impl LogPrinter {
 pub(crate) struct LogDelta {
     pub(crate) text: String,
     /// Lines before `text` were missed.
-    has_gap: bool,
+    pub(crate) has_gap: bool,
 }
 
 /// The last tail of a log, as far as it has been printed.

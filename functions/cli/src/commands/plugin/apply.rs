@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use ebb_documents::compile;
 use ebb_protocol::api::PluginInfo;
+use reqwest::StatusCode;
 
 use super::immutable;
-use crate::client::PublicationStatus;
 use crate::commands::connect;
 use crate::documents::{self, SetArgs};
 use crate::exit::{CliError, Exit};
@@ -28,31 +28,22 @@ impl PluginApplyArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
         for plugin in &plugins {
-            for warning in compile::check_plugin(plugin)? {
-                output::status_line(warning.drawn(output::drawing()).trim_end());
-            }
+            documents::warn(&compile::check_plugin(plugin)?);
         }
         let client = connect(server)?;
         let mut published: Vec<PluginInfo> = Vec::new();
         for plugin in &plugins {
             match client.publish(&plugin.expanded).await {
-                Ok((publication, info)) => {
-                    let word = match publication {
-                        PublicationStatus::Created => "Created",
-                        PublicationStatus::Unchanged => "Unchanged",
-                    };
+                Ok((status, info)) => {
+                    let word = if status == StatusCode::OK { "Unchanged" } else { "Created" };
                     output::status_line(&format!("{word} resource plugin {}@{}", info.name, info.version));
                     published.push(info);
                 }
-                Err(error) if error.refusal().is_some_and(|problem| problem.status == 409) => {
-                    return Err(immutable(plugin));
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) if error.has_status(409) => return Err(immutable(plugin)),
+                Err(error) => return Err(error),
             }
         }
-        if self.output.format().is_some() {
-            self.output.write(&published, |_| String::new())?;
-        }
+        self.output.write_data(&published)?;
         Ok(Exit::Done)
     }
 }

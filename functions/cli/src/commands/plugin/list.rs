@@ -1,7 +1,8 @@
-//! `ebb plugin list`: prints one row per plugin or version.
+//! `ebb plugin list` and `ebb plugin versions`: print one row per plugin or version.
 
 use ebb_protocol::api::PluginInfo;
 
+use super::never_published;
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit};
 use crate::output::{self, OutputArgs};
@@ -29,6 +30,26 @@ impl PluginListArgs {
         if several && !self.all_versions && self.output.format().is_none() {
             output::status_line("Some plugins have more versions: ebb plugin list -A");
         }
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PluginVersionsArgs {
+    /// Name of the plugin
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl PluginVersionsArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
+        let versions = client.versions(&self.name).await?.filter(|versions| !versions.is_empty());
+        let versions = versions.ok_or_else(|| never_published(&self.name))?;
+        self.output.write(&versions, |versions| {
+            let rows = versions.iter().map(|info| [info.version.clone(), timing::clock(&info.created)]);
+            output::table(&["VERSION", "CREATED"], rows)
+        })?;
         Ok(Exit::Done)
     }
 }

@@ -3,11 +3,9 @@
 mod apply;
 mod delete;
 mod get;
-mod graph;
 mod list;
 mod new;
 mod validate;
-mod versions;
 
 use std::str::FromStr;
 
@@ -25,7 +23,7 @@ pub(crate) enum PluginCommand {
     /// List published plugins
     List(list::PluginListArgs),
     /// List the versions of a plugin, highest first
-    Versions(versions::PluginVersionsArgs),
+    Versions(list::PluginVersionsArgs),
     /// Show a plugin version
     Get(get::PluginGetArgs),
     /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
@@ -33,7 +31,7 @@ pub(crate) enum PluginCommand {
     /// Check documents without a server
     Validate(validate::PluginValidateArgs),
     /// Draw the units of a plugin and their dependencies
-    Graph(graph::PluginGraphArgs),
+    Graph(super::graph::PluginGraphArgs),
     /// Write a plugin document as a starting point
     New(new::PluginNewArgs),
 }

@@ -11,7 +11,7 @@ use super::WaitArgs;
 use crate::commands::connect;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{WaitLimit, fresh_uid, is_alive, request, wait};
+use crate::lifecycle::{fresh_uid, is_alive, request, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
@@ -65,8 +65,8 @@ impl SandboxApplyArgs {
             instance.target, instance.uid, instance.generation
         ));
         let ended = match self.wait.limit(self.wait_timeout) {
-            WaitLimit::No => Ok(Exit::Done),
-            WaitLimit::For(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
+            None => Ok(Exit::Done),
+            Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
         };
         let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
         match client.target(&instance.target).await {
@@ -76,7 +76,7 @@ impl SandboxApplyArgs {
             })?,
             Ok(_) => {}
             // The error of the wait is more important than this one.
-            Err(error) if ended.is_ok() => return Err(error.into()),
+            Err(error) if ended.is_ok() => return Err(error),
             Err(_) => {}
         }
         ended

@@ -8,11 +8,11 @@ use ebb_protocol::cloudevents::LifecycleType;
 
 use super::WaitArgs;
 use crate::client::ApiClient;
-use crate::commands::unit::force_complete;
-use crate::commands::{connect, unknown};
+use crate::commands::connect;
+use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::{WaitLimit, is_alive, named, request, wait};
+use crate::lifecycle::{is_alive, named, request, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::server::ServerArgs;
@@ -54,7 +54,7 @@ impl SandboxDeleteArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         let target = self.target()?;
         let client = connect(server)?;
-        let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
+        let seen = client.existing(&target).await?;
         if self.force && seen.info.phase != TargetState::Gone {
             return self.force_delete(&client, &target, seen).await;
         }
@@ -66,7 +66,7 @@ impl SandboxDeleteArgs {
         }
         if info.phase == TargetState::Gone {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
-            self.print(&seen)?;
+            self.output.write_data(&seen)?;
             return Ok(Exit::Done);
         }
         let instance = watched(&target, &seen);
@@ -78,15 +78,13 @@ impl SandboxDeleteArgs {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
         let response = client.force_delete(target, &body).await.map_err(|error| {
-            let is_not_stuck = error.refusal().is_some_and(|problem| problem.code == "not-stuck");
-            let error = CliError::from(error);
+            let is_not_stuck = error.problem().is_some_and(|problem| problem.code == "not-stuck");
             match is_not_stuck && is_alive(&seen) {
                 true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
                 false => error,
             }
         })?;
-        let response = response.ok_or_else(|| unknown(target))?;
-        output::status_line(force_complete::text(&response).trim_end());
+        output::status_line(&override_text(&response));
         let instance = watched(target, &seen);
         self.wait_until_gone(client, &instance, seen).await
     }
@@ -98,26 +96,18 @@ impl SandboxDeleteArgs {
         seen: TargetDetail,
     ) -> Result<Exit, CliError> {
         let exit = match self.wait.limit(self.wait_timeout) {
-            WaitLimit::No => {
+            None => {
                 output::status_line(&format!("{} is being deleted", instance.target));
                 Exit::Done
             }
-            WaitLimit::For(timeout) => wait(client, instance, FollowGoal::Gone, timeout).await?,
+            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout).await?,
         };
         if self.output.format().is_some() {
             // A new instance may have started under the name.
             let last = client.target(&instance.target).await?.filter(|last| last.info.uid == instance.uid);
-            self.print(&last.unwrap_or(seen))?;
+            self.output.write_data(&last.unwrap_or(seen))?;
         }
         Ok(exit)
-    }
-
-    /// Writes the target if `-o` is given.
-    fn print(&self, seen: &TargetDetail) -> Result<(), CliError> {
-        match self.output.format() {
-            Some(_) => self.output.write(seen, |_| String::new()),
-            None => Ok(()),
-        }
     }
 
     fn target(&self) -> Result<TargetRef, CliError> {

@@ -6,33 +6,13 @@ use ebb_protocol::api::{RelayOutage, TargetDetail};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
-use crate::client::ApiClient;
-use crate::commands::unknown;
-use crate::exit::{CliError, Exit};
 use crate::lifecycle::named;
-use crate::output::{self, OutputArgs};
 use crate::progress::labels;
-use crate::target::{TargetArgs, TargetRef};
-use crate::{timing, why};
+use crate::target::TargetRef;
+use crate::{output, timing, why};
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct SandboxGetArgs {
-    #[command(flatten)]
-    target: TargetArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl SandboxGetArgs {
-    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit, CliError> {
-        let target = self.target.target();
-        let seen = client.target(&target).await?.ok_or_else(|| unknown(&target))?;
-        self.output.write(&seen, |seen| text(seen, timing::now()))?;
-        Ok(Exit::Done)
-    }
-}
-
-fn text(detail: &TargetDetail, now: Timestamp) -> String {
+/// Returns a target as text that ends with a line break.
+pub(super) fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let info = &detail.info;
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
@@ -91,7 +71,7 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         }
     }
     for run in &detail.runs {
-        let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::run(run.state), run.id);
+        let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);
         for unit in &run.units {
             let waiting = labels::waiting_for(unit, &run.units);
             let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(unit, &waiting, now));

@@ -8,17 +8,19 @@ mod list;
 use std::time::Duration;
 
 use clap::{ArgAction, Subcommand};
+use ebb_protocol::api::TargetDetail;
 
 use crate::exit::{CliError, Exit};
-use crate::lifecycle::WaitLimit;
 use crate::server::ServerArgs;
+use crate::target::TargetCommandArgs;
+use crate::timing;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
     /// Create or update a sandbox; retry a failed one
     Apply(apply::SandboxApplyArgs),
     /// Show a sandbox with its resources, runs and units
-    Get(get::SandboxGetArgs),
+    Get(TargetCommandArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
     /// Delete a sandbox and its resources
@@ -29,7 +31,11 @@ impl SandboxCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit, CliError> {
         match self {
             Self::Apply(args) => args.run(server).await,
-            Self::Get(args) => args.run(&super::connect(server)?).await,
+            Self::Get(args) => {
+                let client = super::connect(server)?;
+                let text = |seen: &TargetDetail| get::text(seen, timing::now());
+                args.print(async |target| client.existing(target).await, |output, seen| output.write(seen, text)).await
+            }
             Self::List(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(server).await,
         }
@@ -53,7 +59,8 @@ struct WaitArgs {
 }
 
 impl WaitArgs {
-    fn limit(&self, timeout: Duration) -> WaitLimit {
-        if self.wait { WaitLimit::For(timeout) } else { WaitLimit::No }
+    /// Returns the longest time to wait; `None` returns as soon as the server has accepted the webhook.
+    fn limit(&self, timeout: Duration) -> Option<Duration> {
+        self.wait.then_some(timeout)
     }
 }

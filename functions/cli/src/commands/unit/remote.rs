@@ -1,11 +1,14 @@
-//! Runs one script through a relay, in a container or a cluster.
+//! Runs one script through a relay: of this machine, or of a cluster.
 //!
 //! The task has no run. Its sensitive outputs are deleted with it.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ebb_flow::ports::{RelayClient, RelayError};
-use ebb_local::StackSettings;
+use ebb_local::pods::{LocalRelay, LocalRelayOptions};
+use ebb_local::{StackSettings, UnitBackend};
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptTask, TaskBody, TaskId, TaskState, VERSION};
 
@@ -22,6 +25,8 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(2);
 /// The folder of this command's server in the state folder. `ebb dev` may use the state folder itself.
 const FOLDER: &str = "alone";
+/// The time for which the folders of ended scripts are kept on this machine.
+const RETENTION: Duration = Duration::from_secs(3_600);
 
 pub(super) struct SingleScript {
     /// The id of the task; unique per run of the command.
@@ -36,32 +41,63 @@ pub(super) struct SingleScript {
 pub(super) type SingleResult = Option<Callback>;
 
 impl SingleScript {
-    /// Runs the script on a server with `settings` and deletes the task afterwards. `log` receives its output.
+    /// Runs the script with `settings`, prints its log to standard error, and deletes the task afterwards. `state` has the
+    /// secrets of this machine.
     ///
     /// # Errors
     /// The relay rejects the task, or does not respond for a minute.
     pub(super) async fn run(
         self,
+        state: &Path,
         settings: StackSettings,
         interrupts: &InterruptCount,
-        log: fn(&[u8]),
     ) -> Result<SingleResult, CliError> {
-        let state = settings.state.join(FOLDER);
-        let machine = LocalServer::start(StackSettings { state, ..settings }).await?;
-        let ended = self.run_on(&machine, interrupts, log).await;
+        let containers = match settings.units {
+            UnitBackend::Processes => None,
+            UnitBackend::Containers(containers) => Some(containers),
+            units @ (UnitBackend::Cluster(_) | UnitBackend::RemoteRelays(_)) => {
+                let settings = StackSettings { state: state.join(FOLDER), units, ..settings };
+                return self.run_in_cluster(settings, interrupts).await;
+            }
+        };
+        let options = LocalRelayOptions { call: None, extra_env: Vec::new(), callback_url: None, containers };
+        let relay = LocalRelay::open(state, options)
+            .map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?;
+        let ended = self.run_on(&relay, String::new(), interrupts).await;
+        // Folders that remain cost only space.
+        let _ = relay.prune(RETENTION).await;
+        ended
+    }
+
+    async fn run_in_cluster(
+        self,
+        settings: StackSettings,
+        interrupts: &InterruptCount,
+    ) -> Result<SingleResult, CliError> {
+        let machine = LocalServer::start(settings).await?;
+        let env = machine.stack.env();
+        let relay = env.relay.as_ref();
+        let ended = self.run_on(relay, env.settings.callback_url.clone(), interrupts).await;
+        // The relay deletes the task after its acknowledgement, and retries steps that fail.
+        let begun = Instant::now();
+        while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) =
+            relay.get(self.cluster.as_deref(), &self.task).await
+            && begun.elapsed() < RELAY_TIMEOUT
+        {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
         machine.stop().await;
         ended
     }
 
     async fn run_on(
         &self,
-        machine: &LocalServer,
+        relay: &dyn RelayClient,
+        callback_url: String,
         interrupts: &InterruptCount,
-        log: fn(&[u8]),
     ) -> Result<SingleResult, CliError> {
-        let relay = machine.relay();
         let ended = tokio::select! {
-            ended = self.run_to_end(machine, log) => ended.map(Some),
+            ended = self.run_to_end(relay, callback_url) => ended.map(Some),
             () = interrupts.more_than(0) => {
                 output::status_line("interrupted: stopping the script; press Ctrl-C again to exit at once");
                 tokio::select! {
@@ -71,29 +107,16 @@ impl SingleScript {
                 Ok(None)
             }
         };
-        self.clean_up(relay).await;
-        ended
-    }
-
-    /// Deletes the task and waits until it is gone, at most a minute. The relay retries steps that fail.
-    async fn clean_up(&self, relay: &dyn RelayClient) {
         let cluster = self.cluster.as_deref();
         let _ = relay.release(cluster, self.task.instance()).await;
         let _ = relay.acknowledge(cluster, &self.task).await;
-        let begun = Instant::now();
-        while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) = relay.get(cluster, &self.task).await
-            && begun.elapsed() < RELAY_TIMEOUT
-        {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        ended
     }
 
-    async fn run_to_end(&self, machine: &LocalServer, log: fn(&[u8])) -> Result<Callback, CliError> {
-        let relay = machine.relay();
+    async fn run_to_end(&self, relay: &dyn RelayClient, callback_url: String) -> Result<Callback, CliError> {
         let cluster = self.cluster.as_deref();
         // This command polls for the result. The callback exists for relays that require one; its token is not valid.
-        let callback =
-            CallbackEndpoint { url: machine.callback_url(), token: "alone".to_owned(), installation: String::new() };
+        let callback = CallbackEndpoint { url: callback_url, token: "alone".to_owned(), installation: String::new() };
         let request = || EnsureTask {
             v: VERSION,
             task: self.task.clone(),
@@ -107,10 +130,10 @@ impl SingleScript {
         loop {
             match state {
                 TaskState::Ended(ended) => {
-                    log(tail.advance(ended.log.as_deref().unwrap_or_default(), true).text.as_bytes());
+                    print_log(&mut tail, ended.log.as_deref().unwrap_or_default(), true);
                     return Ok(*ended);
                 }
-                TaskState::Running { log: text, .. } => log(tail.advance(&text, false).text.as_bytes()),
+                TaskState::Running { log, .. } => print_log(&mut tail, &log, false),
                 TaskState::Queued { .. } => {}
                 TaskState::Unknown | TaskState::Tombstoned => {
                     return Err(CliError::failed("the script was cancelled by another client"));
@@ -133,6 +156,17 @@ impl SingleScript {
             }
         }
     }
+}
+
+/// Prints the new lines of a log.
+fn print_log(tail: &mut LogPosition, log: &str, is_over: bool) {
+    let new = tail.advance(log, is_over);
+    if new.has_gap {
+        output::status_line("some lines are missing here: the log grew faster than it was read");
+    }
+    let mut err = std::io::stderr().lock();
+    // A closed standard error does not stop the unit.
+    let _ = err.write_all(new.text.as_bytes()).and_then(|()| err.flush());
 }
 
 /// Repeats a request until the relay responds.

@@ -1,18 +1,28 @@
-//! Options of the cluster in which units run, for commands that start a server.
+//! Options of the part that runs units, for commands that start a server: processes, containers or clusters.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use ebb_flow::telemetry::Telemetry;
 use ebb_local::{ContainerEngine, KubernetesOptions, RemoteRelays, StackSettings, UnitBackend};
 
 use crate::exit::CliError;
 
+/// Options of the part that runs units. Without options, units run as processes of this machine.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct BackendArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    pods: PodsArgs,
+}
+
 /// Options of clusters. Without them, scripts run as processes of this machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Kubernetes")]
-pub(crate) struct ClusterArgs {
+struct ClusterArgs {
     /// Run units in the cluster of this kubeconfig, not as processes of this machine
     #[arg(long, value_name = "FILE", requires = "advertise_address", requires = "entrypoint_image")]
     kubeconfig: Option<PathBuf>,
@@ -48,28 +58,61 @@ pub(crate) struct ClusterArgs {
     listen: IpAddr,
 }
 
-impl ClusterArgs {
-    /// Returns the settings of a server. Without options, units run as `containers`, else as processes of this machine.
+/// The runtime of a script: a process of this machine without an image, or a container of the plugin's image.
+///
+/// `Docker` falls back to Podman. Variants have no docs: clap would then print the long form of each help.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PodRuntime {
+    #[default]
+    Process,
+    Docker,
+    Podman,
+}
+
+/// Options of scripts that run without a cluster.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Scripts")]
+struct PodsArgs {
+    /// Run scripts as processes of this machine, or as containers of their image
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["kubeconfig", "clusters"])]
+    pods: PodRuntime,
+    /// Address of Docker or Podman; by default that of the command
+    #[arg(long, value_name = "URL")]
+    docker_host: Option<String>,
+    /// Entrypoint to copy into containers, from `cargo xtask build entrypoint`; by default `ebb-entrypoint` next to
+    /// this program
+    #[arg(long, value_name = "FILE")]
+    entrypoint: Option<PathBuf>,
+}
+
+impl BackendArgs {
+    /// Returns the settings of a server.
     ///
     /// # Errors
-    /// The address cannot receive callbacks, or the program of the relay is missing.
-    pub(crate) fn settings(self, containers: Option<ContainerEngine>) -> Result<StackSettings, CliError> {
-        if self.listen.is_unspecified() {
-            return Err(CliError::broken(format!("--listen {} cannot receive callbacks", self.listen))
+    /// The address cannot receive callbacks, or a program is missing: the relay, the entrypoint or a container engine.
+    pub(crate) async fn settings(self) -> Result<StackSettings, CliError> {
+        let Self { cluster, pods } = self;
+        let containers = pods.containers().await?;
+        if cluster.listen.is_unspecified() {
+            return Err(CliError::broken(format!("--listen {} cannot receive callbacks", cluster.listen))
                 .with_hint("use one address of this machine, such as 127.0.0.1"));
         }
-        let relays = self.clusters.clone().map(|clusters| {
-            UnitBackend::RemoteRelays(RemoteRelays { clusters, networks: self.relay_networks.clone() })
-        });
-        let listen = Some(self.listen);
-        let units = match relays {
-            None => self.kubernetes()?.map(UnitBackend::Cluster),
-            relays => relays,
+        let listen = Some(cluster.listen);
+        let units = match &cluster.clusters {
+            Some(clusters) => UnitBackend::RemoteRelays(RemoteRelays {
+                clusters: clusters.clone(),
+                networks: cluster.relay_networks.clone(),
+            }),
+            None => match cluster.kubernetes()? {
+                Some(cluster) => UnitBackend::Cluster(cluster),
+                None => containers.map(UnitBackend::Containers).unwrap_or_default(),
+            },
         };
-        let units = units.or(containers.map(UnitBackend::Containers)).unwrap_or_default();
         Ok(StackSettings { listen, units, telemetry: Arc::new(telemetry()?), ..StackSettings::default() })
     }
+}
 
+impl ClusterArgs {
     /// Returns the cluster of `--kubeconfig`, `None` without that option.
     fn kubernetes(self) -> Result<Option<KubernetesOptions>, CliError> {
         let (Some(kubeconfig), Some(address), Some(entrypoint_image)) =
@@ -89,29 +132,46 @@ impl ClusterArgs {
     }
 }
 
+impl PodsArgs {
+    /// Returns the container engine that the options select.
+    async fn containers(self) -> Result<Option<ContainerEngine>, CliError> {
+        let programs: &[&str] = match self.pods {
+            PodRuntime::Process => return Ok(None),
+            PodRuntime::Docker => &["docker", "podman"],
+            PodRuntime::Podman => &["podman"],
+        };
+        let next_to_program = || Some(std::env::current_exe().ok()?.parent()?.join("ebb-entrypoint"));
+        let program = self.entrypoint.or_else(next_to_program).unwrap_or_else(|| "ebb-entrypoint".into());
+        let program = std::path::absolute(&program).unwrap_or(program);
+        if !program.is_file() {
+            return Err(CliError::broken(format!("the entrypoint {} does not exist", program.display()))
+                .with_hint("build it with `cargo xtask build entrypoint` and give its path with --entrypoint"));
+        }
+        let url = self.docker_host.as_deref().filter(|url| !url.is_empty());
+        let found = ContainerEngine::find(programs, url, program).await;
+        found.map(Some).map_err(|error| {
+            CliError::broken("cannot run scripts as containers")
+                .with_causes(&error)
+                .with_hint("start Docker, or install Podman")
+        })
+    }
+}
+
 /// Returns the path of the relay's program: `given`, or the first that exists.
 fn relay(given: Option<PathBuf>) -> Result<PathBuf, CliError> {
-    let (candidates, missing) = match given {
-        Some(file) => {
-            let missing = format!("the relay {} does not exist", file.display());
-            (vec![file], missing)
-        }
-        None => {
-            let own_folder = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let folders = own_folder.into_iter().chain(std::env::split_paths(&path));
-            let missing = "found no `ebb-relay` next to this program or in PATH".to_owned();
-            (folders.map(|folder| folder.join("ebb-relay")).collect(), missing)
-        }
+    let missing = given.as_ref().map_or("found no `ebb-relay` next to this program or in PATH".to_owned(), |file| {
+        format!("the relay {} does not exist", file.display())
+    });
+    let searched = || {
+        let own_folder = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = own_folder.into_iter().chain(std::env::split_paths(&path));
+        folders.map(|folder| folder.join("ebb-relay")).collect()
     };
-    let found = candidates.into_iter().filter_map(|file| std::path::absolute(file).ok()).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        CliError::broken(missing)
-            .with_hint(
-                "build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`",
-            )
-            .with_hint("or give its path with --relay")
-    })
+    let candidates = given.map_or_else(searched, |file| vec![file]).into_iter();
+    let found = candidates.filter_map(|file| std::path::absolute(file).ok()).find(|file| file.is_file());
+    let build = "build it with `cargo build -p ebb-relay`, or install it with `cargo install --path functions/relay`";
+    found.ok_or_else(|| CliError::broken(missing).with_hint(build).with_hint("or give its path with --relay"))
 }
 
 /// The collector of spans, as for all programs that use OpenTelemetry.

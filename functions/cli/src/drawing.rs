@@ -1,0 +1,196 @@
+//! Pictures of plans: for the terminal, for Mermaid, for Graphviz.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use ascii_dag::RenderOptions;
+use clap::ValueEnum;
+use ebb_protocol::api::{HookPreview, PlanPreview};
+
+/// The most units that are drawn in a terminal. A picture of more is wider than terminals; they are listed.
+const MAX_UNITS: usize = 60;
+/// The widest picture in a terminal, in columns. Wider ones are replaced by a list.
+const MAX_WIDTH: usize = 160;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiagramFormat {
+    /// A picture for the terminal.
+    Text,
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// A Graphviz graph.
+    Dot,
+}
+
+impl DiagramFormat {
+    /// Returns a picture of a plan that ends with a line break.
+    pub(crate) fn draw(self, title: &str, plan: &PlanPreview) -> String {
+        match self {
+            Self::Text => text(title, plan),
+            Self::Mermaid => mermaid(title, plan),
+            Self::Dot => dot(title, plan),
+        }
+    }
+}
+
+/// The dependencies of one unit on another of its hook.
+struct DiagramEdge {
+    /// Position of the unit that runs first.
+    from: usize,
+    /// Position of the unit that waits.
+    to: usize,
+    /// The reasons, such as `bucket-name, region` or `after`.
+    label: String,
+}
+
+fn edges(hook: &HookPreview) -> Vec<DiagramEdge> {
+    let positions: HashMap<&str, usize> =
+        hook.units.iter().enumerate().map(|(position, unit)| (unit.key.as_str(), position)).collect();
+    let mut edges: Vec<DiagramEdge> = Vec::new();
+    for (to, unit) in hook.units.iter().enumerate() {
+        for edge in &unit.after {
+            let Some(&from) = positions.get(edge.key.as_str()) else { continue };
+            let reason = edge.reason.strip_prefix("reads ").unwrap_or(&edge.reason);
+            match edges.last_mut() {
+                Some(last) if (last.from, last.to) == (from, to) => last.label += &format!(", {reason}"),
+                _ => edges.push(DiagramEdge { from, to, label: reason.to_owned() }),
+            }
+        }
+    }
+    edges
+}
+
+fn text(title: &str, plan: &PlanPreview) -> String {
+    let mut text = format!("{title}\n");
+    for hook in &plan.hooks {
+        text += &format!("\n{}\n{}", hook.hook, picture(hook).unwrap_or_else(|| list(hook)));
+    }
+    if plan.hooks.is_empty() {
+        text += "\nno units\n";
+    }
+    text
+}
+
+fn picture(hook: &HookPreview) -> Option<String> {
+    let edges = edges(hook);
+    if hook.units.len() > MAX_UNITS || edges.is_empty() {
+        return None;
+    }
+    let mut drawn = ascii_dag::Graph::new();
+    for (position, unit) in hook.units.iter().enumerate() {
+        drawn.add_node(position, unit.key.as_str());
+    }
+    for edge in &edges {
+        drawn.add_edge(edge.from, edge.to, None);
+    }
+    let text = drawn.compute_layout().render_string(&RenderOptions::plain());
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let fits = lines.iter().all(|line| console::measure_text_width(line) <= MAX_WIDTH);
+    fits.then(|| lines.iter().map(|line| format!("  {line}\n")).collect())
+}
+
+fn list(hook: &HookPreview) -> String {
+    let mut text = String::new();
+    for unit in &hook.units {
+        let mut after: Vec<&str> = unit.after.iter().map(|edge| edge.key.as_str()).collect();
+        after.dedup();
+        let after = if after.is_empty() { String::new() } else { format!("  after {}", after.join(", ")) };
+        let _ = writeln!(text, "  {}{after}", unit.key);
+    }
+    text
+}
+
+fn mermaid(title: &str, plan: &PlanPreview) -> String {
+    // JSON strings have the syntax of YAML strings in double quotes.
+    let mut text = format!("---\ntitle: {}\n---\nflowchart TD\n", serde_json::Value::from(title));
+    let quoted = |text: &str| {
+        let entities = [("\"", "quot"), ("<", "lt"), (">", "gt"), ("&", "amp"), ("`", "96"), ("\\", "92")];
+        let text = text.replace(char::is_control, " ").replace('#', "#35;");
+        entities.iter().fold(text, |text, (character, entity)| text.replace(character, &format!("#{entity};")))
+    };
+    for (number, hook) in plan.hooks.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph e{number} [\"{}\"]", quoted(&hook.hook));
+        for (position, unit) in hook.units.iter().enumerate() {
+            let (open, close) = match unit.kind.as_str() {
+                "webhook" => ("([", "])"),
+                "object" => ("[[", "]]"),
+                _ => ("[", "]"),
+            };
+            let _ = writeln!(text, "    e{number}u{position}{open}\"{}\"{close}", quoted(&unit.key));
+        }
+        for DiagramEdge { from, to, label } in edges(hook) {
+            let _ = writeln!(text, "    e{number}u{from} -->|\"{}\"| e{number}u{to}", quoted(&label));
+        }
+        text += "  end\n";
+    }
+    text
+}
+
+fn dot(title: &str, plan: &PlanPreview) -> String {
+    // Backslashes are escaped: in labels, `\N` and similar have a meaning.
+    let quoted = |text: &str| {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("\"{}\"", text.replace(char::is_control, " "))
+    };
+    let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(title));
+    for (number, hook) in plan.hooks.iter().enumerate() {
+        let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&hook.hook));
+        for (position, unit) in hook.units.iter().enumerate() {
+            let shape = match unit.kind.as_str() {
+                "webhook" => " shape=oval",
+                "object" => " shape=component",
+                _ => "",
+            };
+            let _ = writeln!(text, "    e{number}u{position} [label={}{shape}];", quoted(&unit.key));
+        }
+        for DiagramEdge { from, to, label } in edges(hook) {
+            let _ = writeln!(text, "    e{number}u{from} -> e{number}u{to} [label={}];", quoted(&label));
+        }
+        text += "  }\n";
+    }
+    text + "}\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::api::{EdgePreview, UnitPreview};
+
+    use super::*;
+
+    fn unit(key: &str, kind: &str, after: &[(&str, &str)]) -> UnitPreview {
+        let edge = |(key, reason): &(&str, &str)| EdgePreview { key: (*key).into(), reason: (*reason).into() };
+        let after = after.iter().map(edge).collect();
+        UnitPreview { key: key.to_owned(), kind: kind.to_owned(), cluster: None, after, rendered: ().into() }
+    }
+
+    fn plan() -> PlanPreview {
+        let seed = [("db/provision", "reads bucket-name"), ("db/provision", "reads <base>")];
+        let units = vec![
+            unit("db/provision", "pod", &[]),
+            unit("db/seed", "pod", &seed),
+            unit("cache/up", "webhook", &[("db/provision", "say \"hi\"")]),
+        ];
+        let hook = |name: &str, units| HookPreview { hook: name.to_owned(), units };
+        let hooks = vec![hook("preStart", units), hook("postStop", vec![unit("db/drop", "pod", &[])])];
+        PlanPreview { digest: String::new(), hooks, warnings: Vec::new() }
+    }
+
+    #[test]
+    fn pictures() {
+        for (name, format) in
+            [("terminal", DiagramFormat::Text), ("mermaid", DiagramFormat::Mermaid), ("dot", DiagramFormat::Dot)]
+        {
+            insta::assert_snapshot!(name, format.draw("a \"title\"\\", &plan()));
+        }
+    }
+
+    #[test]
+    fn a_large_graph_is_listed() {
+        let mut plan = plan();
+        let all =
+            |number: usize| unit(&format!("fan/u{number}"), "pod", if number > 0 { &[("fan/u0", "x")] } else { &[] });
+        plan.hooks[0].units = (0..500).map(all).collect();
+        let text = DiagramFormat::Text.draw("", &plan);
+        assert!(text.contains("fan/u499  after fan/u0"), "{text}");
+    }
+}
