@@ -73,7 +73,7 @@ impl TargetHead {
     pub fn update(&self, change: impl FnOnce(&mut Self)) -> TargetTransition {
         let mut target = Self { version: self.version + 1, ..self.clone() };
         change(&mut target);
-        TargetTransition { target, expected_version: Some(self.version), run: None, tombstone: None }
+        TargetTransition::new(target, Some(self.version))
     }
 
     /// Returns the list that contains the target. A gone target stays in the active list while its notification is
@@ -97,6 +97,13 @@ pub struct TargetTransition {
     pub expected_version: Option<u64>,
     pub run: Option<NewRun>,
     pub tombstone: Option<Tombstone>,
+}
+
+impl TargetTransition {
+    /// Returns a transition of the target alone.
+    pub fn new(target: TargetHead, expected_version: Option<u64>) -> Self {
+        Self { target, expected_version, run: None, tombstone: None }
+    }
 }
 
 /// The UID of an ended instance that no target names.

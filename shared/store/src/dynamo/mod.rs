@@ -42,7 +42,7 @@ use crate::table::TableSpec;
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
 use attribute::text;
-pub(crate) use document::BodyStorage;
+use document::BodyStorage;
 use expression::WriteExpression;
 pub(crate) use failure::failure;
 use failure::past_conflicts;

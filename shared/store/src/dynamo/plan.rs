@@ -65,11 +65,11 @@ impl Store {
         }
     }
 
-    pub(crate) async fn put_plan_item(&self, instance: &str, body: &BodyStorage) -> StoreResult<()> {
+    pub(super) async fn put_plan_item(&self, instance: &str, body: &BodyStorage) -> StoreResult<()> {
         self.dynamo.put(plan_item(instance, body)).await
     }
 
-    pub(crate) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
+    pub(super) async fn get_plan_item(&self, instance: &str) -> StoreResult<Option<BodyStorage>> {
         let item = self.dynamo.get(&key::plan(instance), key::HEAD).await?;
         item.map(|item| BodyStorage::read(&ItemReader::new("GetItem", &item))).transpose()
     }

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard, Timestamp,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunEvent, RunPhase, SHARD, Shard,
+    Timestamp, Unit,
 };
 use ebb_protocol::id::RunId;
 
@@ -102,9 +103,11 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture)
     }
     // Only the start of a run creates its root.
     let missing = new_run("b").id;
-    for condition in [C::EpochIs(Epoch(1)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)] {
-        let patch = Patch { shard: Shard::ROOT, conditions: vec![condition], changes: vec![PatchChange::AddDone(0)] };
-        assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{condition:?}");
+    for conditions in [&[][..], &[C::EpochIs(Epoch(1))], &[C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)]]
+    {
+        let conditions = conditions.to_vec();
+        let patch = Patch { shard: Shard::ROOT, conditions, changes: vec![PatchChange::AddDone(0)] };
+        assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{patch:?}");
     }
     assert_eq!(world.store.read_run(&missing).await.unwrap(), []);
 }
@@ -170,4 +173,26 @@ pub(super) async fn an_empty_set_is_no_attribute(world: StoreFixture) {
     let item = world.item(&partition, "h#0001").await.unwrap();
     let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();
     assert_eq!(names, ["done", "ep", "pk", "sk"].into());
+}
+
+pub(super) async fn a_new_run_has_its_facts_and_can_be_read(world: StoreFixture) {
+    let run = world.run("a").await;
+    let root = world.store.read_root(&run).await.unwrap().unwrap();
+    assert_eq!(root.facts, Some(new_run("a").facts));
+    assert_eq!((root.head.epoch, root.head.version, root.head.phase), (Epoch::FIRST, 0, RunPhase::Running));
+    assert_eq!(root.head.due, Some(new_run("a").due));
+    assert_eq!(world.store.read_run(&run).await.unwrap(), vec![root]);
+    let other = new_run("b").id;
+    assert_eq!(world.store.read_root(&other).await.unwrap(), None);
+    assert_eq!(world.store.read_run(&other).await.unwrap(), vec![]);
+}
+
+pub(super) async fn many_writers_of_one_head_lose_nothing(world: StoreFixture) {
+    let run = world.run("a").await;
+    let writes = (0..100).map(|unit| {
+        world.accept(&run, RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt::FIRST, epoch: Epoch::FIRST })
+    });
+    let heads = futures::future::join_all(writes).await;
+    let complete = heads.into_iter().map(written).filter(|head| head.head.done.len() == 100).count();
+    assert_eq!(complete, 1);
 }

@@ -5,7 +5,7 @@ use crate::{PluginItem, Store, TargetHead, TargetTransition};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;
 
-use super::fixture::{StoreFixture, new_run, target};
+use super::fixture::{self, StoreFixture, target};
 use super::proxy::ProxyFault;
 
 fn random(size: usize) -> Vec<u8> {
@@ -14,9 +14,7 @@ fn random(size: usize) -> Vec<u8> {
 
 /// Begins an instance with the name of its target.
 pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
-    let (target, run) = (target("sandbox", instance), Some(new_run(instance)));
-    let transition = TargetTransition { target, expected_version: None, run, tombstone: None };
-    store.begin_instance(&transition, instance, plan).await.unwrap()
+    store.begin_instance(&fixture::begin(instance), instance, plan).await.unwrap()
 }
 
 pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixture) {
@@ -55,7 +53,7 @@ pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
         let objects = world.objects_of_plans();
         assert!(!begin(store, &instance, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &instance) };
-        let mut other = TargetTransition { target: other, expected_version: None, run: None, tombstone: None };
+        let mut other = TargetTransition::new(other, None);
         assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
         assert_eq!(world.objects_of_plans(), objects);

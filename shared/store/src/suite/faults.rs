@@ -4,11 +4,11 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::document::plugin;
-use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
+use super::fixture::{StoreFixture, begin, result, target, tombstone, written};
 use super::proxy::ProxyFault;
 use crate::{
     AttemptUpdate, ListTargets as _, MoveTarget as _, PatchResult, PatchRun as _, PutAttemptResult as _, QueryDue as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetHead, TargetList,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetList,
     TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
 };
 
@@ -25,15 +25,6 @@ const FOREVER: usize = 50;
 
 fn success(unit: u32) -> RunEvent {
     RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
-}
-
-fn begin(name: &str) -> TargetTransition {
-    TargetTransition {
-        target: target("sandbox", name),
-        expected_version: None,
-        run: Some(new_run(name)),
-        tombstone: None,
-    }
 }
 
 fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
@@ -55,9 +46,7 @@ pub(super) async fn what_passes_by_itself_is_not_seen(world: StoreFixture) {
         assert_eq!(store.read_root(&run).await.unwrap(), Some(head), "{code}");
         assert_eq!(store.query_due(Timestamp(1), 1).await.unwrap(), [], "{code}");
         assert!(store.move_target(&begin(code)).await.unwrap(), "{code}");
-        let on = TargetHead { version: 2, ..target("sandbox", code) };
-        let on = TargetTransition { target: on, expected_version: Some(1), run: None, tombstone: None };
-        assert!(store.move_target(&on).await.unwrap(), "{code}");
+        assert!(store.move_target(&begin(code).target.update(|_| {})).await.unwrap(), "{code}");
         assert_eq!(proxy.hits(), 5, "{code}");
     }
 }

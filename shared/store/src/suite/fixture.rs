@@ -71,15 +71,8 @@ impl StoreFixture {
 
     /// Writes a new run.
     pub(super) async fn run(&self, name: &str) -> RunId {
-        let run = new_run(name);
-        let transition = TargetTransition {
-            target: target("sandbox", name),
-            expected_version: None,
-            run: Some(run.clone()),
-            tombstone: None,
-        };
-        assert!(self.store.move_target(&transition).await.unwrap());
-        run.id
+        assert!(self.store.move_target(&begin(name)).await.unwrap());
+        new_run(name).id
     }
 
     /// Applies an event and returns the result.
@@ -89,8 +82,12 @@ impl StoreFixture {
 
     /// Writes a new target.
     pub(super) async fn put(&self, target: TargetHead) {
-        let transition = TargetTransition { target, expected_version: None, run: None, tombstone: None };
-        assert!(self.store.move_target(&transition).await.unwrap());
+        self.transit(target, None).await;
+    }
+
+    /// Writes a target whose version was read as `seen`.
+    pub(super) async fn transit(&self, target: TargetHead, seen: Option<u64>) {
+        assert!(self.store.move_target(&TargetTransition::new(target, seen)).await.unwrap());
     }
 
     /// Returns the names of all objects of plans, without their instances.
@@ -197,6 +194,11 @@ pub(super) fn target(kind: &str, name: &str) -> TargetHead {
         due: Some(Timestamp(1_800_000_060_000)),
         version: 1,
     }
+}
+
+/// Returns the transition that creates a target and its run.
+pub(super) fn begin(name: &str) -> TargetTransition {
+    TargetTransition { run: Some(new_run(name)), ..TargetTransition::new(target("sandbox", name), None) }
 }
 
 pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {

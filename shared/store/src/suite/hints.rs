@@ -100,8 +100,7 @@ pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreF
         assert_eq!(super::fixture::refused(world.accept(&run, event).await), None);
     }
     let seen = TargetHead { version: 2, ..target("sandbox", "a") };
-    let on = TargetTransition { target: seen, expected_version: Some(1), run: None, tombstone: None };
-    assert!(!world.store.move_target(&on).await.unwrap());
+    assert!(!world.store.move_target(&TargetTransition::new(seen, Some(1))).await.unwrap());
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
 }
 

@@ -1,12 +1,11 @@
 use crate::{
     DueItem, ListTargets as _, MoveTarget as _, NotificationState, PatchRun as _, PendingCreation, QueryDue as _,
-    TargetHead, TargetList, TargetTransition,
+    TargetHead, TargetList,
 };
-use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 
-use super::fixture::{StoreFixture, new_run, target, text};
+use super::fixture::{StoreFixture, begin, new_run, target, text};
 
 impl StoreFixture {
     async fn names(&self, kind: Option<&str>, after: Option<(&str, &str)>, limit: usize) -> Vec<String> {
@@ -22,12 +21,8 @@ pub(super) async fn what_is_due_is_found_until_it_is_not(world: StoreFixture) {
     }
     world.put(TargetHead { due: None, ..target("sandbox", "idle") }).await;
     let run = new_run("r");
-    let transition = TargetTransition {
-        target: TargetHead { due: None, ..target("sandbox", "r") },
-        expected_version: None,
-        run: Some(run.clone()),
-        tombstone: None,
-    };
+    let mut transition = begin("r");
+    transition.target.due = None;
     assert!(world.store.move_target(&transition).await.unwrap());
 
     let name = |n: u64| (Timestamp(base + n), DueItem::Target("sandbox".into(), n.to_string()));
@@ -41,9 +36,7 @@ pub(super) async fn what_is_due_is_found_until_it_is_not(world: StoreFixture) {
     let closed = RunEvent::Closed { version: 0 };
     world.store.patch_run(&run.id, &accept(closed)).await.unwrap();
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 40);
-    let rested = TargetHead { due: None, version: 2, ..target("sandbox", "0") };
-    let rest = TargetTransition { target: rested, expected_version: Some(1), run: None, tombstone: None };
-    assert!(world.store.move_target(&rest).await.unwrap());
+    world.transit(TargetHead { due: None, version: 2, ..target("sandbox", "0") }, Some(1)).await;
     assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 39);
 }
 
@@ -73,10 +66,7 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     world.put(target("sandbox", "b")).await;
     world.put(gone("never-lived", 1)).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
-    let move_to = async |target, seen| {
-        let transition = TargetTransition { target, expected_version: Some(seen), run: None, tombstone: None };
-        assert!(world.store.move_target(&transition).await.unwrap());
-    };
+    let move_to = async |target, seen| world.transit(target, Some(seen)).await;
     world.meter.take();
     move_to(gone("a", 2), 1).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
@@ -106,16 +96,6 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
     move_to(gone("b", 3), 2).await;
     assert_eq!(list(TargetList::Active).await, ["a"]);
     assert_eq!(list(TargetList::Gone).await, ["b", "never-lived"]);
-}
-
-pub(super) async fn more_targets_than_one_batch_are_listed_in_order(world: StoreFixture) {
-    for n in 0..130 {
-        world.put(target("sandbox", &format!("{n:03}"))).await;
-    }
-    let names = world.names(None, None, 1000).await;
-    assert_eq!(names.len(), 130);
-    assert!(names.is_sorted());
-    assert_eq!(world.names(None, None, 120).await, names[..120]);
 }
 
 /// Stale entries are skipped by page, not one by one.
@@ -180,22 +160,6 @@ pub(super) async fn a_damaged_target_is_named_in_the_list(world: StoreFixture) {
     let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!((names, page.next), (vec!["a", "c"], None));
     assert!(page.damaged.len() == 1 && page.damaged[0].starts_with("t#sandbox#b: "), "{:?}", page.damaged);
-}
-
-pub(super) async fn a_thousand_due_things_are_one_query_per_shard(world: StoreFixture) {
-    world.put(TargetHead { due: Some(Timestamp(1)), ..target("sandbox", "0000") }).await;
-    let first = world.item("t#sandbox#0000", "h").await.unwrap();
-    let items = (1..1_000).map(|n| {
-        let mut item = first.clone();
-        item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
-        item.insert("n".into(), text(&format!("{n:04}")));
-        item.insert("g".into(), AttributeValue::N((n % 16).to_string()));
-        item
-    });
-    world.write(items.collect()).await;
-    world.meter.take();
-    assert_eq!(world.store.query_due(Timestamp(2), 2_000).await.unwrap().len(), 1_000);
-    assert_eq!(world.meter.take().requests, [("Query", 16)].into());
 }
 
 /// A response of the table holds at most 16 MB.

@@ -10,12 +10,12 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::document::begin;
-use super::fixture::{StoreFixture, new_run, refused, result, target, tombstone, written};
+use super::document::{begin, plugin};
+use super::fixture::{self, StoreFixture, new_run, refused, result, tombstone, written};
 use super::proxy::ProxyFault;
 use crate::{
     AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
-    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetHead, TargetTransition,
+    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetTransition,
     UpdateAttemptRecord as _, WritePlugins as _,
 };
 
@@ -72,7 +72,9 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreF
     let (proxy, store) = world.proxy().await;
     for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
         let (once, lost) = (world.run(&format!("once-{n}")).await, world.run(&format!("lost-{n}")).await);
+        let before = world.heads(&once).await.into_iter().next().filter(|_| patch.shard == Shard::ROOT);
         let expected = written(world.store.patch_run(&once, &patch).await.unwrap()).head;
+        assert_eq!(patch.apply(before.as_ref(), E1).as_ref(), Some(&expected), "{patch:?}");
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
         let patched = store.patch_run(&lost, &patch).await.unwrap();
         assert_eq!(proxy.hits(), 1, "{patch:?}");
@@ -132,32 +134,20 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
 
 pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture) {
     let (proxy, store) = world.proxy().await;
-    let begin = TargetTransition {
-        target: TargetHead {
-            plugins: vec!["a@1.0.0".into(), "b@1.10.0".into()],
-            expires: Some(Timestamp(1_800_000_000_000)),
-            ..target("sandbox", "a")
-        },
-        expected_version: None,
-        run: Some(new_run("a")),
-        tombstone: None,
-    };
+    let begin = fixture::begin("a");
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(store.move_target(&begin).await.unwrap());
     assert_eq!(proxy.hits(), 1);
-    let on = TargetHead { version: 2, ..begin.target.clone() };
-    let on = TargetTransition { target: on, expected_version: Some(1), run: None, tombstone: None };
+    let on = begin.target.update(|_| {});
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(store.move_target(&on).await.unwrap());
     assert_eq!(proxy.hits(), 1);
     // Another writer with the same expected version is refused.
-    let other = TargetHead { generation: 9, ..on.target.clone() };
-    let other = TargetTransition { target: other, ..on.clone() };
+    let other = begin.target.update(|target| target.generation = 9);
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(!store.move_target(&other).await.unwrap());
     assert_eq!(proxy.hits(), 1);
-    let end = TargetHead { version: 3, due: None, ..on.target.clone() };
-    let end = TargetTransition { target: end, expected_version: Some(2), run: None, tombstone: Some(tombstone("u1")) };
+    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..on.target.update(|target| target.due = None) };
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(store.move_target(&end).await.unwrap());
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
@@ -177,15 +167,7 @@ pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: StoreFixt
     assert!(begin(&store, "a", b"{}").await);
     assert_eq!(world.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
     assert_eq!(proxy.hits(), 1);
-    let plugin = PluginItem {
-        name: "p".into(),
-        version: "1.0.0".into(),
-        dialect: "ebb".into(),
-        digest: ebb_protocol::id::digest(b"p"),
-        document: "p".into(),
-        created: Timestamp(1),
-        withdrawn: None,
-    };
+    let plugin = plugin("p", "1.0.0", 0);
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(store.put_plugin(&plugin).await.unwrap());
     let other = PluginItem { document: "q".into(), digest: ebb_protocol::id::digest(b"q"), ..plugin.clone() };

@@ -22,7 +22,6 @@ mod lost_replies;
 mod model;
 mod proxy;
 mod record;
-mod run;
 mod sizes;
 mod strong;
 mod target;
@@ -89,7 +88,9 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             conditions_on_an_item_that_is_not_there,
             images_are_the_item_as_it_is_read,
             sets_take_numbers_and_give_them_back,
-            an_empty_set_is_no_attribute;
+            an_empty_set_is_no_attribute,
+            a_new_run_has_its_facts_and_can_be_read,
+            many_writers_of_one_head_lose_nothing;
         document:
             plans_are_kept_in_the_table_or_the_bucket,
             a_refused_life_leaves_no_plan,
@@ -122,11 +123,9 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             what_is_due_is_found_until_it_is_not,
             targets_are_listed_by_kind_and_name,
             targets_that_are_gone_have_a_list_of_their_own,
-            more_targets_than_one_batch_are_listed_in_order,
             stale_entries_cost_no_request_each,
             a_page_of_stale_entries_ends,
             a_damaged_target_is_named_in_the_list,
-            a_thousand_due_things_are_one_query_per_shard,
             targets_beyond_one_answer_are_listed;
         expiry:
             lives_expire_when_they_are_due,
@@ -158,18 +157,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             only_the_units_that_were_asked_for_are_read,
             outlines_are_records_without_outputs,
             records_beyond_one_page_are_all_read;
-        run:
-            a_new_run_has_its_facts_and_can_be_read,
-            a_completion_returns_the_item_after_it_and_its_repetition_the_item_as_it_is,
-            a_missing_root_is_not_made,
-            later_tries_are_counted_and_other_tries_refused,
-            a_cancel_ends_the_epoch,
-            shards_come_to_be_with_their_first_write,
-            wake_ups_are_moved_only_as_seen,
-            a_batch_is_refused_whole,
-            many_writers_of_one_head_lose_nothing;
         sizes:
-            an_item_of_400_kib_is_kept_and_a_byte_more_refused,
             too_large_a_change_is_refused_and_changes_nothing,
             too_large_a_target_is_refused_alone_and_in_a_transaction,
             the_largest_that_we_make_has_room,
@@ -181,14 +169,11 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         target:
             a_target_is_read_back_as_it_was,
             a_move_needs_the_version_that_was_seen,
-            target_and_run_begin_together_or_not_at_all,
             of_writers_of_the_very_same_one_wins,
             the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item,
-            a_run_without_its_target_is_our_mistake,
             no_table_is_broken_and_no_network_retryable;
         transactions:
             all_or_nothing,
-            a_repetition_by_its_token_writes_nothing,
             many_transactions_on_one_target_and_one_wins,
             a_transaction_and_completions_of_one_item;
     ]

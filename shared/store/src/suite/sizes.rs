@@ -7,8 +7,8 @@ use ebb_protocol::limits::OUTPUTS_INLINE;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
+use super::document::plugin;
 use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
-use crate::dynamo::BodyStorage;
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
     ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _, PutOutcome,
@@ -32,17 +32,6 @@ fn outputs(bytes: usize, digest: &str) -> AttemptResult {
     AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }
 
-pub(super) async fn an_item_of_400_kib_is_kept_and_a_byte_more_refused(world: StoreFixture) {
-    let store = &world.store;
-    // pk and its value, sk and its value, o.
-    let rest = 2 + "p#k1".len() + 2 + 1 + 1;
-    let full = BodyStorage::Object("x".repeat(LIMIT - rest));
-    store.put_plan_item("k1", &full).await.unwrap();
-    assert_eq!(store.get_plan_item("k1").await.unwrap(), Some(full.clone()));
-    too_large(store.put_plan_item("k1", &BodyStorage::Object("z".repeat(LIMIT - rest + 1))).await);
-    assert_eq!(store.get_plan_item("k1").await.unwrap(), Some(full));
-}
-
 pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: StoreFixture) {
     let run = world.run("a").await;
     too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
@@ -56,7 +45,7 @@ pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: Sto
 
 pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: StoreFixture) {
     let large = TargetHead { plugins: vec!["x".repeat(LIMIT)], ..target("sandbox", "a") };
-    let alone = TargetTransition { target: large, expected_version: None, run: None, tombstone: None };
+    let alone = TargetTransition::new(large, None);
     too_large(world.store.move_target(&alone).await);
     let together = TargetTransition { run: Some(new_run("a")), ..alone };
     too_large(world.store.move_target(&together).await);
@@ -95,15 +84,8 @@ pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
     }
     for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
         let document = "x".repeat(size);
-        let plugin = PluginItem {
-            name: "p".into(),
-            version: format!("1.0.{size}"),
-            dialect: "ebb".into(),
-            digest: digest(document.as_bytes()),
-            document,
-            created: ebb_protocol::engine::Timestamp(1),
-            withdrawn: None,
-        };
+        let version = format!("1.0.{size}");
+        let plugin = PluginItem { digest: digest(document.as_bytes()), document, ..plugin("p", &version, 0) };
         assert!(world.store.put_plugin(&plugin).await.unwrap());
         assert_eq!(world.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
     }

@@ -1,26 +1,18 @@
 use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit};
 use ebb_protocol::record::AttemptOutcome;
 
-use super::fixture::{StoreFixture, new_run, result, target, tombstone, written};
+use super::document::plugin;
+use super::fixture::{StoreFixture, begin, result, tombstone, written};
 use crate::{
-    ListTargets as _, MoveTarget as _, PlanStore as _, PluginItem, PutAttemptResult as _, QueryDue as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
+    ListTargets as _, MoveTarget as _, PlanStore as _, PutAttemptResult as _, QueryDue as _, ReadPlugins as _,
+    ReadRecords as _, ReadRun as _, ReadTarget as _, TargetList, WritePlugins as _,
 };
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
 pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
     let run = world.run("a").await;
     world.store.restore_plan("k1", b"{}").await.unwrap();
-    let plugin = PluginItem {
-        name: "p".into(),
-        version: "1.0.0".into(),
-        dialect: "ebb".into(),
-        digest: "sha256:y".into(),
-        document: "p".into(),
-        created: Timestamp(1),
-        withdrawn: None,
-    };
-    world.store.put_plugin(&plugin).await.unwrap();
+    world.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
     let (proxy, store) = world.proxy().await;
     store.read_run(&run).await.unwrap();
     store.read_root(&run).await.unwrap();
@@ -64,12 +56,7 @@ pub(super) async fn a_write_is_read_at_once_by_everybody(world: StoreFixture) {
         let records = other.read_records(&run, &[Unit(unit)]).await.unwrap();
         assert_eq!(records.len(), 1);
     }
-    let ended = crate::TargetTransition {
-        target: target("sandbox", "b"),
-        expected_version: None,
-        run: Some(new_run("b")),
-        tombstone: Some(tombstone("u1")),
-    };
+    let ended = crate::TargetTransition { tombstone: Some(tombstone("u1")), ..begin("b") };
     assert!(world.store.move_target(&ended).await.unwrap());
     assert!(other.read_tombstone("u1").await.unwrap().is_some());
     assert_eq!(other.read_target("sandbox", "b").await.unwrap(), Some(ended.target));

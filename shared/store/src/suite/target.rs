@@ -5,17 +5,13 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, ReadRun as _, ReadTarget as _, SecretRelease,
-    Store, StoreError, TargetHead, TargetTransition,
+    DynamoTable, MoveTarget as _, NotificationState, PendingCreation, ReadTarget as _, SecretRelease, Store,
+    StoreError, TargetHead, TargetTransition,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 
-use super::fixture::{StoreFixture, new_run, target, tombstone};
-
-fn plain(target: TargetHead, seen: Option<u64>) -> TargetTransition {
-    TargetTransition { target, expected_version: seen, run: None, tombstone: None }
-}
+use super::fixture::{StoreFixture, begin, target, tombstone};
 
 pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
     let full = TargetHead {
@@ -41,53 +37,34 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };
-    assert!(world.store.move_target(&plain(full.clone(), None)).await.unwrap());
+    assert!(world.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
     assert_eq!(world.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
     let bare = TargetHead { hook: None, due: None, ..target("sandbox", "b") };
-    assert!(world.store.move_target(&plain(bare.clone(), None)).await.unwrap());
+    assert!(world.store.move_target(&TargetTransition::new(bare.clone(), None)).await.unwrap());
     assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
     assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);
 }
 
 pub(super) async fn a_move_needs_the_version_that_was_seen(world: StoreFixture) {
     let first = target("sandbox", "a");
-    assert!(world.store.move_target(&plain(first.clone(), None)).await.unwrap());
+    assert!(world.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
-    assert!(world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
+    assert!(world.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
     // Another writer with the same change.
-    assert!(!world.store.move_target(&plain(ready.clone(), Some(1))).await.unwrap());
+    assert!(!world.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
     let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
-    assert!(!world.store.move_target(&plain(failed, Some(1))).await.unwrap());
+    assert!(!world.store.move_target(&TargetTransition::new(failed, Some(1))).await.unwrap());
     let other = TargetHead { uid: "u2".into(), ..first };
-    assert!(!world.store.move_target(&plain(other, None)).await.unwrap());
+    assert!(!world.store.move_target(&TargetTransition::new(other, None)).await.unwrap());
     assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
-}
-
-pub(super) async fn target_and_run_begin_together_or_not_at_all(world: StoreFixture) {
-    let begin = |uid: &str| TargetTransition {
-        target: TargetHead { uid: uid.into(), ..target("sandbox", "a") },
-        expected_version: None,
-        run: Some(new_run(uid)),
-        tombstone: None,
-    };
-    let (one, two) = (begin("u1"), begin("u2"));
-    let (first, second) = tokio::join!(world.store.move_target(&one), world.store.move_target(&two));
-    let (first, second) = (first.unwrap(), second.unwrap());
-    assert!(first != second, "one of two writers wins");
-    for (won, transition) in [(first, &one), (second, &two)] {
-        let run = transition.run.as_ref().unwrap();
-        assert_eq!(world.store.read_root(&run.id).await.unwrap().is_some(), won);
-        assert!(!world.store.move_target(transition).await.unwrap());
-    }
 }
 
 /// Concurrent invocations that end one run write equal items. Exactly one of them continues.
 pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
-    let plain_move = plain(target("sandbox", "a"), None);
-    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..plain(end, Some(1)) };
-    let begin = TargetTransition { run: Some(new_run("b")), ..plain(target("sandbox", "b"), None) };
-    for transition in [plain_move, end, begin] {
+    let plain_move = TargetTransition::new(target("sandbox", "a"), None);
+    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(end, Some(1)) };
+    for transition in [plain_move, end, begin("b")] {
         let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
             Ok(moved) => *moved,
@@ -100,18 +77,14 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
 }
 
 pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: StoreFixture) {
-    world.store.move_target(&plain(target("sandbox", "a"), None)).await.unwrap();
+    world.store.move_target(&TargetTransition::new(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
-    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..plain(gone, Some(1)) };
+    let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(gone, Some(1)) };
     assert!(world.store.move_target(&end).await.unwrap());
     assert!(world.store.read_tombstone("u1").await.unwrap().is_some());
-    let dynamo = &world.store.dynamo;
     let mut removed = Vec::new();
     for partition in ["t#sandbox#a", "x#u1"] {
-        let key = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.into());
-        let request = dynamo.client().get_item().table_name(dynamo.table());
-        let item = request.key("pk", key(partition)).key("sk", key("h")).send().await.unwrap().item.unwrap();
-        removed.push(item["ttl"].as_n().unwrap().clone());
+        removed.push(world.item(partition, "h").await.unwrap()["ttl"].as_n().unwrap().clone());
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
     // Other targets never expire: those with a pending notification, and active ones.
@@ -123,18 +96,6 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
         let item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
         assert!(!item.contains_key("ttl"), "{phase:?}");
     }
-}
-
-pub(super) async fn a_run_without_its_target_is_our_mistake(world: StoreFixture) {
-    world.run("a").await;
-    let again = TargetTransition {
-        target: target("sandbox", "other"),
-        expected_version: None,
-        run: Some(new_run("a")),
-        tombstone: None,
-    };
-    let error = world.store.move_target(&again).await.unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
 }
 
 pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixture) {

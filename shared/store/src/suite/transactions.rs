@@ -2,16 +2,11 @@ use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Unit};
 use futures::future::join_all;
 
 use super::fixture::{StoreFixture, new_run, target, tombstone, written};
-use super::proxy::ProxyFault;
 use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetTransition};
 
 fn begin(name: &str, uid: &str) -> TargetTransition {
-    TargetTransition {
-        target: TargetHead { uid: uid.into(), ..target("sandbox", name) },
-        expected_version: None,
-        run: Some(new_run(&format!("{name}-{uid}"))),
-        tombstone: None,
-    }
+    let target = TargetHead { uid: uid.into(), ..target("sandbox", name) };
+    TargetTransition { run: Some(new_run(&format!("{name}-{uid}"))), ..TargetTransition::new(target, None) }
 }
 
 pub(super) async fn all_or_nothing(world: StoreFixture) {
@@ -33,23 +28,6 @@ pub(super) async fn all_or_nothing(world: StoreFixture) {
     let both = TargetTransition { run: first.run.clone(), ..begin("a", "u4") };
     assert!(!store.move_target(&both).await.unwrap());
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
-}
-
-/// A transaction whose response is lost and that is sent again is written once. The same transaction of another
-/// invocation is refused.
-pub(super) async fn a_repetition_by_its_token_writes_nothing(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
-    let first = begin("a", "u1");
-    proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
-    assert!(store.move_target(&first).await.unwrap());
-    assert_eq!(proxy.hits(), 1);
-    let run = first.run.as_ref().unwrap();
-    let success = RunEvent::Succeeded { unit: Unit(1), attempt: Attempt(1), epoch: Epoch(1) };
-    let head = written(world.accept(&run.id, success).await);
-    // The same transition of another invocation is refused.
-    assert!(!store.move_target(&first).await.unwrap());
-    assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
-    assert_eq!(store.read_root(&run.id).await.unwrap(), Some(head));
 }
 
 pub(super) async fn many_transactions_on_one_target_and_one_wins(world: StoreFixture) {
