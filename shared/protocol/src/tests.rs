@@ -1,8 +1,177 @@
-//! Golden files of messages.
+//! The serialized form of messages. Programs of other versions rely on it, so a changed file in `tests/messages` is a
+//! changed contract.
 
-#[macro_use]
-mod golden;
+use std::time::Duration;
 
-mod api;
-mod entrypoint;
-mod messages;
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::api::*;
+use crate::callback::{Callback, CallbackStatus, ReasonCode};
+use crate::engine::Hook;
+use crate::entrypoint::{EntrypointSpec, ScriptReport, TerminationResult};
+use crate::id::{RunId, instance_key, unit_key};
+use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
+use crate::listing::{ClusterListing, RelayInfo};
+use crate::pull::{PollRequest, PollResponse};
+use crate::record::{AttemptOutcome, AttemptRecord};
+use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
+use crate::value::UnitValue;
+
+/// The treatment of members that another version has added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AddedMember {
+    /// In messages of our own programs.
+    Ignored,
+    /// In messages of people and foreign programs.
+    Refused,
+}
+use AddedMember::{Ignored, Refused};
+
+/// Reads a message, writes it, and compares both. Then adds a member.
+fn check<T: Serialize + DeserializeOwned>(name: &str, json: &Value, added: AddedMember) -> T {
+    let read = |json: &Value| serde_json::from_value::<T>(json.clone());
+    let message = read(json).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(&serde_json::to_value(&message).unwrap(), json, "{name}");
+    if json.is_object() {
+        let mut later = json.clone();
+        later["addedLater"] = json!({"a": 1});
+        match (read(&later), added) {
+            (Ok(message), Ignored) => assert_eq!(&serde_json::to_value(message).unwrap(), json, "{name}"),
+            (Err(error), Refused) => {
+                assert!(error.to_string().contains("unknown field `addedLater`"), "{name}: {error}")
+            }
+            (read, _) => panic!("{name}: {:?}, expected {added:?}", read.map(drop)),
+        }
+    }
+    message
+}
+
+macro_rules! golden {
+    ($name:literal) => {
+        serde_json::from_str::<Value>(include_str!(concat!("../tests/messages/", $name, ".json"))).unwrap()
+    };
+}
+
+macro_rules! messages {
+    ($($name:literal: $message:ty, $added:ident;)+) => { $(check::<$message>($name, &golden!($name), $added);)+ };
+}
+
+#[test]
+fn messages_are_read_and_written() {
+    messages! {
+        "attempt-outcomes": Vec<AttemptOutcome>, Ignored;
+        "attempt-record": AttemptRecord, Ignored;
+        "attempt-record-empty": AttemptRecord, Ignored;
+        "batch": Batch, Refused;
+        "batch-response": BatchResponse, Ignored;
+        "callback-accepted": Callback, Refused;
+        "callback-again": Callback, Refused;
+        "callback-failed": Callback, Refused;
+        "callback-heartbeat": Callback, Refused;
+        "callback-succeeded": Callback, Refused;
+        "cluster-list": ClusterList, Ignored;
+        "delete-orphans": DeleteOrphans, Refused;
+        "delete-orphans-response": DeleteOrphansResponse, Ignored;
+        "ensure-task": EnsureTask, Ignored;
+        "entrypoint-spec": EntrypointSpec, Ignored;
+        "entrypoint-spec-least": EntrypointSpec, Ignored;
+        "force-complete": ForceCompleteUnit, Refused;
+        "force-delete": ForceDeleteTarget, Refused;
+        "lifecycle": LifecycleData, Refused;
+        "lifecycle-responses": Vec<LifecycleResponse>, Ignored;
+        "notification-failed": OutcomeData, Ignored;
+        "notification-gone": OutcomeData, Ignored;
+        "notification-ready": OutcomeData, Ignored;
+        "orphan-list": OrphanList, Ignored;
+        "override-response": OverrideResponse, Ignored;
+        "plan-preview": PlanPreview, Ignored;
+        "plugin-detail": PluginDetail, Ignored;
+        "poll-request": PollRequest, Ignored;
+        "poll-response": PollResponse, Ignored;
+        "preview-plan": PreviewPlan, Refused;
+        "problem-details": ProblemDetails, Ignored;
+        "problem-details-short": ProblemDetails, Ignored;
+        "publish-plugin": PublishPlugin, Refused;
+        "reason-codes": Vec<ReasonCode>, Ignored;
+        "retry-response": RetryResponse, Ignored;
+        "run-states": Vec<RunState>, Ignored;
+        "script-report-ended": ScriptReport, Ignored;
+        "script-report-running": ScriptReport, Ignored;
+        "target-detail": TargetDetail, Ignored;
+        "target-diagnosis": TargetDiagnosis, Ignored;
+        "target-page": TargetPage, Ignored;
+        "target-states": Vec<TargetState>, Ignored;
+        "task-states": Vec<TaskState>, Ignored;
+        "termination": TerminationResult, Ignored;
+        "termination-elsewhere": TerminationResult, Ignored;
+        "termination-not-started": TerminationResult, Ignored;
+        "unit-states": Vec<UnitState>, Ignored;
+        "values": Vec<UnitValue>, Ignored;
+    }
+}
+
+/// The parts of a batch treat additions in their own way.
+#[test]
+fn parts_of_batches() {
+    let batch = golden!("batch");
+    let [objects, about, listing] = [
+        &batch["requests"][0]["ensure"]["body"],
+        &golden!("batch-response")["responses"][5]["about"],
+        &golden!("batch-response")["responses"][6]["listing"],
+    ];
+    check::<ObjectTask>("objects", objects, Refused);
+    check::<RelayInfo>("about", about, Ignored);
+    check::<ClusterListing>("listing", listing, Ignored);
+    let late = check::<Batch>("batch", &batch, Refused).after(Duration::from_millis(45_001));
+    let RelayRequest::Ensure(late) = &late.requests[0] else { panic!("{late:?}") };
+    assert_eq!((late.valid_for_ms, late.timeout_ms), (0, 254_999));
+}
+
+#[test]
+fn absent_members_have_defaults() {
+    let callback: Callback = serde_json::from_str(r#"{"status": "succeeded"}"#).unwrap();
+    assert_eq!(callback, Callback::new(CallbackStatus::Succeeded));
+    let least = json!({"v": 1, "text": "true", "timeoutMs": 1, "graceMs": 2, "folder": "/ebb/own"});
+    let least: EntrypointSpec = serde_json::from_value(least).unwrap();
+    assert_eq!(serde_json::to_value(least).unwrap(), golden!("entrypoint-spec-least"));
+    let error = serde_json::from_str::<UnitValue>(r#"{"base64": "not base64"}"#).unwrap_err();
+    assert!(error.to_string().contains("Invalid"), "{error}");
+}
+
+/// Stored items and names of objects contain these.
+#[test]
+fn names_follow_from_what_they_name() {
+    let instance = instance_key("sandbox", "pr-1234", "8c1a");
+    let runs = [Hook::PreStart, Hook::PostStart, Hook::PreStop, Hook::PostStop]
+        .map(|hook| RunId::new(&instance, 3, hook).to_string());
+    let expected =
+        ["pre-start", "post-start", "pre-stop", "post-stop"].map(|hook| format!("6j2qfwg2ckfflvir-3-{hook}"));
+    assert_eq!(runs, expected);
+    for (resource, unit, key) in [
+        ("users", "database", "usersdatabaserftphnu67lsvya52"),
+        ("my-postgres-db", "create-the-database-and-its-owner", "mypostgresdbcreatethyvqeqd3l5rtrtlhx"),
+        ("42", "7up", "upnibltbqa5lrlicf4"),
+        ("9lives", "make", "livesmakersvzaotuaemcqm3r"),
+        ("Größe", "ÜBER", "greber6xasos2trgvstjrz"),
+        ("-", "_", "uhtklkxhfyjxn4owi"),
+        ("", "", "ulrnwgbmwwxyel3u3"),
+    ] {
+        assert_eq!(unit_key("k3j2h4q5w6e7r3t2", resource, unit), key, "{resource}/{unit}");
+    }
+    assert_ne!(unit_key("l", "ab", "c"), unit_key("l", "a", "bc"));
+}
+
+proptest! {
+    #[test]
+    fn unit_keys_keep_their_form(instance in "[a-z2-7]{16}", resource in "\\PC{0,60}", unit in "\\PC{0,60}") {
+        let key = unit_key(&instance, &resource, &unit);
+        prop_assert!(key.len() <= crate::id::MAX_UNIT_KEY && key.len() > 16);
+        prop_assert!(key.starts_with(|c: char| c.is_ascii_lowercase()));
+        prop_assert!(key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+        prop_assert_eq!(&key, &unit_key(&instance, &resource, &unit));
+        prop_assert_ne!(&key, &unit_key(&instance, &resource, &format!("{unit}x")));
+    }
+}
