@@ -8,7 +8,7 @@ use ebb_documents::plan::{HookPlan, Plan};
 use ebb_documents::render::CompiledExpressions;
 use ebb_egress::HttpCall;
 use ebb_engine::{Graph, Hook, HookSet, Millis, Timestamp};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
@@ -102,13 +102,8 @@ impl DeploymentSettings {
     /// Returns the longest time from the decision to send a webhook request until its response can no longer be
     /// applied: an invocation starts dispatches within its budget, and waits for each response.
     pub fn response_window(&self) -> Millis {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let all = self
-            .max_in_flight
-            .0
-            .saturating_add(millis(self.dispatch_budget))
-            .saturating_add(millis(self.response_timeout));
-        Millis(all)
+        let wait = Millis::from(self.dispatch_budget.saturating_add(self.response_timeout));
+        Millis(self.max_in_flight.0.saturating_add(wait.0))
     }
 }
 
@@ -224,7 +219,7 @@ impl Env {
 
     /// Returns the plan of a target's present instance, as [`Self::plan`] does.
     pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<CompiledPlan>, FlowError> {
-        self.plan(&id::instance_key(&target.kind, &target.name, &target.uid), &target.plan).await
+        self.plan(&target.instance_key(), &target.plan).await
     }
 
     /// Returns the plan of an instance, from memory by its digest, or from the store. An empty digest is the plan

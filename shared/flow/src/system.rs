@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use crate::ports::{Clock, RandomSource};
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock;
@@ -11,7 +11,7 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        Timestamp(Millis::from(since).0)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ebb_engine::Millis;
 use ebb_protocol::limits::message;
 use ebb_protocol::pull::{
     self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
@@ -143,7 +144,7 @@ impl PollEndpoint {
             if !queued.is_empty() || waited >= wait {
                 let now = self.clock.now();
                 let batches = queued.into_iter().map(|batch| super::pull::sealed_batch(batch, now)).collect();
-                let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+                let waited_ms = Millis::from(waited).0;
                 return Ok(PollResponse { v: pull::VERSION, waited_ms, batches });
             }
             tokio::time::sleep(POLL_INTERVAL.min(wait - waited)).await;

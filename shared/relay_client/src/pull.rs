@@ -91,7 +91,7 @@ fn lifetime_ms(batch: &Batch, timeout: Duration) -> u64 {
         RelayRequest::Ensure(ensure) => Some(ensure.valid_for_ms),
         _ => None,
     });
-    let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let timeout = Millis::from(timeout).0;
     valid_for.min().map_or(timeout, |valid_for| valid_for.min(timeout))
 }
 

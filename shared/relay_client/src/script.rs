@@ -1,5 +1,6 @@
 //! Converts a script into Kubernetes objects: a Job, and a Secret with the spec of its entrypoint.
 
+use ebb_engine::Millis;
 use ebb_protocol::entrypoint::{self, EntrypointSpec};
 use ebb_protocol::relay::{
     DocumentFill, EnsureTask, FillWith, ObjectTask, ScriptInput, ScriptTask, SecretDocument, TaskBody, TaskCompletion,
@@ -88,7 +89,7 @@ fn document(
         inputs,
         outputs: script.outputs,
         timeout_ms,
-        grace_ms: u64::try_from(pods.grace.as_millis()).unwrap_or(u64::MAX),
+        grace_ms: Millis::from(pods.grace).0,
         log_tail: ebb_protocol::limits::LOG_TAIL,
         folder: script_job::folder(),
         termination_log: "/dev/termination-log".to_owned(),

@@ -2,7 +2,7 @@
 
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +67,16 @@ impl TargetHead {
             due: None,
             version: 0,
         }
+    }
+
+    /// Returns the key of the present instance.
+    pub fn instance_key(&self) -> String {
+        instance_key(&self.kind, &self.name, &self.uid)
+    }
+
+    /// Returns the id of a run of the present instance.
+    pub fn run(&self, hook: Hook) -> RunId {
+        RunId::new(&self.instance_key(), self.generation, hook)
     }
 
     /// Returns the transition that only makes `change`.
@@ -171,6 +181,12 @@ pub struct RunFacts {
     /// The routing key for scripts.
     pub routing_key: Option<String>,
     pub started: Timestamp,
+}
+
+impl RunFacts {
+    pub fn instance_key(&self) -> String {
+        instance_key(&self.kind, &self.name, &self.uid)
+    }
 }
 
 /// A head item. Only the root has facts.

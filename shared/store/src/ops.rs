@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 use ebb_protocol::engine::{Attempt, Patch, Shard, Timestamp, Unit};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::{AttemptRecord, AttemptResult};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -221,6 +221,12 @@ pub struct InstanceExpiry {
     pub due: Timestamp,
     /// Consecutive failed removals.
     pub failures: u32,
+}
+
+impl InstanceExpiry {
+    pub fn instance_key(&self) -> String {
+        instance_key(&self.kind, &self.name, &self.uid)
+    }
 }
 
 /// A removal time that cannot be read.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
@@ -170,6 +170,5 @@ fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
 
 /// Returns the possible runs of the present instance, in the order of its hooks.
 pub fn runs_of(target: &TargetHead) -> Vec<RunId> {
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
-    Hook::ALL.iter().map(|&hook| RunId::new(&instance, target.generation, hook)).collect()
+    Hook::ALL.iter().map(|&hook| target.run(hook)).collect()
 }

@@ -16,7 +16,7 @@ use ebb_engine::target::{CreateDecision, DeleteDecision, create as decide_create
 use ebb_engine::{HookSet, Millis, TargetPhase};
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_store::{PendingCreation, PluginItem, ReadPlugins, StoreError, TargetHead, TargetTransition};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -588,8 +588,7 @@ async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, Flow
     if target.phase != TargetPhase::Stopping {
         return Ok(FollowUp::default());
     }
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&instance, target.generation, hook);
+    let run = target.run(hook);
     cancel::stop_dispatch(env, &run).await?;
     Ok(FollowUp { cancelled_run: Some(run), ..FollowUp::default() })
 }

@@ -9,7 +9,7 @@ use ebb_egress::{DeliveryOutcome, WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunPhase, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::{OutcomeData, OutputValue};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, OutputStorage};
@@ -60,7 +60,7 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
     let Some(url) = env.settings.platform_url.clone() else { return Ok(()) };
     let data = notification_data(env, target, state.notification).await?;
     let subject = format!("{kind}/{name}");
-    let instance = id::instance_key(kind, name, &target.uid);
+    let instance = target.instance_key();
     let notification_name = state.notification.name();
     // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
     // has a new one.
@@ -105,9 +105,8 @@ async fn send(env: &Env, target: &TargetHead, pending: PendingNotification) -> R
                 "the platform did not accept the notification; the delivery is repeated"
             );
             let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
-            let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).0.max(250);
-            let requested = after.map_or(0, |after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-            Some(Millis(wait.max(requested.min(SLOW_BACKOFF.max.0))))
+            let wait = backoff.wait(state.attempts.saturating_add(1), env.random.next()).max(Millis(250));
+            Some(wait.max(after.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max)))
         }
     };
     if let (None, Some(holder)) = (wait, &holder) {
@@ -154,8 +153,7 @@ pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Opti
     let Some(hook) = state.delivered_by else {
         return Ok(Some(PendingNotification { notification: state, holder: None }));
     };
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
-    let run = RunId::new(&instance, target.generation, hook);
+    let run = target.run(hook);
     let root = env.store.read_root(&run).await?.map(|root| root.head);
     let root = root.filter(|root| root.phase != RunPhase::Closed);
     Ok(root.map(|root| PendingNotification { notification: state, holder: Some((run, root)) }))
@@ -211,8 +209,7 @@ pub struct TargetOutputs {
 
 /// Returns the outputs of a target's resources that exist so far. Reads only the units that they refer to.
 pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<TargetOutputs, FlowError> {
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
-    let Some(known) = shown_outputs(env, target, loaded, &instance).await? else {
+    let Some(known) = shown_outputs(env, target, loaded).await? else {
         let problem = format!(
             "the visible outputs of the resources have more than {} MiB together; show fewer or smaller ones",
             limits::SHOWN_OUTPUTS >> 20
@@ -224,7 +221,7 @@ pub async fn target_outputs(env: &Env, target: &TargetHead, loaded: &CompiledPla
         name: target.name.clone(),
         uid: target.uid.clone(),
         namespace: loaded.plan.target.namespace.clone(),
-        key: instance,
+        key: target.instance_key(),
         generation: target.generation,
         cluster: loaded.plan.target.cluster.clone(),
         labels: loaded.plan.target.labels.clone(),
@@ -249,7 +246,6 @@ async fn shown_outputs(
     env: &Env,
     target: &TargetHead,
     loaded: &CompiledPlan,
-    instance: &str,
 ) -> Result<Option<KnownOutputs>, FlowError> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
     for (at, names) in loaded.plan.visible_outputs() {
@@ -258,7 +254,7 @@ async fn shown_outputs(
     let mut known = KnownOutputs::new();
     let mut remaining = limits::SHOWN_OUTPUTS;
     for (hook, wanted) in wanted {
-        let run = RunId::new(instance, target.generation, hook);
+        let run = target.run(hook);
         let units: Vec<Unit> = wanted.keys().copied().collect();
         for units in units.chunks(MAX_RECORDS) {
             let records = env.store.read_records(&run, units).await?;
@@ -294,10 +290,7 @@ pub async fn first_cause(
     target: &TargetHead,
 ) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
     let Some(hook) = target.hook else { return Ok(None) };
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
-    let Some(run) = Run::load(env, &RunId::new(&instance, target.generation, hook)).await? else {
-        return Ok(None);
-    };
+    let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(None) };
     let found = crate::run::cause::first(env, &run).await?;
     Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
 }

@@ -5,7 +5,6 @@
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::id;
 use ebb_store::{SecretRelease, TargetHead};
 
 use crate::env::Env;
@@ -17,7 +16,7 @@ use crate::run::head::Run;
 
 /// Records the release for the instance of `target`, for each cluster that holds its values.
 pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
-    let instance = instance_key(target);
+    let instance = target.instance_key();
     add(target, plan, &instance);
 }
 
@@ -39,7 +38,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
         return Ok(());
     }
     let is_teardown = matches!(run.hook(), Hook::PreStop | Hook::PostStop);
-    let ended_instance = id::instance_key(&facts.kind, &facts.name, &facts.uid);
+    let ended_instance = facts.instance_key();
     let written = update_target(env, &facts.kind, &facts.name, |seen| {
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
             return None;
@@ -57,7 +56,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), Fl
 
 /// Releases the recorded instances. Returns those that have to be repeated.
 pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Vec<SecretRelease> {
-    let own = instance_key(target);
+    let own = target.instance_key();
     let mut remaining = Vec::new();
     for one in &target.release {
         if one.instance == own && target.phase != TargetPhase::Gone {
@@ -78,10 +77,6 @@ pub async fn release_secrets(relay: &dyn RelayClient, target: &TargetHead) -> Ve
         }
     }
     remaining
-}
-
-fn instance_key(target: &TargetHead) -> String {
-    id::instance_key(&target.kind, &target.name, &target.uid)
 }
 
 #[cfg(test)]
@@ -127,7 +122,7 @@ mod tests {
     #[tokio::test]
     async fn releases_without_a_response_are_repeated() {
         let mut target = TargetHead::new("sandbox", "a", "u", Timestamp(1));
-        let own = instance_key(&target);
+        let own = target.instance_key();
         let of = |instance: &str, cluster: Option<&str>| SecretRelease {
             instance: instance.to_owned(),
             cluster: cluster.map(str::to_owned),

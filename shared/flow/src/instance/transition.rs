@@ -167,7 +167,7 @@ pub fn transition(
 ) -> TargetTransition {
     let now = env.now();
     let run = step.start.map(|hook| NewRun {
-        id: RunId::new(&id::instance_key(&seen.kind, &seen.name, &seen.uid), seen.generation, hook),
+        id: seen.run(hook),
         facts: RunFacts {
             kind: seen.kind.clone(),
             name: seen.name.clone(),

@@ -9,7 +9,6 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::{self, RunId};
 use ebb_protocol::limits;
 use ebb_store::TargetHead;
 
@@ -120,7 +119,7 @@ async fn override_matching(
     let Some(hook) = target.hook.filter(|hook| torn_down && stops.contains(hook)) else {
         return Ok(not_stuck());
     };
-    let id = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
+    let id = target.run(hook);
     let Some(run) = Run::load(env, &id).await? else { return Ok(not_stuck()) };
     let view = run.read_view(env).await?;
     // A force delete that died half-way leaves a stopping target with a closed run, in which units may be open.

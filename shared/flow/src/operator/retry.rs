@@ -3,7 +3,6 @@
 use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::RetryResponse;
-use ebb_protocol::id::{self, RunId};
 
 use crate::env::Env;
 use crate::error::FlowError;
@@ -25,8 +24,7 @@ pub async fn retry(env: &Env, kind: &str, name: &str) -> Result<RetryOutcome, Fl
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has nothing to retry")));
     };
-    let run = RunId::new(&id::instance_key(kind, name, &target.uid), target.generation, hook);
-    let Some(run) = Run::load(env, &run).await? else {
+    let Some(run) = Run::load(env, &target.run(hook)).await? else {
         return Ok(RetryOutcome::NothingFailed(format!("{kind}/{name} has no run")));
     };
     let view = run.read_view(env).await?;

@@ -251,7 +251,7 @@ async fn cancel_webhook(
     accepted: bool,
     stopped: Timestamp,
 ) -> Result<bool, FlowError> {
-    let grace = ebb_engine::Millis(u64::try_from(env.settings.grace.as_millis()).unwrap_or(u64::MAX));
+    let grace = ebb_engine::Millis::from(env.settings.grace);
     let until = match accepted {
         true => stopped.plus(grace.max(env.settings.max_in_flight)),
         false => stopped.plus(env.settings.response_window()),

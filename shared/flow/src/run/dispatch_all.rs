@@ -4,7 +4,6 @@
 //! Every dispatch is joined before the invocation returns, because Lambda freezes remaining tasks (rule 12).
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, Epoch, Millis, RunOutcome, RunPhase, Timestamp, Unit};
@@ -77,7 +76,7 @@ async fn drive_until_spent(
     sweep: Option<&SweepContext>,
     sender: NotificationSender,
 ) -> Result<Option<Timestamp>, FlowError> {
-    let until = env.now().plus(Millis(millis(env.settings.dispatch_budget)));
+    let until = env.now().plus(env.settings.dispatch_budget.into());
     let mut next = Some((continuation, sweep));
     let mut dispatches = 0;
     let mut wakeup = None;
@@ -104,10 +103,6 @@ async fn drive_until_spent(
         };
     }
     Ok(wakeup)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The earliest times at which dispatched attempts need a sweep.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebb_documents::plan::{HookPlan, UnitPlan};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_store::{RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
@@ -30,8 +30,7 @@ impl Run {
     /// Returns the run `id` with facts that were already read.
     pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
         env.remember_facts(id, &facts);
-        let instance = id::instance_key(&facts.kind, &facts.name, &facts.uid);
-        let loaded = env.plan(&instance, &facts.plan).await?;
+        let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         if loaded.hook_plan(id.hook()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such hook")));
         }
@@ -77,7 +76,7 @@ impl Run {
     }
 
     pub fn instance_key(&self) -> String {
-        id::instance_key(&self.facts.kind, &self.facts.name, &self.facts.uid)
+        self.facts.instance_key()
     }
 
     /// Returns the values of `target.…` in expressions.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::UnitRef;
 use ebb_engine::{Attempt, Hook, RunView, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
@@ -91,10 +91,9 @@ pub async fn remaining_resources(
 }
 
 async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<Vec<(RunId, RunView)>, FlowError> {
-    let instance = id::instance_key(&target.kind, &target.name, &target.uid);
     let mut runs = Vec::new();
     for hook in Hook::ALL.into_iter().filter(|&hook| loaded.hook_plan(hook).is_some()) {
-        let id = RunId::new(&instance, target.generation, hook);
+        let id = target.run(hook);
         if let Some(run) = Run::load(env, &id).await? {
             runs.push((id, run.read_view(env).await?));
         }

@@ -129,26 +129,22 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
             break;
         }
         requested += 1;
-        let outcome = delete_task(env, &cluster.name, task, Instant::now()).await?;
+        let pending = match delete_task(env, &cluster.name, task, Instant::now()).await? {
+            TaskDeletion::Done => None,
+            TaskDeletion::Pending(reason) => Some(reason),
+        };
         for orphan in task.objects.iter().filter(|orphan| orphan.owned) {
             let Orphan { cluster, kind, namespace, name, uid, reason, .. } = orphan;
-            match &outcome {
-                TaskDeletion::Done => {
-                    tracing::warn!(cluster, kind, namespace, name, uid, reason, "deleted an orphan")
-                }
-                TaskDeletion::Pending(pending) => {
-                    tracing::warn!(
-                        cluster,
-                        kind,
-                        namespace,
-                        name,
-                        uid,
-                        reason,
-                        pending,
-                        "requested the deletion of an orphan"
-                    );
-                }
-            }
+            tracing::warn!(
+                cluster,
+                kind,
+                namespace,
+                name,
+                uid,
+                reason,
+                pending,
+                "requested the deletion of an orphan, which is complete unless it is pending"
+            );
         }
     }
     Ok(requested)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ebb_documents::plan::Action;
 use ebb_engine::{Hook, Millis, RunPhase, RunView, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use ebb_store::{DamagedExpiry, InstanceExpiry, PendingCreation, RemoveExpired, TargetHead, TargetList, Tombstone};
 use futures::StreamExt as _;
 use tokio::time::timeout;
@@ -123,12 +123,12 @@ async fn process_expiry(
         Ok(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
         Ok(Ok(RetentionOutcome::Postponed(due))) => store.postpone_expiry(expiry, due, 0).await?,
         Ok(Err(error)) => {
-            tracing::warn!(%error, instance = instance_key(expiry), "cannot remove the data of an instance; trying again later");
+            tracing::warn!(%error, instance = expiry.instance_key(), "cannot remove the data of an instance; trying again later");
             postpone_failed(store, expiry, now).await?;
         }
         Err(_) => {
             tracing::warn!(
-                instance = instance_key(expiry),
+                instance = expiry.instance_key(),
                 "the removal of an instance takes too long; it continues later"
             );
             postpone_failed(store, expiry, now).await?;
@@ -149,10 +149,6 @@ enum RetentionOutcome {
     Disabled,
     /// The next check is due at this time.
     Postponed(Timestamp),
-}
-
-fn instance_key(expiry: &InstanceExpiry) -> String {
-    id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
 }
 
 async fn postpone_failed(store: &dyn RemoveExpired, expiry: &InstanceExpiry, now: Timestamp) -> Result<(), FlowError> {
@@ -209,7 +205,10 @@ async fn remove_if_ended(
         InstanceRemains::Nothing(plan) => plan,
         InstanceRemains::Open => return Ok(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))),
         InstanceRemains::Possible => {
-            tracing::warn!(instance = instance_key(expiry), "resources of an instance may exist; its records are kept");
+            tracing::warn!(
+                instance = expiry.instance_key(),
+                "resources of an instance may exist; its records are kept"
+            );
             return Ok(RetentionOutcome::Postponed(now.plus(retention)));
         }
     };
@@ -226,7 +225,7 @@ enum InstanceRemains {
 }
 
 async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRemains, FlowError> {
-    let loaded = match env.plan(&instance_key(expiry), &expiry.plan).await {
+    let loaded = match env.plan(&expiry.instance_key(), &expiry.plan).await {
         Ok(loaded) => loaded,
         // An earlier removal may have deleted the plan, which comes after all runs.
         Err(error) => {
@@ -236,7 +235,7 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
     let mut runs = Vec::new();
     for hook in Hook::ALL {
         let Some((_, graph)) = loaded.hook_plan(hook) else { continue };
-        let run = RunId::new(&instance_key(expiry), expiry.generation, hook);
+        let run = RunId::new(&expiry.instance_key(), expiry.generation, hook);
         let heads = env.store.read_run(&run).await?;
         let Some(root) = heads.iter().find(|head| head.shard == Shard::ROOT) else { continue };
         if root.head.phase != RunPhase::Closed {
@@ -250,7 +249,7 @@ async fn find_remains(env: &Env, expiry: &InstanceExpiry) -> Result<InstanceRema
 
 async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
     for hook in Hook::ALL {
-        let run = RunId::new(&instance_key(expiry), expiry.generation, hook);
+        let run = RunId::new(&expiry.instance_key(), expiry.generation, hook);
         if env.store.read_root(&run).await?.is_some() {
             return Ok(true);
         }
@@ -270,7 +269,7 @@ async fn remove(
     own: Option<TargetHead>,
     plan: Option<&CompiledPlan>,
 ) -> Result<RetentionOutcome, FlowError> {
-    let instance = instance_key(expiry);
+    let instance = expiry.instance_key();
     // The target comes first: a late success then cannot reopen a run whose items are deleted.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty())
         && !env.store.move_target(&seen.update(|target| target.plan.clear())).await?

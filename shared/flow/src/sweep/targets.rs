@@ -70,8 +70,7 @@ async fn sweep_once<'a>(env: &'a Env, kind: &str, name: &str, permit: &mut Sweep
     if target.phase == TargetPhase::Stopping
         && let Some(hook @ (Hook::PreStart | Hook::PostStart)) = target.hook
     {
-        let instance = ebb_protocol::id::instance_key(kind, name, &target.uid);
-        let run = RunId::new(&instance, target.generation, hook);
+        let run = target.run(hook);
         if !is_cancelling(env, &run).await?
             && let Some(continuation) = cancel::cancel_run(env, &run).await?
         {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::types::{DeleteRequest, WriteRequest};
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::RunId;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
@@ -30,14 +30,10 @@ const WRITE: &str = "BatchWriteItem";
 /// The number of consecutive failed removals.
 const FAILURES: &str = "fl";
 
-fn instance(expiry: &InstanceExpiry) -> String {
-    id::instance_key(&expiry.kind, &expiry.name, &expiry.uid)
-}
-
 fn expiry_item(expiry: &InstanceExpiry) -> Item {
     let mut attributes = item([
         ("pk", text(key::EXPIRIES)),
-        ("sk", text(key::expiry(expiry.due, &instance(expiry)))),
+        ("sk", text(key::expiry(expiry.due, &expiry.instance_key()))),
         ("k", text(&expiry.kind)),
         ("n", text(&expiry.name)),
         ("uid", text(&expiry.uid)),
@@ -62,7 +58,7 @@ fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
         failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
     };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
-    if instance(&expiry) == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
+    if expiry.instance_key() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
 }
 
 fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
@@ -129,7 +125,7 @@ impl RemoveExpired for Store {
     }
 
     async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &instance(expiry))).await
+        self.dynamo.delete(key::EXPIRIES.to_owned(), &key::expiry(expiry.due, &expiry.instance_key())).await
     }
 
     async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
