@@ -4,8 +4,6 @@
 const MAX_NAME: usize = 128;
 /// The maximum number of compared character pairs per search: fifty names of sixty characters, or two thousand of ten.
 const MAX_CELLS: u64 = 200_000;
-/// Character pairs that one step compares.
-pub(crate) const CELLS_PER_STEP: u64 = 10;
 
 /// Returns the candidate that is most similar to `name`, if it is similar enough.
 ///
@@ -17,7 +15,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// Returns the nearest candidate, and the number of compared character pairs.
-pub(crate) fn search<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> (Option<&'a str>, u64) {
+fn search<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> (Option<&'a str>, u64) {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let short = |text: &str| text.chars().nth(MAX_NAME).is_none();
     let mut cells = 0;

@@ -213,12 +213,16 @@ fn matching_costs_in_proportion_to_the_text() {
 }
 
 #[test]
-fn expressions_that_share_a_budget_end_with_it() {
-    let budget = WorkBudget::new(100);
-    assert!(parse_within("params.x + 1", Scope::Plugin, &budget).is_ok());
-    let wrong = parse_within("params.x.matches('[a-z]{1,100}')", Scope::Plugin, &budget).unwrap_err();
-    assert_eq!(wrong.iter().map(|mistake| mistake.code).collect::<Vec<_>>(), ["compile-limit"]);
-    assert_eq!(parse_within("1", Scope::Plugin, &budget).unwrap_err(), wrong);
+fn an_expression_has_bounded_issues_and_patterns() {
     let wrong = parse(&format!("[{}]", "f(),".repeat(200)), Scope::Plugin).unwrap_err();
     assert_eq!(wrong.len(), MAX_ISSUES);
+    let matching = |pattern: &str, count: usize| {
+        let all: Vec<String> = (0..count).map(|n| format!("response.body.matches('{pattern}{n}')")).collect();
+        parse(&format!("[{}]", all.join(", ")), Scope::Response)
+    };
+    let steps = |pattern| matching(pattern, 9).unwrap().steps;
+    assert!(steps("a") < 10_000 && steps("(?i)[^a]") > 9 * 100_000);
+    let wrong = matching("(?i)[^a]", 60).unwrap_err();
+    assert!((30..60).contains(&wrong.len()) || wrong.len() == MAX_ISSUES, "{}", wrong.len());
+    assert!(wrong.iter().all(|wrong| wrong.message.ends_with("it takes too many steps to compile")), "{wrong:?}");
 }

@@ -10,25 +10,20 @@ use crate::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::pattern::PATTERN_HELP;
 use crate::tokens::{self, NamePosition, NameToken};
 use crate::{
-    Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, PatternError, ReferenceSource,
-    ReferenceUsage, TextPattern, ValueReference, WorkBudget,
+    BYTES_PER_STEP, Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN_STEPS,
+    PatternError, ReferenceSource, ReferenceUsage, TextPattern, ValueReference, nearest,
 };
 
 /// The name of `matches` with a compiled pattern. No text can call it.
 pub(super) const MATCHES: &str = "@matches";
 
 /// Returns the expression with its references, or its issues.
-pub(super) fn analyse(
-    text: &str,
-    mut tree: IdedExpr,
-    scope: Scope,
-    budget: &WorkBudget,
-) -> Result<Expression, Vec<ExpressionIssue>> {
+pub(super) fn analyse(text: &str, mut tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     let mut walk = ExpressionWalker {
         text,
         scope,
-        budget,
         patterns: BTreeMap::new(),
+        pattern_steps: 0,
         names: tokens::names(text),
         bound: Vec::new(),
         loops: 0,
@@ -38,6 +33,7 @@ pub(super) fn analyse(
     };
     walk.expr(&tree, ReferenceUsage::Whole);
     let patterns = Arc::new(std::mem::take(&mut walk.patterns));
+    let steps = 1 + text.len() as u64 / BYTES_PER_STEP + walk.pattern_steps;
     let (references, mistakes) = walk.placed();
     if !mistakes.is_empty() {
         return Err(mistakes);
@@ -48,7 +44,7 @@ pub(super) fn analyse(
             _ => {}
         });
     }
-    Ok(Expression { tree, references, patterns })
+    Ok(Expression { tree, references, patterns, steps })
 }
 
 /// Applies `change` to every node of a tree that passed [`shape`].
@@ -142,8 +138,8 @@ pub(super) fn writes(tree: &IdedExpr, name: &str) -> bool {
 struct ExpressionWalker<'t> {
     text: &'t str,
     scope: Scope,
-    budget: &'t WorkBudget,
     patterns: BTreeMap<String, TextPattern>,
+    pattern_steps: u64,
     names: Vec<NameToken<'t>>,
     bound: Vec<String>,
     loops: usize,
@@ -217,16 +213,22 @@ impl ExpressionWalker<'_> {
     /// Compiles the pattern of `matches`. It must be a literal, so that its cost is known before the evaluation.
     fn pattern(&mut self, call: &CallExpr) {
         let message = match call.args.last().map(|pattern| &pattern.expr) {
-            Some(Expr::Literal(LiteralValue::String(pattern))) => match self.budget.pattern(pattern.inner()) {
-                Ok(compiled) => {
-                    self.patterns.insert(pattern.inner().to_owned(), compiled);
-                    return;
+            Some(Expr::Literal(LiteralValue::String(pattern))) => {
+                let compiled = TextPattern::compile(pattern.inner(), |steps| {
+                    self.pattern_steps += steps;
+                    self.pattern_steps <= MAX_PATTERN_STEPS
+                });
+                match compiled {
+                    Ok(compiled) => {
+                        self.patterns.insert(pattern.inner().to_owned(), compiled);
+                        return;
+                    }
+                    Err(PatternError::Syntax(reason)) => {
+                        format!("the pattern of `matches` is not a regular expression: {reason}")
+                    }
+                    Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
                 }
-                Err(PatternError::Syntax(reason)) => {
-                    format!("the pattern of `matches` is not a regular expression: {reason}")
-                }
-                Err(error) => format!("the pattern of `matches` cannot be used: {error}"),
-            },
+            }
             Some(_) => "the pattern of `matches` is computed".to_owned(),
             None => return,
         };
@@ -244,7 +246,7 @@ impl ExpressionWalker<'_> {
 
     /// Returns a suggestion, unless there are too many issues.
     fn near<'a>(&self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-        if self.mistakes.len() < MAX_ISSUES { self.budget.nearest(name, candidates) } else { None }
+        if self.mistakes.len() < MAX_ISSUES { nearest(name, candidates) } else { None }
     }
 
     fn secret_ref(&mut self, call: &CallExpr) {

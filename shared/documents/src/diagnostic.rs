@@ -20,6 +20,9 @@ const MAX_MESSAGE: usize = 600;
 /// The most errors of a document that are told, and the most warnings: a document may have one in every line.
 pub const MAX_REPORTED: usize = 100;
 
+/// The most diagnostics of a document that suggest a name. A search takes up to some milliseconds.
+const MAX_SUGGESTIONS: usize = 20;
+
 /// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
@@ -109,19 +112,8 @@ impl Diagnostic {
     /// Says `did you mean …?` if there is a near name among `candidates`, else lists the candidates, at most twelve.
     #[must_use]
     pub fn suggest<'a>(self, name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
-        self.suggest_by(name, candidates, |name, candidates| nearest(name, candidates.iter().copied()))
-    }
-
-    /// [`Self::suggest`] with another search for the near name.
-    #[must_use]
-    pub(crate) fn suggest_by<'a>(
-        self,
-        name: &str,
-        candidates: impl IntoIterator<Item = &'a str>,
-        near: impl FnOnce(&str, &[&'a str]) -> Option<&'a str>,
-    ) -> Self {
         let candidates: Vec<&str> = candidates.into_iter().collect();
-        if let Some(near) = near(name, &candidates) {
+        if let Some(near) = nearest(name, candidates.iter().copied()) {
             return self.help(format!("did you mean `{near}`?"));
         }
         if candidates.is_empty() {
@@ -263,6 +255,16 @@ impl Diagnostics {
     pub fn is_full(&self) -> bool {
         self.0.len() > MAX_REPORTED
             && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_REPORTED
+    }
+
+    /// Names what was meant, unless there are many diagnostics already.
+    pub(crate) fn suggest<'a>(
+        &self,
+        diagnostic: Diagnostic,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Diagnostic {
+        if self.0.len() < MAX_SUGGESTIONS { diagnostic.suggest(name, candidates) } else { diagnostic }
     }
 
     /// All of them.

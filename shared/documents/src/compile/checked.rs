@@ -7,7 +7,7 @@ use super::BoundPlugin;
 use super::collector::ExpressionRead;
 use super::sensitive::{Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
-use crate::expr::ReferenceSource;
+use crate::expr::{ReferenceSource, TextPattern};
 use crate::model::{LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
 use crate::plan::{HookName, Template, UnitPlan, UnitRef};
 
@@ -18,9 +18,16 @@ pub(super) struct CheckedPlugin<'a> {
     /// All units in the order of the document.
     pub(super) units: Vec<CompiledUnit<'a>>,
     pub(super) by_name: HashMap<&'a str, usize>,
-    pub(super) params: BTreeMap<&'a str, &'a ParamDoc>,
+    pub(super) params: BTreeMap<&'a str, CheckedParam<'a>>,
     pub(super) outputs: BTreeMap<&'a str, CheckedOutput<'a>>,
     pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// A declared param with its compiled pattern.
+#[derive(Clone, Debug)]
+pub(super) struct CheckedParam<'a> {
+    pub(super) doc: &'a ParamDoc,
+    pub(super) pattern: Option<TextPattern>,
 }
 
 /// A checked public output.

@@ -1,26 +1,29 @@
 //! Texts of a document: their expressions, and what these use.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::defaults::MAX_STEPS;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{self, ReferenceSource, ReferenceUsage, Scope, WorkBudget};
+use crate::expr::{self, ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{At, LineColumn, Named, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
 
-/// Bytes of a document in which one step looks for a place.
-const BYTES_PER_STEP: usize = 64;
 /// The code of the error that ends a compilation which takes too many steps.
 pub(super) const COMPILE_LIMIT: &str = "compile-limit";
+
+/// The steps that a compilation has taken, over all of its documents.
+pub(super) type StepCount = Rc<Cell<u64>>;
 
 /// Collects what is wrong with one document.
 pub(super) struct DiagnosticCollector {
     pub(super) source: Arc<SourceText>,
     pub(super) found: Diagnostics,
-    pub(super) budget: Rc<WorkBudget>,
+    pub(super) steps: StepCount,
 }
 
 /// Something that a text of a document reads.
@@ -48,19 +51,29 @@ impl TextSpan<'_> {
 }
 
 impl DiagnosticCollector {
-    pub(super) fn new(source: &Arc<SourceText>, budget: &Rc<WorkBudget>) -> Self {
-        Self { source: Arc::clone(source), found: Diagnostics::new(), budget: Rc::clone(budget) }
+    pub(super) fn new(source: &Arc<SourceText>, steps: &StepCount) -> Self {
+        Self { source: Arc::clone(source), found: Diagnostics::new(), steps: Rc::clone(steps) }
     }
 
-    /// Returns whether what is still to be found would not be reported: there are enough errors, or no work is left.
+    fn is_exhausted(&self) -> bool {
+        self.steps.get() > MAX_STEPS
+    }
+
+    /// Returns true if further errors would not be reported: there are enough, or no steps are left.
     pub(super) fn is_full(&self) -> bool {
-        self.found.is_full() || self.budget.is_exhausted()
+        self.found.is_full() || self.is_exhausted()
     }
 
-    /// Takes steps of the budget. Returns false if there are not so many, which is an error at this place.
+    /// Counts steps. Returns false if there are more than [`MAX_STEPS`].
+    pub(super) fn count(&self, steps: u64) -> bool {
+        self.steps.set(self.steps.get().saturating_add(steps));
+        !self.is_exhausted()
+    }
+
+    /// Counts steps as [`Self::count`] does. Too many are an error at this place.
     pub(super) fn spend(&mut self, steps: u64, at: LineColumn) -> bool {
-        let before = self.budget.is_exhausted();
-        let allowed = self.budget.spend(steps);
+        let before = self.is_exhausted();
+        let allowed = self.count(steps);
         if !allowed && !before {
             self.exhausted(at);
         }
@@ -69,14 +82,14 @@ impl DiagnosticCollector {
 
     /// Reports that the work up to this place is more than a document may take.
     pub(super) fn exhausted(&mut self, at: LineColumn) {
-        let message = format!("up to here, compiling takes more than the limit of {} steps", self.budget.limit());
+        let message = format!("up to here, compiling takes more than the limit of {MAX_STEPS} steps");
         let help = "use fewer or simpler patterns, expressions and references, or split the document";
         self.push(self.error(COMPILE_LIMIT, at, message).help(help));
     }
 
-    /// The errors so far, if there are any. Work that was not done for want of budget is one of them.
+    /// Returns the errors so far, if there are any. Work that was not done for want of steps is one of them.
     pub(super) fn errors(&mut self, at: LineColumn) -> Option<Diagnostics> {
-        if self.budget.is_exhausted() && !self.found.iter().any(|found| found.code == COMPILE_LIMIT) {
+        if self.is_exhausted() && !self.found.iter().any(|found| found.code == COMPILE_LIMIT) {
             self.exhausted(at);
         }
         self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
@@ -89,11 +102,7 @@ impl DiagnosticCollector {
         name: &str,
         candidates: impl IntoIterator<Item = &'c str>,
     ) -> Diagnostic {
-        if self.is_full() {
-            return diagnostic;
-        }
-        diagnostic
-            .suggest_by(name, candidates, |name, candidates| self.budget.nearest(name, candidates.iter().copied()))
+        self.found.suggest(diagnostic, name, candidates)
     }
 
     /// Adds an error at a place; gives it for what is to be added.
@@ -104,8 +113,7 @@ impl DiagnosticCollector {
     /// An error at a place within a text.
     pub(super) fn error_in(&self, code: &'static str, spot: &TextSpan<'_>, message: impl Into<String>) -> Diagnostic {
         // Looking for the place takes a walk over the document.
-        let looked = !self.found.is_full() && self.budget.spend((self.source.text.len() / BYTES_PER_STEP) as u64);
-        let at = if looked { spot.pos(&self.source) } else { spot.at };
+        let at = if self.found.is_full() { spot.at } else { spot.pos(&self.source) };
         let diagnostic = Diagnostic::error(code, &self.source, at, message);
         if spot.length > 0 { diagnostic.length(spot.length) } else { diagnostic }
     }
@@ -270,20 +278,20 @@ impl DiagnosticCollector {
         if self.is_full() {
             return;
         }
-        match expr::parse_within(expression, scope, &self.budget) {
-            Ok(parsed) => uses.extend(parsed.references.into_iter().map(|reference| ExpressionRead {
-                spot: TextSpan { text, at, offset: start + reference.offset, length: reference.length },
-                source: reference.source,
-                optional: reference.optional,
-                usage: reference.usage,
-            })),
+        match expr::parse(expression, scope) {
+            Ok(parsed) => {
+                uses.extend(parsed.references.into_iter().map(|reference| ExpressionRead {
+                    spot: TextSpan { text, at, offset: start + reference.offset, length: reference.length },
+                    source: reference.source,
+                    optional: reference.optional,
+                    usage: reference.usage,
+                }));
+                if !self.count(parsed.steps) {
+                    self.exhausted(TextSpan { text, at, offset: start, length: 0 }.pos(&self.source));
+                }
+            }
             Err(mistakes) => {
                 for mistake in mistakes {
-                    if mistake.code == COMPILE_LIMIT {
-                        let place = TextSpan { text, at, offset: start, length: 0 }.pos(&self.source);
-                        self.exhausted(place);
-                        continue;
-                    }
                     let spot = TextSpan { text, at, offset: start + mistake.offset, length: mistake.length };
                     let diagnostic = self.error_in(mistake.code, &spot, mistake.message);
                     self.push(match mistake.help {

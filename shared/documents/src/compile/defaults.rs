@@ -27,6 +27,10 @@ pub const MAX_INPUTS: usize = 100;
 /// The most resources of one sandbox.
 pub const MAX_RESOURCES: usize = 500;
 
+/// The most steps that the compilation of a plugin or target takes. A step takes about 50 ns of one core in a release
+/// build, so this is half a second to a second.
+pub const MAX_STEPS: u64 = 10_000_000;
+
 /// The failure classes that `retry.on` can name, beside an exact status from 400 to 599.
 pub const RETRY_CLASSES: [&str; 14] = [
     "timeout",

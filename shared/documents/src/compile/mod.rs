@@ -27,13 +27,11 @@ mod version;
 mod webhook;
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::WorkBudget;
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::Plan;
-use collector::DiagnosticCollector;
+use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
 
@@ -59,24 +57,12 @@ pub struct BoundPlugin<'a> {
 ///
 /// # Errors
 /// Every semantic error of the sandbox and its plugins, in the order of files and places. One of them may be that it
-/// takes more work than [`DEFAULT_STEPS`](crate::expr::DEFAULT_STEPS).
+/// takes more than [`MAX_STEPS`](defaults::MAX_STEPS).
 pub fn plan(
     sandbox: &SandboxDoc,
     plugins: &BTreeMap<String, BoundPlugin<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    plan_within(sandbox, plugins, &Rc::default())
-}
-
-/// Compiles as [`plan`] does, within a budget of work.
-///
-/// # Errors
-/// As [`plan`].
-pub fn plan_within(
-    sandbox: &SandboxDoc,
-    plugins: &BTreeMap<String, BoundPlugin<'_>>,
-    budget: &Rc<WorkBudget>,
-) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let mut report = DiagnosticCollector::new(&sandbox.source, budget);
+    let mut report = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut warnings = Vec::new();
     let built_in = BuiltIn::of(&mut report, sandbox, plugins);
     let mut instances = sandbox::instances(&mut report, sandbox, &built_in.among(plugins), &mut warnings);
@@ -106,13 +92,5 @@ pub fn plan_within(
 /// # Errors
 /// Every semantic error, in the order of places.
 pub fn check_plugin(plugin: &PluginDoc) -> Result<Vec<Diagnostic>, Diagnostics> {
-    check_plugin_within(plugin, &Rc::default())
-}
-
-/// Checks as [`check_plugin`] does, within a budget of work.
-///
-/// # Errors
-/// As [`check_plugin`].
-pub fn check_plugin_within(plugin: &PluginDoc, budget: &Rc<WorkBudget>) -> Result<Vec<Diagnostic>, Diagnostics> {
-    plugin::check(plugin, budget).map(|checked| checked.warnings)
+    plugin::check(plugin, &StepCount::default()).map(|checked| checked.warnings)
 }

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
+use super::checked::CheckedParam;
 use super::collector::DiagnosticCollector;
 use crate::diagnostic::Diagnostic;
-use crate::expr::{PATTERN_HELP, PatternError, TextPattern, WorkBudget};
+use crate::expr::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::model::{At, LineColumn, ParamDoc, ParamKind};
 
 /// The name of a type in documents.
@@ -20,7 +21,11 @@ pub fn kind_name(kind: ParamKind) -> &'static str {
 }
 
 /// Checks a declaration against itself: bounds, pattern, default.
-pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<String>, param: &ParamDoc) {
+pub(super) fn check_declaration<'a>(
+    report: &mut DiagnosticCollector,
+    name: &At<String>,
+    param: &'a ParamDoc,
+) -> CheckedParam<'a> {
     let named = &name.value;
     if let (Some(low), Some(high)) = (&param.minimum, &param.maximum)
         && low.value > high.value
@@ -46,20 +51,24 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
             report.push(report.error("contradiction", at, message).help(format!("it is for {kinds}")));
         }
     }
-    if let Some(pattern) = &param.pattern {
-        match matcher(&report.budget, &pattern.value) {
-            Ok(_) => {}
-            Err(PatternError::NoBudget) => return report.exhausted(pattern.at),
-            Err(PatternError::Syntax(reason)) => {
-                let message = format!("the pattern of `{named}` is not a regular expression: {reason}");
-                report.push(report.error("param", pattern.at, message));
-            }
-            Err(error) => {
-                let message = format!("the pattern of `{named}` cannot be used: {error}");
-                report.push(report.error("param", pattern.at, message).help(PATTERN_HELP));
-            }
+    let pattern = param.pattern.as_ref().and_then(|pattern| match matcher(report, &pattern.value) {
+        Ok(compiled) => Some(compiled),
+        Err(PatternError::TooSlow) => {
+            report.exhausted(pattern.at);
+            None
         }
-    }
+        Err(PatternError::Syntax(reason)) => {
+            let message = format!("the pattern of `{named}` is not a regular expression: {reason}");
+            report.push(report.error("param", pattern.at, message));
+            None
+        }
+        Err(error) => {
+            let message = format!("the pattern of `{named}` cannot be used: {error}");
+            report.push(report.error("param", pattern.at, message).help(PATTERN_HELP));
+            None
+        }
+    });
+    let checked = CheckedParam { doc: param, pattern };
     for At { at, value } in param.one_of.iter().flat_map(|values| &values.value) {
         if let Err(wrong) = fits_kind(param.kind, value) {
             let wrong = report.error("param", *at, format!("an allowed value of `{named}` {wrong}"));
@@ -70,7 +79,7 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
         let help = "list the values that are allowed, or leave `enum` out";
         report.push(report.error("param", values.at, format!("the `enum` of `{named}` is empty")).help(help));
     }
-    let Some(default) = &param.default else { return };
+    let Some(default) = &param.default else { return checked };
     if let Some(required) = param.required.as_ref().filter(|required| required.value) {
         let help = "leave one of the two; without a default it is required anyway";
         let message = format!("`{named}` is required and has a default");
@@ -80,17 +89,19 @@ pub(super) fn check_declaration(report: &mut DiagnosticCollector, name: &At<Stri
         let message = format!("`{named}` is sensitive, so it cannot have a default");
         let help = "every reader of the plugin could read it; set it in the sandbox: `{secret: NAME, key: KEY}`";
         report.push(report.error("sensitive", default.at, message).help(help));
-    } else if let Err(wrong) = fits(&report.budget, param, &default.value) {
+    } else if let Err(wrong) = fits(report, &checked, &default.value) {
         let wrong = report.error("param", default.at, format!("the default of `{named}` {wrong}"));
         let wrong = quoted(report, param.kind, &default.value, default.at, wrong);
-        let near = default
-            .value
-            .as_str()
-            .and_then(|text| report.budget.nearest(text, param.allowed().filter_map(Value::as_str)));
-        report.push(match near {
-            Some(near) => wrong.help(format!("did you mean `{near}`?")),
-            None => wrong,
-        });
+        report.push(nearest(report, param, default.value.as_str().unwrap_or_default(), wrong));
+    }
+    checked
+}
+
+/// Names the allowed value that was meant.
+pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str, wrong: Diagnostic) -> Diagnostic {
+    match expr::nearest(text, param.allowed().filter_map(Value::as_str)).filter(|_| !report.is_full()) {
+        Some(near) => wrong.help(format!("did you mean `{near}`?")),
+        None => wrong,
     }
 }
 
@@ -111,7 +122,8 @@ fn quoted(
 }
 
 /// Why a value does not fit a param, as the rest of a sentence that begins with what it is.
-pub(super) fn fits(budget: &WorkBudget, param: &ParamDoc, value: &Value) -> Result<(), String> {
+pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value: &Value) -> Result<(), String> {
+    let CheckedParam { doc: param, pattern } = param;
     fits_kind(param.kind, value)?;
     if param.one_of.is_some() && !param.allowed().any(|allowed| allowed == value) {
         let allowed: Vec<String> = param.allowed().take(12).map(|v| format!("`{}`", shown(v))).collect();
@@ -133,14 +145,11 @@ pub(super) fn fits(budget: &WorkBudget, param: &ParamDoc, value: &Value) -> Resu
     if let Some(high) = param.max_length.as_ref().map(|high| u64::from(high.value)).filter(|high| length > *high) {
         return Err(format!("has to have at most {high} characters, not {length}"));
     }
-    let Some(pattern) = &param.pattern else { return Ok(()) };
-    // An invalid pattern was reported before.
-    let Ok(matcher) = matcher(budget, &pattern.value) else { return Ok(()) };
-    match budget.matches(&matcher, text) {
-        Some(true) => Ok(()),
-        Some(false) => Err(format!("has to match `{}`", pattern.value)),
-        None => Err(format!("takes too many steps to match with `{}`", pattern.value)),
+    let (Some(compiled), Some(At { value: pattern, .. })) = (pattern, &param.pattern) else { return Ok(()) };
+    if !report.count(compiled.match_steps(text.len())) {
+        return Err(format!("takes too many steps to match with `{pattern}`"));
     }
+    if compiled.is_match(text) { Ok(()) } else { Err(format!("has to match `{pattern}`")) }
 }
 
 fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {
@@ -167,21 +176,22 @@ fn shown(value: &Value) -> String {
 }
 
 /// The regular expression that the whole text has to match.
-fn matcher(budget: &WorkBudget, pattern: &str) -> Result<TextPattern, PatternError> {
-    budget.pattern(&format!("^(?:{pattern})$"))
+fn matcher(report: &DiagnosticCollector, pattern: &str) -> Result<TextPattern, PatternError> {
+    TextPattern::compile(&format!("^(?:{pattern})$"), |steps| report.count(steps))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::SourceText;
     use serde_json::json;
 
     #[test]
     fn patterns_match_the_whole_text() {
-        let budget = WorkBudget::default();
-        let matcher_of = matcher(&budget, "[a-z]+\"?\\.é|x").unwrap();
+        let report = DiagnosticCollector::new(&SourceText::new("p", ""), &Default::default());
+        let matcher_of = matcher(&report, "[a-z]+\"?\\.é|x").unwrap();
         assert_eq!(["abc\".é", "x", "xx", "ab.é "].map(|t| matcher_of.is_match(t)), [true, true, false, false]);
-        assert!(matcher(&budget, "(").is_err());
+        assert!(matcher(&report, "(").is_err());
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! Everything that one plugin can tell alone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::rc::Rc;
 
 use ebb_engine::MAX_UNITS;
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit};
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::order::{self, CycleStep};
 use super::params;
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{ReferenceSource, ReferenceUsage, Scope, WorkBudget};
+use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
@@ -24,15 +23,14 @@ const UNIT_STEPS: u64 = 40;
 const MAX_WARNINGS: usize = 100;
 
 /// Checks a plugin.
-pub(super) fn check<'a>(plugin: &'a PluginDoc, budget: &Rc<WorkBudget>) -> Result<CheckedPlugin<'a>, Diagnostics> {
-    let mut report = DiagnosticCollector::new(&plugin.source, budget);
+pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<CheckedPlugin<'a>, Diagnostics> {
+    let mut report = DiagnosticCollector::new(&plugin.source, steps);
     let mut declared = BTreeMap::new();
     for Named { name, inner: param } in &plugin.params {
         if report.is_full() {
             break;
         }
-        params::check_declaration(&mut report, name, param);
-        declared.insert(name.value.as_str(), param);
+        declared.insert(name.value.as_str(), params::check_declaration(&mut report, name, param));
     }
 
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
@@ -77,7 +75,7 @@ impl<'a> CheckedPlugin<'a> {
     /// The sensitivity of what is read, or why it cannot be.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
-            ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.sensitive),
+            ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive),
             ReferenceSource::Output { unit, output } => self
                 .by_name
                 .get(unit.as_str())

@@ -40,7 +40,7 @@ impl<'a> ResourceReads<'a> {
     /// Follows all wires.
     ///
     /// # Errors
-    /// Values that depend on each other in a cycle; more reads than the budget suffices for.
+    /// Values that depend on each other in a cycle; more reads than there are steps for.
     pub(super) fn new(
         report: &mut DiagnosticCollector,
         whole: LineColumn,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::BoundPlugin;
-use super::checked::{BoundResource, CheckedPlugin, ParamBinding};
+use super::checked::{BoundResource, CheckedParam, CheckedPlugin, ParamBinding};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
 use super::params;
@@ -14,9 +14,7 @@ use super::plugin;
 use super::sensitive::{self, Sensitivity, TextRole};
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{
-    At, Dialect, LineColumn, Named, ParamDoc, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc,
-};
+use crate::model::{At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc};
 use crate::plan::Template;
 
 /// Binds every resource of a sandbox. Without errors, there is one instance for each, in the order of the document.
@@ -53,7 +51,7 @@ pub(super) fn instances<'a>(
             continue;
         };
         let known = checked.entry(std::ptr::from_ref(bound.plugin)).or_insert_with(|| {
-            match plugin::check(bound.plugin, &report.budget) {
+            match plugin::check(bound.plugin, &report.steps) {
                 Ok(checked) => {
                     warnings.extend(checked.warnings.iter().cloned());
                     Some(Arc::new(checked))
@@ -104,6 +102,7 @@ fn given<'a>(
         if given.contains_key(name) || resource.params.iter().any(|given| given.name.value == *name) {
             continue;
         }
+        let CheckedParam { doc: param, .. } = param;
         if let Some(default) = &param.default {
             let value = Template::Literal(default.value.clone());
             given.insert(name, ParamBinding { value, uses: Vec::new(), at: resource.name.at });
@@ -124,10 +123,10 @@ fn param_value<'a>(
     report: &mut DiagnosticCollector,
     dialect: Dialect,
     name: &At<String>,
-    param: &ParamDoc,
+    checked: &CheckedParam<'_>,
     value: &'a At<ParamValue>,
 ) -> Option<(Template, Vec<ExpressionRead<'a>>)> {
-    let named = &name.value;
+    let (named, param) = (&name.value, checked.doc);
     let tree = match &value.value {
         ParamValue::Secret { name, key } => {
             if !param.sensitive {
@@ -158,7 +157,7 @@ fn param_value<'a>(
     match template {
         Template::Literal(literal) => {
             let literal = converted(report, dialect, param.kind, literal, value.at);
-            if let Err(wrong) = params::fits(&report.budget, param, &literal) {
+            if let Err(wrong) = params::fits(report, checked, &literal) {
                 let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
                 report.push(match (&literal, param.kind) {
                     (Value::String(text), ParamKind::Integer | ParamKind::Number) if text.parse::<f64>().is_ok() => {
@@ -167,13 +166,7 @@ fn param_value<'a>(
                     (Value::String(text), ParamKind::Boolean) if text == "true" || text == "false" => {
                         diagnostic.help(format!("without quotes: `{text}`"))
                     }
-                    (Value::String(text), ParamKind::String) => {
-                        let near = param.allowed().filter_map(Value::as_str);
-                        match report.budget.nearest(text, near) {
-                            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-                            None => diagnostic,
-                        }
-                    }
+                    (Value::String(text), ParamKind::String) => params::nearest(report, param, text, diagnostic),
                     _ => diagnostic,
                 });
                 return None;
@@ -226,7 +219,7 @@ pub(super) fn check_uses(
         instances.iter().map(|instance| (instance.name, instance)).collect();
     for instance in instances {
         for (name, given) in &instance.params {
-            let param = instance.checked.params[name];
+            let param = instance.checked.params[name].doc;
             for found in &given.uses {
                 if report.is_full() {
                     return;

@@ -174,7 +174,8 @@ impl StaticText {
         instance: Option<&BoundResource<'_>>,
         text: &str,
     ) -> Option<()> {
-        let parsed = expr::parse_within(text, Scope::Plugin, &report.budget).ok()?;
+        let parsed = expr::parse(text, Scope::Plugin).ok()?;
+        report.count(parsed.steps);
         let mut params = BTreeSet::new();
         for reference in &parsed.references {
             match &reference.source {

@@ -289,7 +289,7 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
         if !status && !RETRY_CLASSES.contains(&name) {
             let message = format!("`{name}` is not a failure class that can be retried");
             let diagnostic = report.error("retry", class.at, message);
-            report.push(match report.budget.nearest(name, RETRY_CLASSES) {
+            report.push(match expr::nearest(name, RETRY_CLASSES) {
                 Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
                 None => diagnostic.help(format!(
                     "there is {}, and a status such as 503",
@@ -333,7 +333,7 @@ fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>)
     if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
         let mut used = Vec::new();
         // Errors of the text itself are reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.budget).strings(namespace, Scope::Plugin, &mut used);
+        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, Scope::Plugin, &mut used);
         if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
             let help = "write it literally, or `${target.namespace}`";
             report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));

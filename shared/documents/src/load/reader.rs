@@ -100,10 +100,10 @@ impl<'a> DocumentReader<'a> {
         }
     }
 
-    /// Reports a wrong name with the nearest right one. The search takes time, so it is made only for what is reported.
+    /// Reports a wrong name with the nearest right one.
     fn note_near<'n>(&self, diagnostic: Diagnostic, name: &str, candidates: impl IntoIterator<Item = &'n str>) {
-        let full = self.found.borrow().is_full();
-        self.note(if full { diagnostic } else { diagnostic.suggest(name, candidates) });
+        let diagnostic = self.found.borrow().suggest(diagnostic, name, candidates);
+        self.note(diagnostic);
     }
 
     /// The text of a scalar as it stands in the document.

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::RenderError;
 use crate::expr::convert::CelOutput;
-use crate::expr::{self, EvaluationError, Expression, MAX_COST, Scope, WorkBudget};
+use crate::expr::{self, EvaluationError, Expression, MAX_COST, Scope};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
 use crate::template::{self, TemplatePiece};
 
@@ -36,19 +36,17 @@ impl CompiledExpressions {
     /// # Errors
     /// [`RenderError::Plan`] for a plan that this crate did not make.
     pub fn new(plan: &Plan) -> Result<Self, RenderError> {
-        // Whatever is in a plan was within its document's budget.
-        let budget = WorkBudget::unlimited();
         let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
         for (name, resource) in &plan.resources {
             for (param, value) in &resource.params {
-                compiled.template(value, &format!("param `{param}` of `{name}`"), &budget)?;
+                compiled.template(value, &format!("param `{param}` of `{name}`"))?;
             }
             for (output, public) in &resource.outputs {
-                compiled.template(&public.value, &format!("output `{output}` of `{name}`"), &budget)?;
+                compiled.template(&public.value, &format!("output `{output}` of `{name}`"))?;
             }
         }
         for (name, value) in &plan.env {
-            compiled.template(value, &format!("env `{name}`"), &budget)?;
+            compiled.template(value, &format!("env `{name}`"))?;
         }
         for hook in &plan.hooks {
             for (number, unit) in hook.units.iter().enumerate() {
@@ -60,26 +58,26 @@ impl CompiledExpressions {
                     OutputFrom::File(_) => None,
                 });
                 for text in unit.when.iter().chain(outputs) {
-                    compiled.expression(text, place, &budget)?;
+                    compiled.expression(text, place)?;
                 }
                 for input in &unit.inputs {
-                    compiled.template(&input.value, place, &budget)?;
+                    compiled.template(&input.value, place)?;
                 }
                 match &unit.action {
                     Action::Pod(_) | Action::Removal => {}
                     Action::Webhook(webhook) => {
-                        compiled.template(&webhook.url, place, &budget)?;
-                        webhook.describe.iter().try_for_each(|url| compiled.template(url, place, &budget))?;
-                        webhook.headers.values().try_for_each(|value| compiled.template(value, place, &budget))?;
-                        webhook.body.iter().try_for_each(|body| compiled.tree(body, place, &budget))?;
+                        compiled.template(&webhook.url, place)?;
+                        webhook.describe.iter().try_for_each(|url| compiled.template(url, place))?;
+                        webhook.headers.values().try_for_each(|value| compiled.template(value, place))?;
+                        webhook.body.iter().try_for_each(|body| compiled.tree(body, place))?;
                     }
                     Action::Object(object) => {
-                        compiled.tree(&object.manifest, place, &budget)?;
+                        compiled.tree(&object.manifest, place)?;
                         object
                             .ready
                             .iter()
                             .chain(&object.fail)
-                            .try_for_each(|text| compiled.expression(text, place, &budget))?;
+                            .try_for_each(|text| compiled.expression(text, place))?;
                     }
                 }
             }
@@ -87,24 +85,24 @@ impl CompiledExpressions {
         Ok(compiled)
     }
 
-    fn template(&mut self, template: &Template, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
+    fn template(&mut self, template: &Template, place: &str) -> Result<(), RenderError> {
         match template {
             Template::Literal(_) | Template::Secret { .. } => Ok(()),
-            Template::Text(text) => self.text(text, place, budget),
-            Template::Tree(tree) => self.tree(tree, place, budget),
+            Template::Text(text) => self.text(text, place),
+            Template::Tree(tree) => self.tree(tree, place),
         }
     }
 
-    fn tree(&mut self, tree: &Json, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
+    fn tree(&mut self, tree: &Json, place: &str) -> Result<(), RenderError> {
         match tree {
-            Json::String(text) => self.text(text, place, budget),
-            Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place, budget)),
-            Json::Object(map) => map.values().try_for_each(|value| self.tree(value, place, budget)),
+            Json::String(text) => self.text(text, place),
+            Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place)),
+            Json::Object(map) => map.values().try_for_each(|value| self.tree(value, place)),
             _ => Ok(()),
         }
     }
 
-    fn text(&mut self, text: &str, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
+    fn text(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
         if !text.contains('$') || self.texts.contains_key(text) {
             return Ok(());
         }
@@ -113,16 +111,16 @@ impl CompiledExpressions {
             .into_iter()
             .map(|piece| match piece {
                 TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),
-                TemplatePiece::Expression { text, .. } => parse(&text, place, budget).map(TextPart::Expression),
+                TemplatePiece::Expression { text, .. } => parse(&text, place).map(TextPart::Expression),
             })
             .collect();
         self.texts.insert(text.to_owned(), parts?);
         Ok(())
     }
 
-    fn expression(&mut self, text: &str, place: &str, budget: &WorkBudget) -> Result<(), RenderError> {
+    fn expression(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
         if !self.expressions.contains_key(text) {
-            self.expressions.insert(text.to_owned(), parse(text, place, budget)?);
+            self.expressions.insert(text.to_owned(), parse(text, place)?);
         }
         Ok(())
     }
@@ -156,8 +154,8 @@ impl CompiledExpressions {
     }
 }
 
-fn parse(text: &str, place: &str, budget: &WorkBudget) -> Result<Expression, RenderError> {
-    expr::parse_within(text, Scope::Plan, budget)
+fn parse(text: &str, place: &str) -> Result<Expression, RenderError> {
+    expr::parse(text, Scope::Plan)
         .map_err(|mistakes| wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default()))
 }
 
