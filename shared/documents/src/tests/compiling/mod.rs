@@ -1,7 +1,6 @@
 //! From documents to plans, and from plans to what is sent.
 
-mod fixtures;
+pub(super) mod fixtures;
 mod plans;
 mod properties;
-mod rejections;
 mod rendering;

@@ -1,9 +1,8 @@
-//! Loading, from the outside: fixtures, goldens of every rejection, random values, schemas.
+//! Loading, from the outside: fixtures, random values, schemas.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
 mod fixtures;
 mod random;
-mod rejections;
 mod schemas;
 mod templates;
 
@@ -11,8 +10,8 @@ use crate::diagnostic::Diagnostics;
 use crate::load::{self, Document, DocumentVars, FolderFiles};
 
 /// The folder of the fixtures.
-fn folder() -> String {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading/fixtures").to_owned()
+pub(super) fn folder() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures").to_owned()
 }
 
 /// A fixture's text.

@@ -1,0 +1,201 @@
+//! Documents that are refused or warned of. Each has a golden message.
+//!
+//! `tests/rejections/GROUP.yaml` has the cases of a group, each below a line `#### NAME`; `GROUP.snap` has what is
+//! reported. The line `---` separates the documents of a case. A sandbox uses the plugins of its case and those of
+//! `compiling::fixtures`.
+#![allow(clippy::disallowed_methods, reason = "tests read files")]
+
+use super::compiling::fixtures::{SHARED_PG, TENANT_DB, checked, planned, plugins};
+use super::loading::folder;
+use crate::compile;
+use crate::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
+use crate::load::{self, Document, DocumentVars, FolderFiles};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rejections");
+const HEAD: &str = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {sh: {image: alpine}}\n";
+
+fn golden(name: &str, shown: &str) {
+    insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false, snapshot_path => FOLDER }, {
+        insta::assert_snapshot!(name, shown);
+    });
+}
+
+fn drawn<'a>(diagnostics: impl IntoIterator<Item = &'a Diagnostic>) -> String {
+    let drawn = diagnostics.into_iter().map(|diagnostic| {
+        assert!(diagnostic.at.is_none_or(|at| at.line > 0 && at.column > 0), "{diagnostic:?}");
+        diagnostic.drawn(DiagnosticStyle::Plain)
+    });
+    let text = drawn.collect::<Vec<_>>().join("\n");
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Loads and compiles the documents of a case. Returns the errors, or the clusters of the units and the warnings.
+fn judged(case: &str) -> Result<String, Diagnostics> {
+    let vars = DocumentVars::parse(["team=a", "tfstate-bucket=b"]).unwrap();
+    let (mut own, mut sandbox) = (Vec::new(), None);
+    for text in case.split("\n---\n") {
+        let of_sandbox = ["kind: Sandbox", "\n  cluster: c"].iter().any(|part| text.contains(part));
+        let name = if of_sandbox { "sandbox.yaml" } else { "plugin.yaml" };
+        for document in load::documents(name, text, &FolderFiles::new(folder()), &vars)?.documents {
+            match document {
+                Document::Plugin(plugin) => own.push(plugin),
+                Document::Sandbox(document) => sandbox = Some(document),
+                Document::RouteGroup(_) => {}
+            }
+        }
+    }
+    let (units, warnings) = match (sandbox, own.as_slice()) {
+        (Some(sandbox), _) => {
+            own.extend(plugins(&[TENANT_DB, SHARED_PG])?);
+            let (plan, warnings) = planned(&sandbox, &own)?;
+            let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+            let place = |cluster: Option<&str>| cluster.map_or(String::new(), |cluster| format!(" in {cluster}"));
+            (units.map(|unit| format!("{}{}\n", unit.key, place(plan.cluster(unit)))).collect(), warnings)
+        }
+        (None, [plugin, ..]) => (String::new(), compile::check_plugin(plugin)?),
+        (None, []) => Default::default(),
+    };
+    Ok(format!("accepted\n{units}{}", drawn(&warnings)))
+}
+
+fn shown(name: &str, case: &str) -> String {
+    format!("#### {name}\n{}\n", judged(case).unwrap_or_else(|errors| drawn(&errors)))
+}
+
+#[test]
+fn messages_are_golden() {
+    let mut groups = 0;
+    for file in std::fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            groups += 1;
+            let text = format!("\n{}", std::fs::read_to_string(&file).unwrap());
+            let cases = text.split("\n#### ").skip(1).map(|case| case.split_once('\n').unwrap());
+            let shown: String = cases.map(|(name, case)| shown(name, case)).collect();
+            golden(file.file_stem().unwrap().to_str().unwrap(), &shown);
+        }
+    }
+    assert_eq!(groups, 15);
+}
+
+#[test]
+fn documents_are_small() {
+    let unit = |make: String| format!("{HEAD}preStart:\n  make:\n    {make}\n");
+    let bomb: String =
+        (1..9).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
+    let cases = [
+        ("empty", "# nothing\n---\n\n".to_owned()),
+        ("too deep", format!("name: p\nspec: {}{}\n", "[".repeat(80), "]".repeat(80))),
+        ("too deep block", (0..80).map(|n| format!("{}a:\n", " ".repeat(n))).collect()),
+        ("alias bomb", format!("x0: &x0 [a, a, a]\n{bomb}")),
+        ("too large", format!("name: p\nspec: \"{}\"\n", "x".repeat(4 << 20))),
+        ("script too large", unit(format!("pod: {{script: \"#!/bin/sh\\n{}\"}}", "x".repeat(256 << 10)))),
+        (
+            "value is very long",
+            unit(format!("webhook: {{url: \"https://a.example\"}}\n    timeout: \"{}\"", "x".repeat(5000))),
+        ),
+        (
+            "too many units",
+            format!(
+                "{HEAD}preStart:\n{}",
+                (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n")).collect::<String>()
+            ),
+        ),
+    ];
+    golden("limits", &cases.map(|(name, case)| shown(name, &case)).concat());
+}
+
+#[test]
+fn documents_of_another_kind() {
+    let files = load::NoFiles;
+    let vars = DocumentVars::none();
+    let said = |result: Result<(), Diagnostics>| result.unwrap_err().plain();
+    let sandbox = "name: s\nspec: {cluster: c}\n";
+    assert_eq!(
+        said(load::plugins("s.yaml", sandbox, &files, &vars).map(drop)),
+        "s.yaml:1:7: error[not-a-plugin]: this is a sandbox, a plugin is wanted\n"
+    );
+    assert_eq!(
+        said(load::sandbox("p.yaml", "name: p\nspec: {runner: {image: a}}\n", &files, &vars).map(drop)),
+        "p.yaml:1:7: error[not-a-sandbox]: this is a plugin, a sandbox is wanted\n"
+    );
+    let two = format!("{sandbox}---\n{sandbox}");
+    assert_eq!(
+        said(load::sandbox("s.yaml", &two, &files, &vars).map(drop)),
+        "s.yaml:4:7: error[several-documents]: one document is wanted, here are 2\n"
+    );
+    let embeds = "name: p\nspec:\n  runner: {image: \"@{embed: x}\"}\n";
+    assert!(
+        said(load::plugins("p.yaml", embeds, &files, &vars).map(drop)).contains("p.yaml:3:20: error[embed-not-here]")
+    );
+}
+
+#[test]
+fn everything_wrong_comes_together() {
+    let text = "name: p\nspec:\n  runner: {image: a, imag: a}\n  create:\n  - {name: a_b, script: \"@{nothing}\"}\n  - {name: c, script: echo}\n";
+    let wrong = load::plugins("p.yaml", text, &load::NoFiles, &DocumentVars::none()).unwrap_err();
+    let codes: Vec<_> = wrong.iter().map(|d| (d.code, d.at.map(|at| at.line))).collect();
+    assert_eq!(
+        codes,
+        [
+            ("unknown-key", Some(3)),
+            ("bad-name", Some(5)),
+            ("unexpanded-variable", Some(5)),
+            ("no-interpreter", Some(6))
+        ]
+    );
+}
+
+#[test]
+fn drawings_differ_in_ink_only() {
+    let wrong = load::plugins("p.yaml", "name: 5\nspec: {runner: {image: a}}\n", &load::NoFiles, &DocumentVars::none())
+        .unwrap_err();
+    assert!(wrong.drawn(DiagnosticStyle::Coloured).contains('\u{1b}'));
+    assert!(wrong.drawn(DiagnosticStyle::Ascii).is_ascii());
+    assert!(!wrong.drawn(DiagnosticStyle::Plain).contains('\u{1b}'));
+    let none = crate::expr::nearest("zzz", ["name", "spec"]);
+    assert_eq!(none, None);
+    assert_eq!(crate::expr::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
+}
+
+#[test]
+fn a_route_group_does_not_end_while_sandboxes_match_it() {
+    let group = |ttl: &str| {
+        let text = format!("name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n");
+        match load::document("g.yaml", &text, &load::NoFiles, &DocumentVars::none()).unwrap() {
+            Document::RouteGroup(group) => group,
+            other => panic!("{other:?}"),
+        }
+    };
+    for ttl in ["", ", offsetFrom: noMatchedSandboxes"] {
+        let refused = compile::check_route_group(&group(ttl)).unwrap_err();
+        let told: Vec<&str> = refused.iter().map(|found| found.code).collect();
+        assert_eq!(told, ["ttl-offset"]);
+        assert!(refused.iter().all(|found| found.at.is_some()), "{refused}");
+    }
+    assert_eq!(compile::check_route_group(&group(", offsetFrom: createdAt")), Ok(()));
+}
+
+#[test]
+fn work_that_exceeds_the_budget() {
+    let patterns = |count: usize, pattern: &str| {
+        let params: String = (0..count)
+            .map(|n| format!("  p{n}: {{type: string, required: false, pattern: '{pattern}x{n}'}}\n"))
+            .collect();
+        format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
+    };
+    let too_large = checked(&patterns(1, r"\w{900}"));
+    assert_eq!(
+        too_large.iter().map(Diagnostic::plain).collect::<Vec<_>>(),
+        [
+            "plugin.yaml:6:48: error[param]: the pattern of `p0` cannot be used: it takes more than 65536 bytes when it is compiled"
+        ]
+    );
+    assert_eq!(checked(&patterns(20, r"(?i)[ -\x{10FFFF}]")), []);
+    let exhausted = checked(&patterns(60, &format!("(?i){}", "[^a]".repeat(200))));
+    let exhausted: Vec<String> = exhausted.iter().map(Diagnostic::plain).collect();
+    assert_eq!(exhausted.len(), 1, "{exhausted:?}");
+    assert!(
+        exhausted[0].starts_with("plugin.yaml:") && exhausted[0].contains("error[compile-limit]: up to here"),
+        "{exhausted:?}"
+    );
+}
