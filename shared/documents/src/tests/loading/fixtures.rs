@@ -1,12 +1,9 @@
 //! Documents that load: what they become, where their parts stand, and that writing and reading is the identity.
 
+use super::super::compiling::fixtures::planned;
 use super::{FIXTURES, fixture, folder, meaning, text, vars};
 use crate::load::{self, Document, DocumentVars, FolderFiles, NoFiles};
-use crate::model::{
-    ActionDoc, Dialect, DurationMs, InputDoc, LineColumn, Named, ObjectDoc, OutputFromDoc, ParamKind, ParamValue,
-    PluginDoc, PodDoc, SandboxDoc, TemplateTree, UnitDoc,
-};
-use crate::plan::HookName;
+use crate::model::{ActionDoc, LineColumn, PluginDoc, PodDoc, SandboxDoc, UnitDoc};
 
 fn plugin(name: &str) -> PluginDoc {
     match fixture(name).remove(0) {
@@ -26,53 +23,27 @@ fn units(plugin: &PluginDoc, hook: usize) -> &[UnitDoc] {
     plugin.hooks().nth(hook).unwrap().1
 }
 
-fn template(input: &InputDoc) -> &str {
-    match &input.value.value {
-        TemplateTree::Text(text) => text,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Returns the text from a place on.
 fn standing(text: &str, at: LineColumn) -> &str {
     let line = text.lines().nth(at.line as usize - 1).unwrap();
     &line[line.char_indices().nth(at.column as usize - 1).unwrap().0..]
 }
 
+/// Everything that the documents say is in the plan, but descriptions and consumers.
 #[test]
-fn a_signadot_plugin_becomes_our_model() {
-    let plugin = plugin("bucket.yaml");
-    assert_eq!((plugin.dialect, plugin.name.value.as_str()), (Dialect::Signadot, "bucket"));
-    assert_eq!(plugin.version.as_ref().unwrap().to_string(), "1.2.0");
-    assert_eq!(plugin.description.as_deref(), Some("A bucket with a random name.\n"));
-    let params: Vec<_> = plugin.params.iter().map(|p| (p.name.value.as_str(), p.kind, p.is_optional())).collect();
-    assert_eq!(params, [("region", ParamKind::String, true), ("storage-class", ParamKind::String, true)]);
-    let Named { name, inner: runner } = &plugin.runners[0];
-    assert_eq!((name.value.as_str(), runner.image.value.as_str()), ("default", "registry.example.org/tool:1"));
-    assert_eq!(runner.pod_template.as_ref().unwrap().value, text("plugin/pod.yaml"));
-    let hooks: Vec<_> = plugin.hooks().map(|(hook, units)| (units.name.value.as_str(), hook, units.len())).collect();
-    assert_eq!(hooks, [("preStart", HookName::PreStart, 2), ("postStop", HookName::PostStop, 1)]);
-
-    let [provision, seed] = units(&plugin, 0) else { panic!() };
-    assert_eq!(template(&provision.inputs[0]), r#"${params[?"region"]}"#);
-    assert!(provision.inputs[0].optional && provision.inputs[0].env.as_ref().unwrap().value == "AWS_REGION");
-    assert_eq!((&provision.inputs[1].env, &provision.inputs[1].path), (&None, &None));
-    let ActionDoc::Pod(PodDoc { runner: None, script }) = &provision.action else { panic!() };
-    assert_eq!(script.value, text("plugin/provision.sh"));
-    let OutputFromDoc::File(file) = &provision.outputs[0].from else { panic!() };
-    assert_eq!(file.value, "/tmp/bucket-name");
-    assert!(standing(&text("bucket.yaml"), file.at).starts_with("/tmp/bucket-name}"));
-    assert_eq!(template(&seed.inputs[0]), r#"${units["provision"].outputs["bucket-name"]}"#);
-    assert_eq!(seed.inputs[0].env.as_ref().unwrap().value, "BUCKET");
-    assert_eq!(seed.inputs[0].path.as_ref().unwrap().value, "/in/bucket");
-    assert!(!seed.inputs[0].optional);
-    let ActionDoc::Pod(PodDoc { script, .. }) = &seed.action else { panic!() };
-    assert!(script.value.contains("for a=b\""), "{}", script.value);
-
-    let outputs: Vec<_> = plugin.outputs.iter().map(|output| output.name.value.as_str()).collect();
-    assert_eq!(outputs, ["provision.bucket-name", "seed.base-prefix"]);
-    let ActionDoc::Pod(PodDoc { script, .. }) = &units(&plugin, 1)[0].action else { panic!() };
-    assert_eq!(script.value, text("plugin/deprovision.sh"), "bytes untouched");
+fn documents_become_plans() {
+    for (name, of_plugin, of_sandbox) in
+        [("signadot", "bucket.yaml", "bucket-sandbox.yaml"), ("ours", "everything.yaml", "wired.yaml")]
+    {
+        let (plan, _) = planned(&sandbox(of_sandbox), &[plugin(of_plugin)]).unwrap();
+        insta::assert_snapshot!(name, serde_json::to_string_pretty(&plan).unwrap());
+    }
+    assert_eq!(plugin("bucket.yaml").description.as_deref(), Some("A bucket with a random name.\n"));
+    let sandbox = sandbox("bucket-sandbox.yaml");
+    let consumers: Vec<_> =
+        sandbox.consumers.iter().map(|c| (c.resource.value.as_str(), c.output.value.as_str())).collect();
+    assert_eq!(consumers, [("assets", "provision.bucket-name"), ("logs", "provision.bucket-name")]);
+    assert!(standing(&text("bucket-sandbox.yaml"), sandbox.consumers[1].resource.at).starts_with("logs"));
 }
 
 #[test]
@@ -97,105 +68,6 @@ fn places_are_exact() {
     assert!(standing(&text, script.at).starts_with("#!/bin/sh -eu"), "a block begins with its text");
     let ActionDoc::Pod(PodDoc { script, .. }) = &units(&plugin, 0)[0].action else { panic!() };
     assert!(standing(&text, script.at).starts_with("\"@{embed"), "embedded text stands at its directive");
-}
-
-#[test]
-fn a_signadot_sandbox_becomes_our_model() {
-    let sandbox = sandbox("bucket-sandbox.yaml");
-    assert_eq!((sandbox.name.value.as_str(), sandbox.cluster.as_deref()), ("jane-feature", Some("staging")));
-    assert_eq!(sandbox.labels["team"], "a=b");
-    assert_eq!(sandbox.ttl, Some(DurationMs(2 * 24 * 60 * 60 * 1000)));
-    let resources: Vec<_> = sandbox
-        .resources
-        .iter()
-        .map(|r| (r.name.value.as_str(), r.plugin.value.as_str(), r.version.as_ref().map(ToString::to_string)))
-        .collect();
-    assert_eq!(
-        resources,
-        [("assets", "bucket", Some("1.2.0".to_owned())), ("logs", "bucket", None), ("more", "bucket", None)]
-    );
-    let given: Vec<_> =
-        sandbox.resources[0].params.iter().map(|given| (given.name.value.as_str(), &given.value)).collect();
-    let literal = |text: &str| ParamValue::Tree(TemplateTree::Text(text.to_owned()));
-    assert_eq!(given, [("region", &literal("eu-west-1")), ("storage-class", &literal("U1RBTkRBUkQ="))]);
-    let consumers: Vec<_> =
-        sandbox.consumers.iter().map(|c| (c.resource.value.as_str(), c.output.value.as_str())).collect();
-    assert_eq!(consumers, [("assets", "provision.bucket-name"), ("logs", "provision.bucket-name")]);
-    assert!(standing(&text("bucket-sandbox.yaml"), sandbox.consumers[1].resource.at).starts_with("logs"));
-}
-
-#[test]
-fn our_plugin_becomes_the_model() {
-    let plugin = plugin("everything.yaml");
-    assert_eq!(plugin.dialect, Dialect::Ebb);
-    let kinds: Vec<_> =
-        plugin.params.iter().map(|p| (p.name.value.as_str(), p.kind, p.is_optional(), p.sensitive)).collect();
-    assert_eq!(
-        kinds,
-        [
-            ("name", ParamKind::String, false, false),
-            ("count", ParamKind::Integer, false, false),
-            ("ratio", ParamKind::Number, false, false),
-            ("fast", ParamKind::Boolean, false, false),
-            ("tags", ParamKind::Object, false, false),
-            ("zones", ParamKind::Array, true, false),
-            ("token", ParamKind::String, false, true),
-        ]
-    );
-    let hooks: Vec<_> = plugin.hooks().map(|(hook, units)| (hook, units.len())).collect();
-    assert_eq!(
-        hooks,
-        [(HookName::PreStart, 1), (HookName::PostStart, 1), (HookName::PreStop, 1), (HookName::PostStop, 2)]
-    );
-    let make = &units(&plugin, 0)[0];
-    assert_eq!(make.timeout, Some(DurationMs(90_000)), "from the defaults");
-    let retry = make.retry.as_ref().unwrap();
-    let bounds = [&retry.backoff, &retry.max_backoff].map(|bound| bound.as_ref().unwrap().value.0);
-    assert_eq!((retry.attempts.as_ref().unwrap().value, bounds), (7, [500, 60_000]));
-    let scalars: Vec<_> = make.inputs.iter().map(|i| &i.value.value).take(3).collect();
-    assert_eq!(
-        scalars,
-        [
-            &TemplateTree::Text("${params.count}".into()),
-            &TemplateTree::Scalar(5.into()),
-            &TemplateTree::Scalar(false.into())
-        ]
-    );
-    let tell = &units(&plugin, 1)[0];
-    assert_eq!(tell.timeout, Some(DurationMs(7_200_000)));
-    let on: Vec<_> = tell.retry.as_ref().unwrap().on.iter().map(|class| class.value.0.as_str()).collect();
-    assert_eq!(on, ["503", "connect"]);
-    let ActionDoc::Object(ObjectDoc { manifest, .. }) = &units(&plugin, 2)[0].action else { panic!() };
-    let TemplateTree::Map(manifest) = &manifest.value else { panic!() };
-    assert_eq!(manifest[0].name.value, "apiVersion");
-    let unmake = &units(&plugin, 3)[1];
-    assert_eq!(unmake.undoes.as_ref().unwrap().0[0].value, "make");
-    assert_eq!(unmake.after.0[0].value, "untell");
-}
-
-#[test]
-fn our_sandboxes_become_the_model() {
-    let documents = fixture("wired.yaml");
-    assert_eq!(documents.len(), 2);
-    let Document::Sandbox(sandbox) = &documents[0] else { panic!() };
-    assert_eq!(sandbox.namespace.as_deref(), Some("shop"));
-    assert_eq!(sandbox.ttl, Some(DurationMs(86_400_000)));
-    let given: Vec<_> =
-        sandbox.resources[0].params.iter().map(|given| (given.name.value.as_str(), &given.value)).collect();
-    assert_eq!(given[1], ("token", &ParamValue::Secret { name: "tokens".into(), key: "pg".into() }));
-    assert_eq!(given[2], ("fast", &ParamValue::Tree(TemplateTree::Scalar(false.into()))));
-    let Document::Sandbox(bare) = &documents[1] else { panic!() };
-    assert_eq!((bare.name.value.as_str(), bare.name.at.line), ("bare", 19));
-    assert!(bare.resources.is_empty());
-}
-
-#[test]
-fn the_examples_of_the_format_load() {
-    let plugin = plugin("tenant-db.yaml");
-    assert_eq!((plugin.name.value.as_str(), plugin.params.len(), plugin.hooks().count()), ("tenant-db", 3, 3));
-    assert_eq!(units(&plugin, 0)[0].retry.as_ref().unwrap().attempts.as_ref().unwrap().value, 3);
-    let sandbox = sandbox("pr-1234.yaml");
-    assert_eq!((sandbox.resources.len(), sandbox.env.len()), (2, 1));
 }
 
 #[test]
