@@ -4,6 +4,7 @@
 //! document reports as many mistakes as possible. This module formats them; callers decide where to print them.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
@@ -267,21 +268,6 @@ impl Diagnostics {
         if self.0.len() < MAX_SUGGESTIONS { diagnostic.suggest(name, candidates) } else { diagnostic }
     }
 
-    /// All of them.
-    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
-        self.0.iter()
-    }
-
-    /// Their number.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns true if there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns true if one of them is an error.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)
@@ -334,6 +320,14 @@ impl std::error::Error for Diagnostics {}
 impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Self {
         Self(vec![diagnostic])
+    }
+}
+
+impl Deref for Diagnostics {
+    type Target = [Diagnostic];
+
+    fn deref(&self) -> &[Diagnostic] {
+        &self.0
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Pure: text in, values out. It reads files only through the [`load::FileSource`] that it is given, and knows neither
 //! table nor network.
+mod canonical;
 pub mod compile;
 pub mod diagnostic;
 pub mod load;

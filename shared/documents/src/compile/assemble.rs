@@ -171,7 +171,7 @@ pub(super) fn check_cycles(
     for hook in &plan.hooks {
         let dependencies: Vec<Vec<usize>> =
             hook.units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
-        let Some(cycle) = order::cycle(&dependencies) else { continue };
+        let Err(cycle) = order::order(&dependencies) else { continue };
         let names: Vec<&str> = cycle.iter().map(|&n| hook.units[n].key.as_str()).collect();
         let steps: Vec<CycleStep> = cycle
             .windows(2)

@@ -7,7 +7,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::ResourceReads;
 use crate::diagnostic::Diagnostic;
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, ParamKind, PluginDoc, UnitDoc};
+use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
 
 /// The cluster that a unit names; reports what cannot be one.
@@ -54,38 +54,38 @@ pub(super) fn named<'a>(
     }
 }
 
-/// The cluster that a unit of a resource names, as far as it is one; `None`: the target's.
-pub(super) fn known(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<String> {
-    match unit.cluster.as_ref()? {
-        UnitCluster::Named(name) => Some(name.clone()),
-        UnitCluster::Param(name) => match &instance.params.get(name.as_str())?.value {
-            Template::Literal(Value::String(name)) => Some(name.clone()),
-            _ => None,
-        },
+/// The cluster that a unit of a resource names; `None`: the target's. An error is the place of a param that is wired.
+fn of_unit(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Result<Option<String>, (String, LineColumn)> {
+    let name = match &unit.cluster {
+        None => return Ok(None),
+        Some(UnitCluster::Named(name)) => return Ok(Some(name.clone())),
+        Some(UnitCluster::Param(name)) => name,
+    };
+    match instance.params.get(name.as_str()).map(|given| (&given.value, given.at)) {
+        None => Ok(None),
+        Some((Template::Literal(Value::String(name)), _)) => Ok(Some(name.clone()).filter(|name| !name.is_empty())),
+        Some((_, at)) => Err((name.clone(), at)),
     }
 }
 
-/// The cluster that a unit of a resource names; `None`: the target's.
+/// The cluster that a unit of a resource names, if it is known; `None`: the target's.
+pub(super) fn known(instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<String> {
+    of_unit(instance, unit).unwrap_or_default()
+}
+
+/// As [`known`]; reports a param that is wired.
 pub(super) fn of(
     report: &mut DiagnosticCollector,
     instance: &BoundResource<'_>,
     unit: &CompiledUnit<'_>,
 ) -> Option<String> {
-    let name = match unit.cluster.as_ref()? {
-        UnitCluster::Named(name) => return Some(name.clone()),
-        UnitCluster::Param(name) => name,
-    };
-    let given = instance.params.get(name.as_str())?;
-    match &given.value {
-        Template::Literal(Value::String(name)) => Some(name.clone()).filter(|name| !name.is_empty()),
-        _ => {
-            let unit = format!("{}/{}", instance.name, unit.doc.name.value);
-            let message = format!("param `{name}` names the cluster of `{unit}`, so it cannot be wired");
-            let help = "write the cluster's name: teardown has to know it, whatever became of the setup";
-            report.push(report.error("cluster", given.at, message).help(help));
-            None
-        }
-    }
+    of_unit(instance, unit).unwrap_or_else(|(name, at)| {
+        let unit = format!("{}/{}", instance.name, unit.doc.name.value);
+        let message = format!("param `{name}` names the cluster of `{unit}`, so it cannot be wired");
+        let help = "write the cluster's name: teardown has to know it, whatever became of the setup";
+        report.push(report.error("cluster", at, message).help(help));
+        None
+    })
 }
 
 /// Refuses units that would use a sensitive value in another cluster than the one that holds it.

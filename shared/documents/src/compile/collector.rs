@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::defaults::MAX_STEPS;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{self, ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{At, LineColumn, Named, SourceText, TemplateTree};
+use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
 
@@ -191,38 +191,31 @@ impl DiagnosticCollector {
     /// The template that a tree is, and what it uses.
     pub(super) fn tree<'a>(
         &mut self,
-        tree: &'a At<TemplateTree>,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Template {
-        self.tree_at(&tree.value, tree.at, scope, uses)
-    }
-
-    /// [`Self::tree`] for a tree whose place is known otherwise.
-    pub(super) fn tree_at<'a>(
-        &mut self,
         tree: &'a TemplateTree,
         at: LineColumn,
         scope: Scope,
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Template {
-        match tree {
-            TemplateTree::Scalar(value) => Template::Literal(value.clone()),
-            TemplateTree::Text(text) => self.text(text, at, scope, uses),
-            TemplateTree::List(_) | TemplateTree::Map(_) => {
-                let first = uses.len();
-                let templates = self.strings_at(tree, at, scope, uses);
-                let within = uses.get_mut(first..).unwrap_or_default();
-                if within.is_empty() && !has_expression(tree) {
-                    // Nothing is computed: the value as it will be, without escapes.
-                    return Template::Literal(literal(tree));
-                }
-                for found in within.iter_mut().filter(|found| found.usage == ReferenceUsage::Whole) {
-                    found.usage = ReferenceUsage::Part;
-                }
-                Template::Tree(templates)
+        let first = uses.len();
+        let made = match tree {
+            TemplateTree::Scalar(value) => return Template::Literal(value.clone()),
+            TemplateTree::Text(text) => return self.text(text, at, scope, uses),
+            TemplateTree::List(items) => {
+                let made: Vec<Template> =
+                    items.iter().map(|item| self.tree(&item.value, item.at, scope, uses)).collect();
+                joined(made, |values| values.collect())
             }
+            TemplateTree::Map(entries) => {
+                let made: Vec<Template> =
+                    entries.iter().map(|entry| self.tree(&entry.value, entry.inner.at, scope, uses)).collect();
+                let names = entries.iter().map(|entry| entry.name.value.clone());
+                joined(made, |values| Value::Object(names.zip(values).collect()))
+            }
+        };
+        for found in uses.iter_mut().skip(first).filter(|found| found.usage == ReferenceUsage::Whole) {
+            found.usage = ReferenceUsage::Part;
         }
+        made
     }
 
     /// The tree as JSON in which each string is a template.
@@ -232,33 +225,7 @@ impl DiagnosticCollector {
         scope: Scope,
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Value {
-        self.strings_at(&tree.value, tree.at, scope, uses)
-    }
-
-    fn strings_at<'a>(
-        &mut self,
-        tree: &'a TemplateTree,
-        at: LineColumn,
-        scope: Scope,
-        uses: &mut Vec<ExpressionRead<'a>>,
-    ) -> Value {
-        match tree {
-            TemplateTree::Scalar(value) => value.clone(),
-            TemplateTree::Text(text) => match self.text(text, at, scope, uses) {
-                Template::Text(text) => text.into(),
-                Template::Literal(Value::String(text)) => template::escape(&text).into(),
-                Template::Literal(value) | Template::Tree(value) => value,
-                Template::Secret { .. } => Value::Null,
-            },
-            TemplateTree::List(items) => items.iter().map(|item| self.strings(item, scope, uses)).collect(),
-            TemplateTree::Map(entries) => {
-                let mut map = serde_json::Map::new();
-                for Named { name, inner: value } in entries {
-                    map.insert(name.value.clone(), self.strings(value, scope, uses));
-                }
-                map.into()
-            }
-        }
+        strings(self.tree(&tree.value, tree.at, scope, uses))
     }
 
     fn unclosed(&mut self, text: &str, at: LineColumn, offset: usize) {
@@ -304,26 +271,31 @@ impl DiagnosticCollector {
     }
 }
 
-/// Returns true if a text in the tree computes something, be it from constants.
-fn has_expression(tree: &TemplateTree) -> bool {
-    match tree {
-        TemplateTree::Scalar(_) => false,
-        TemplateTree::Text(text) => template::split(text)
-            .is_ok_and(|pieces| pieces.iter().any(|piece| matches!(piece, TemplatePiece::Expression { .. }))),
-        TemplateTree::List(items) => items.iter().any(|item| has_expression(&item.value)),
-        TemplateTree::Map(entries) => entries.iter().any(|entry| has_expression(&entry.value)),
+/// The template of a list or mapping with these parts. If nothing is computed, it is a value.
+fn joined(parts: Vec<Template>, join: impl FnOnce(&mut dyn Iterator<Item = Value>) -> Value) -> Template {
+    let computed = parts.iter().any(|part| !matches!(part, Template::Literal(_)));
+    let value = join(&mut parts.into_iter().map(|part| match part {
+        Template::Literal(value) if !computed => value,
+        part => strings(part),
+    }));
+    if computed { Template::Tree(value) } else { Template::Literal(value) }
+}
+
+/// A template as JSON in which each string is a template.
+fn strings(template: Template) -> Value {
+    match template {
+        Template::Text(text) => text.into(),
+        Template::Tree(tree) => tree,
+        Template::Literal(value) => escaped(value),
+        Template::Secret { .. } => Value::Null,
     }
 }
 
-/// A tree without expressions as the value that it is.
-fn literal(tree: &TemplateTree) -> Value {
-    match tree {
-        TemplateTree::Scalar(value) => value.clone(),
-        TemplateTree::Text(text) => text.replace("$${", "${").into(),
-        TemplateTree::List(items) => items.iter().map(|item| literal(&item.value)).collect(),
-        TemplateTree::Map(entries) => {
-            let entries = entries.iter().map(|entry| (entry.name.value.clone(), literal(&entry.value)));
-            Value::Object(entries.collect())
-        }
+fn escaped(value: Value) -> Value {
+    match value {
+        Value::String(text) => template::escape(&text).into(),
+        Value::Array(items) => items.into_iter().map(escaped).collect(),
+        Value::Object(map) => Value::Object(map.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
+        scalar => scalar,
     }
 }

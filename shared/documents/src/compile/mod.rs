@@ -4,7 +4,6 @@
 //! which params, which wires. Both report all semantic errors together, each with its place.
 
 mod assemble;
-mod canonical;
 mod checked;
 mod clusters;
 mod collector;
@@ -35,8 +34,8 @@ use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
 
+pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
-pub use canonical::PlanError;
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;

@@ -1,4 +1,4 @@
-//! Cycles: finding one, and telling it.
+//! The order of nodes that wait for each other, and the error for a cycle.
 
 use std::sync::Arc;
 
@@ -11,43 +11,36 @@ pub(super) struct CycleStep {
     pub(super) text: String,
 }
 
-/// A cycle in a graph given by each node's dependencies, if there is one: a path that ends where it begins, in which
-/// each node waits for the next.
-pub(super) fn cycle(dependencies: &[Vec<usize>]) -> Option<Vec<usize>> {
+/// Returns an order in which each node comes after its dependencies, or a cycle: a path that ends where it begins, in
+/// which each node waits for the next.
+pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> {
     let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
     let mut followers = vec![Vec::new(); dependencies.len()];
     for (at, list) in dependencies.iter().enumerate() {
-        for &first in list {
-            followers[first].push(at);
-        }
+        list.iter().for_each(|&first| followers[first].push(at));
     }
-    let mut ready: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
-    let mut left = dependencies.len();
-    while let Some(at) = ready.pop() {
-        left -= 1;
+    let mut order: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
+    let mut next = 0;
+    while let Some(&at) = order.get(next) {
+        next += 1;
         for &follower in &followers[at] {
             missing[follower] -= 1;
             if missing[follower] == 0 {
-                ready.push(follower);
+                order.push(follower);
             }
         }
     }
-    if left == 0 {
-        return None;
-    }
     // The rest waits, directly or not, for a cycle, so following the dependencies comes to one.
-    let mut at = missing.iter().position(|&missing| missing > 0)?;
+    let Some(mut at) = missing.iter().position(|&missing| missing > 0) else { return Ok(order) };
     let mut step_of = vec![None; dependencies.len()];
     let mut path = Vec::new();
     loop {
-        if let Some(first) = step_of[at] {
-            let mut cycle: Vec<usize> = path.split_off(first);
-            cycle.push(at);
-            return Some(cycle);
-        }
-        step_of[at] = Some(path.len());
+        let first = step_of[at].replace(path.len());
         path.push(at);
-        at = *dependencies[at].iter().find(|&&next| missing[next] > 0)?;
+        if let Some(first) = first {
+            return Err(path.split_off(first));
+        }
+        at = dependencies[at].iter().copied().find(|&next| missing[next] > 0).unwrap_or(at);
     }
 }
 

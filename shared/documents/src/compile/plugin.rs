@@ -304,7 +304,7 @@ impl<'a> CheckedPlugin<'a> {
             }
         }
         let targets: Vec<Vec<usize>> = steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
-        let Some(cycle) = order::cycle(&targets) else { return };
+        let Err(cycle) = order::order(&targets) else { return };
         let told = cycle.windows(2).filter_map(|pair| {
             let [from, to] = *pair else { return None };
             let (_, why) = steps[from].iter().find(|(target, _)| *target == to)?;

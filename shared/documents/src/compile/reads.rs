@@ -82,11 +82,9 @@ impl<'a> ResourceReads<'a> {
             }
         }
         let targets: Vec<Vec<usize>> = inner.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
-        if let Some(cycle) = order::cycle(&targets) {
-            return Err(cycle_of_values(instances, &list, &cycle).into());
-        }
+        let order = order::order(&targets).map_err(|cycle| cycle_of_values(instances, &list, &cycle))?;
         let mut wires = Self { nodes, reads: own };
-        for at in order_of(&targets) {
+        for at in order {
             for &(target, optional) in &inner[at] {
                 let steps = (wires.reads[target].len() as u64).saturating_mul(READ_STEPS);
                 if !report.spend(steps, place(instances, list[at]).unwrap_or(whole)) {
@@ -119,27 +117,6 @@ fn place(instances: &[BoundResource<'_>], node: ResourceValue<'_>) -> Option<Lin
         ResourceValue::Param(resource, name) => instances[resource].params.get(name).map(|given| given.at),
         ResourceValue::Output(..) => None,
     }
-}
-
-/// An order in which each node comes after all of its dependencies.
-fn order_of(dependencies: &[Vec<usize>]) -> Vec<usize> {
-    let mut missing: Vec<usize> = dependencies.iter().map(Vec::len).collect();
-    let mut followers = vec![Vec::new(); dependencies.len()];
-    for (at, list) in dependencies.iter().enumerate() {
-        list.iter().for_each(|&first| followers[first].push(at));
-    }
-    let mut order: Vec<usize> = (0..dependencies.len()).filter(|&at| missing[at] == 0).collect();
-    let mut next = 0;
-    while let Some(&at) = order.get(next) {
-        next += 1;
-        for &follower in &followers[at] {
-            missing[follower] -= 1;
-            if missing[follower] == 0 {
-                order.push(follower);
-            }
-        }
-    }
-    order
 }
 
 fn cycle_of_values(instances: &[BoundResource<'_>], list: &[ResourceValue<'_>], cycle: &[usize]) -> Diagnostic {

@@ -141,7 +141,7 @@ fn param_value<'a>(
     };
     let mut uses = Vec::new();
     let before = report.found.len();
-    let template = report.tree_at(tree, value.at, Scope::Sandbox, &mut uses);
+    let template = report.tree(tree, value.at, Scope::Sandbox, &mut uses);
     if report.found.len() > before {
         return None;
     }
@@ -159,15 +159,15 @@ fn param_value<'a>(
             let literal = converted(report, dialect, param.kind, literal, value.at);
             if let Err(wrong) = params::fits(report, checked, &literal) {
                 let diagnostic = report.error("param-value", value.at, format!("`{named}` {wrong}"));
-                report.push(match (&literal, param.kind) {
-                    (Value::String(text), ParamKind::Integer | ParamKind::Number) if text.parse::<f64>().is_ok() => {
-                        diagnostic.help(format!("without quotes: `{text}`"))
-                    }
-                    (Value::String(text), ParamKind::Boolean) if text == "true" || text == "false" => {
-                        diagnostic.help(format!("without quotes: `{text}`"))
-                    }
-                    (Value::String(text), ParamKind::String) => params::nearest(report, param, text, diagnostic),
-                    _ => diagnostic,
+                let text = literal.as_str().unwrap_or_default();
+                let unquoted = match param.kind {
+                    ParamKind::Integer | ParamKind::Number => text.parse::<f64>().is_ok(),
+                    ParamKind::Boolean => text == "true" || text == "false",
+                    _ => false,
+                };
+                report.push(match unquoted {
+                    true => diagnostic.help(format!("without quotes: `{text}`")),
+                    false => params::nearest(report, param, text, diagnostic),
                 });
                 return None;
             }
@@ -251,12 +251,11 @@ pub(super) fn check_uses(
         if report.is_full() {
             return;
         }
-        if let Err(wrong) = output(sandbox, &by_name, &consumer.resource.value, &consumer.output.value) {
-            let at = if wrong.part == ReferencePart::Resource { consumer.resource.at } else { consumer.output.at };
-            let diagnostic = report.error(wrong.code(), at, wrong.message);
-            let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
-            report.push(report.suggest(diagnostic, &wrong.name, names));
-        }
+        let (resource, output) = (&consumer.resource, &consumer.output);
+        public_output(report, sandbox, &by_name, (&resource.value, &output.value), |report, code, message| {
+            let at = if code == UNKNOWN_RESOURCE { resource.at } else { output.at };
+            report.error(code, at, message)
+        });
     }
 }
 
@@ -267,62 +266,41 @@ fn check_use(
     by_name: &HashMap<&str, &BoundResource<'_>>,
     found: &ExpressionRead<'_>,
 ) -> Option<Sensitivity> {
-    let ReferenceSource::Resource { resource, output: name } = &found.source else {
+    let ReferenceSource::Resource { resource, output } = &found.source else {
         return Some(Sensitivity::Open);
     };
-    match output(sandbox, by_name, resource, name) {
-        Ok(sensitivity) => Some(sensitivity),
-        Err(wrong) => {
-            let diagnostic = report.error_in(wrong.code(), &found.spot, wrong.message);
-            let names: Vec<&str> = wrong.names.iter().map(String::as_str).collect();
-            report.push(report.suggest(diagnostic, &wrong.name, names));
-            None
-        }
-    }
+    public_output(report, sandbox, by_name, (resource, output), |report, code, message| {
+        report.error_in(code, &found.spot, message)
+    })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ReferencePart {
-    Resource,
-    Output,
-}
+const UNKNOWN_RESOURCE: &str = "unknown-resource";
 
-struct MissingReference {
-    part: ReferencePart,
-    name: String,
-    message: String,
-    names: Vec<String>,
-}
-
-impl MissingReference {
-    fn code(&self) -> &'static str {
-        match self.part {
-            ReferencePart::Resource => "unknown-resource",
-            ReferencePart::Output => "unknown-output",
-        }
-    }
-}
-
-fn output(
+/// The sensitivity of a public output. `error` makes the error if there is no such resource or output.
+fn public_output(
+    report: &mut DiagnosticCollector,
     sandbox: &SandboxDoc,
     by_name: &HashMap<&str, &BoundResource<'_>>,
-    resource: &str,
-    output: &str,
-) -> Result<Sensitivity, MissingReference> {
-    let Some(instance) = by_name.get(resource) else {
-        let names: Vec<String> = sandbox.resources.iter().map(|resource| resource.name.value.clone()).collect();
-        let message = format!("there is no resource `{resource}`");
-        return Err(MissingReference { part: ReferencePart::Resource, name: resource.to_owned(), message, names });
-    };
-    match instance.checked.outputs.get(output) {
-        Some(public) => Ok(public.sensitivity),
+    (resource, output): (&str, &str),
+    error: impl Fn(&DiagnosticCollector, &'static str, String) -> Diagnostic,
+) -> Option<Sensitivity> {
+    let wrong = match by_name.get(resource) {
         None => {
-            let plugin = &instance.checked.plugin.name.value;
-            let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
-            let names = instance.checked.outputs.keys().map(|name| (*name).to_owned()).collect();
-            Err(MissingReference { part: ReferencePart::Output, name: output.to_owned(), message, names })
+            let wrong = error(report, UNKNOWN_RESOURCE, format!("there is no resource `{resource}`"));
+            report.suggest(wrong, resource, sandbox.resources.iter().map(|resource| resource.name.value.as_str()))
         }
-    }
+        Some(instance) => match instance.checked.outputs.get(output) {
+            Some(public) => return Some(public.sensitivity),
+            None => {
+                let plugin = &instance.checked.plugin.name.value;
+                let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
+                let wrong = error(report, "unknown-output", message);
+                report.suggest(wrong, output, instance.checked.outputs.keys().copied())
+            }
+        },
+    };
+    report.push(wrong);
+    None
 }
 
 /// The environment of the sandbox, and what it uses.

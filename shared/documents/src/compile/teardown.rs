@@ -80,7 +80,7 @@ fn without_cycles(units: &[TeardownUnit<'_>], wanted: Vec<(usize, usize)>) -> Ve
         units.iter().map(|unit| unit.dependencies.iter().map(|&n| n as usize).collect()).collect();
     let explicit = graph.clone();
     wanted.iter().for_each(|&(x, y)| graph[x].push(y));
-    if order::cycle(&graph).is_none() {
+    if order::order(&graph).is_ok() {
         return wanted;
     }
     let mut graph = explicit;

@@ -95,7 +95,7 @@ pub(super) fn compile<'a>(
     let mut wholes = Vec::with_capacity(doc.inputs.len());
     unique(report, "input", doc.inputs.iter().map(|input| &input.name));
     for input in &doc.inputs {
-        let value = report.tree(&input.value, Scope::Plugin, &mut found);
+        let value = report.tree(&input.value.value, input.value.at, Scope::Plugin, &mut found);
         wholes.push(match found.as_slice() {
             [one] if one.usage == ReferenceUsage::Whole => Some(one.source.clone()),
             _ => None,

@@ -9,7 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
 use crate::load::reader::DocumentReader;
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
+use crate::model::{At, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceText};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError, version};
@@ -50,38 +50,18 @@ pub struct LoadedDocuments {
 }
 
 impl Document {
-    /// Its kind in words.
-    fn noun(&self) -> &'static str {
+    /// The kind in words, the name, the source, and the document as YAML with all `@{…}` expanded.
+    fn parts(&self) -> (&'static str, &At<String>, &Arc<SourceText>, &str) {
         match self {
-            Self::Plugin(_) => "a plugin",
-            Self::Sandbox(_) => "a sandbox",
-            Self::RouteGroup(_) => "a route group",
+            Self::Plugin(plugin) => ("a plugin", &plugin.name, &plugin.source, &plugin.expanded),
+            Self::Sandbox(sandbox) => ("a sandbox", &sandbox.name, &sandbox.source, &sandbox.expanded),
+            Self::RouteGroup(group) => ("a route group", &group.name, &group.source, &group.expanded),
         }
     }
 
     /// The document as YAML with all `@{…}` expanded.
     pub fn expanded(&self) -> &str {
-        match self {
-            Self::Plugin(plugin) => &plugin.expanded,
-            Self::Sandbox(sandbox) => &sandbox.expanded,
-            Self::RouteGroup(group) => &group.expanded,
-        }
-    }
-
-    fn source(&self) -> &Arc<SourceText> {
-        match self {
-            Self::Plugin(plugin) => &plugin.source,
-            Self::Sandbox(sandbox) => &sandbox.source,
-            Self::RouteGroup(group) => &group.source,
-        }
-    }
-
-    fn at(&self) -> crate::model::LineColumn {
-        match self {
-            Self::Plugin(plugin) => plugin.name.at,
-            Self::Sandbox(sandbox) => sandbox.name.at,
-            Self::RouteGroup(group) => group.name.at,
-        }
+        self.parts().3
     }
 }
 
@@ -185,10 +165,12 @@ pub fn document(
     match (documents.pop(), documents.len()) {
         (Some(document), 0) => Ok(document),
         (last, more) => {
-            let source = last.as_ref().map_or_else(|| SourceText::new(source_name, text), |d| d.source().clone());
-            let at = last.as_ref().map(Document::at);
             let message = format!("one document is wanted, here are {}", more + 1);
-            Err(Diagnostic::error("several-documents", &source, at, message).help("give them one by one").into())
+            let wrong = match last.as_ref().map(Document::parts) {
+                Some((_, name, source, _)) => Diagnostic::error("several-documents", source, name.at, message),
+                None => Diagnostic::error("several-documents", &SourceText::new(source_name, text), None, message),
+            };
+            Err(wrong.help("give them one by one").into())
         }
     }
 }
@@ -231,19 +213,12 @@ pub fn sandbox(
 }
 
 fn unwanted(document: &Document, code: &'static str, wanted: &str) -> Diagnostic {
-    let message = format!("this is {}, {wanted} is wanted", document.noun());
-    Diagnostic::error(code, document.source(), document.at(), message)
+    let (noun, name, source, _) = document.parts();
+    Diagnostic::error(code, source, name.at, format!("this is {noun}, {wanted} is wanted"))
 }
 
 /// The digest of a plugin: `sha256:` and 64 hexadecimal digits over [`PluginDoc::expanded`], without the line that says
 /// where its lines come from.
 pub fn digest(plugin: &PluginDoc) -> String {
-    use sha2::Digest as _;
-    use std::fmt::Write as _;
-    let mut text = String::from("sha256:");
-    for byte in sha2::Sha256::digest(crate::source::body(&plugin.expanded).as_bytes()) {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    crate::canonical::digest(crate::source::body(&plugin.expanded))
 }

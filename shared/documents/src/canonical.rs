@@ -1,6 +1,5 @@
-//! The plan as bytes, and the digest of these bytes.
+//! The plan as bytes, and digests.
 
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::plan::{PLAN_VERSION, Plan};
@@ -22,8 +21,9 @@ pub enum PlanError {
 impl Plan {
     /// Canonical JSON: the keys of every mapping in order, no blanks. Equal plans give equal bytes.
     pub fn to_json(&self) -> String {
-        let value = serde_json::to_value(self).expect("a plan has only string keys and finite numbers");
-        sorted(value).to_string()
+        let mut value = serde_json::to_value(self).expect("a plan has only string keys and finite numbers");
+        value.sort_all_objects();
+        value.to_string()
     }
 
     /// Reads what [`Self::to_json`] wrote.
@@ -44,22 +44,15 @@ impl Plan {
 
     /// `sha256:` and the hash of [`Self::to_json`] in lower-case hexadecimal.
     pub fn digest(&self) -> String {
-        let hash = Sha256::digest(self.to_json().as_bytes());
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{hex}")
+        digest(&self.to_json())
     }
 }
 
-fn sorted(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(sorted).collect(),
-        Value::Object(map) => {
-            let mut entries: Vec<(String, Value)> = map.into_iter().map(|(k, v)| (k, sorted(v))).collect();
-            entries.sort_by(|a, b| a.0.cmp(&b.0));
-            Value::Object(entries.into_iter().collect())
-        }
-        scalar => scalar,
-    }
+/// `sha256:` and the hash of a text in lower-case hexadecimal.
+pub(crate) fn digest(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 #[cfg(test)]
