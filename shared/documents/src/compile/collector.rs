@@ -282,7 +282,7 @@ fn joined(parts: Vec<Template>, join: impl FnOnce(&mut dyn Iterator<Item = Value
 }
 
 /// A template as JSON in which each string is a template.
-fn strings(template: Template) -> Value {
+pub(super) fn strings(template: Template) -> Value {
     match template {
         Template::Text(text) => text.into(),
         Template::Tree(tree) => tree,

@@ -27,15 +27,17 @@ pub(super) fn check_declaration<'a>(
     param: &'a ParamDoc,
 ) -> CheckedParam<'a> {
     let named = &name.value;
-    if let (Some(low), Some(high)) = (&param.minimum, &param.maximum)
-        && low.value > high.value
-    {
-        report.push(report.error("param", low.at, format!("the minimum of `{named}` is above its maximum")));
-    }
-    if let (Some(low), Some(high)) = (&param.min_length, &param.max_length)
-        && low.value > high.value
-    {
-        report.push(report.error("param", low.at, format!("the minLength of `{named}` is above its maxLength")));
+    let length = |bound: &Option<At<u32>>| bound.as_ref().map(|bound| (bound.at, f64::from(bound.value)));
+    let bound = |bound: &Option<At<f64>>| bound.as_ref().map(|bound| (bound.at, bound.value));
+    for (low, high, below, above) in [
+        (bound(&param.minimum), bound(&param.maximum), "minimum", "maximum"),
+        (length(&param.min_length), length(&param.max_length), "minLength", "maxLength"),
+    ] {
+        if let (Some((at, low)), Some((_, high))) = (low, high)
+            && low > high
+        {
+            report.push(report.error("param", at, format!("the {below} of `{named}` is above its {above}")));
+        }
     }
     let number = matches!(param.kind, ParamKind::Integer | ParamKind::Number);
     let text = param.kind == ParamKind::String;
@@ -130,26 +132,27 @@ pub(super) fn fits(report: &DiagnosticCollector, param: &CheckedParam<'_>, value
         return Err(format!("has to be one of {}", allowed.join(", ")));
     }
     if let Some(number) = value.as_f64() {
-        if let Some(low) = param.minimum.as_ref().map(|low| low.value).filter(|low| number < *low) {
-            return Err(format!("has to be at least {low}"));
-        }
-        if let Some(high) = param.maximum.as_ref().map(|high| high.value).filter(|high| number > *high) {
-            return Err(format!("has to be at most {high}"));
-        }
+        let bound = |bound: &Option<At<f64>>| bound.as_ref().map(|bound| bound.value);
+        within(number, bound(&param.minimum), bound(&param.maximum), "has to be", "")?;
     }
     let Value::String(text) = value else { return Ok(()) };
-    let length = text.chars().count() as u64;
-    if let Some(low) = param.min_length.as_ref().map(|low| u64::from(low.value)).filter(|low| length < *low) {
-        return Err(format!("has to have at least {low} characters, not {length}"));
-    }
-    if let Some(high) = param.max_length.as_ref().map(|high| u64::from(high.value)).filter(|high| length > *high) {
-        return Err(format!("has to have at most {high} characters, not {length}"));
-    }
+    let length = text.chars().count();
+    let bound = |bound: &Option<At<u32>>| bound.as_ref().map(|bound| f64::from(bound.value));
+    let rest = format!(" characters, not {length}");
+    within(length as f64, bound(&param.min_length), bound(&param.max_length), "has to have", &rest)?;
     let (Some(compiled), Some(At { value: pattern, .. })) = (pattern, &param.pattern) else { return Ok(()) };
     if !report.count(compiled.match_steps(text.len())) {
         return Err(format!("takes too many steps to match with `{pattern}`"));
     }
     if compiled.is_match(text) { Ok(()) } else { Err(format!("has to match `{pattern}`")) }
+}
+
+fn within(number: f64, low: Option<f64>, high: Option<f64>, verb: &str, rest: &str) -> Result<(), String> {
+    match (low, high) {
+        (Some(low), _) if number < low => Err(format!("{verb} at least {low}{rest}")),
+        (_, Some(high)) if number > high => Err(format!("{verb} at most {high}{rest}")),
+        _ => Ok(()),
+    }
 }
 
 fn fits_kind(kind: ParamKind, value: &Value) -> Result<(), String> {

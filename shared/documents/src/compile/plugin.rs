@@ -13,7 +13,7 @@ use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, PluginDoc, PodDoc};
+use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
 
@@ -333,33 +333,34 @@ impl<'a> CheckedPlugin<'a> {
         }
         let undone: HashSet<usize> = self.units.iter().flat_map(|unit| unit.undoes.iter().copied()).collect();
         let mut warnings = Vec::new();
+        let mut warn = |code, at, message: String, help: &str| {
+            warnings.push(Diagnostic::warning(code, &self.plugin.source, at, message).help(help));
+            warnings.len() < MAX_WARNINGS
+        };
+        let ours = self.plugin.dialect == Dialect::Ebb;
         let has_teardown = self.units.iter().any(|unit| unit.hook == HookName::PostStop);
+        let mut more = true;
         for (at, unit) in self.units.iter().enumerate() {
-            if warnings.len() >= MAX_WARNINGS {
+            if !more {
                 break;
             }
-            let name = unit.doc.name.value.as_str();
-            if self.plugin.dialect == Dialect::Ebb {
-                for output in
-                    unit.doc.outputs.iter().filter(|output| !read.contains(&(name, output.name.value.as_str())))
-                {
-                    let message = format!("output `{}` of `{name}` is never read", output.name.value);
-                    let help = "read it in another unit, publish it under `outputs`, or leave it out";
-                    warnings.push(
-                        Diagnostic::warning("unused-output", &self.plugin.source, output.name.at, message).help(help),
-                    );
-                }
+            let doc = unit.doc;
+            let name = doc.name.value.as_str();
+            let unused = |output: &&OutputDoc| ours && !read.contains(&(name, output.name.value.as_str()));
+            for output in doc.outputs.iter().filter(unused) {
+                let message = format!("output `{}` of `{name}` is never read", output.name.value);
+                let help = "read it in another unit, publish it under `outputs`, or leave it out";
+                more = warn("unused-output", output.name.at, message, help);
             }
-            if let ActionDoc::Pod(PodDoc { script, .. }) = &unit.doc.action
-                && self.plugin.dialect == Dialect::Ebb
+            if let ActionDoc::Pod(PodDoc { script, .. }) = &doc.action
+                && ours
                 && let Some(offset) = templated(&script.value)
             {
                 let place = At { value: script.value.as_str(), at: script.at };
                 let at = template::place(&self.plugin.source, &place, offset);
                 let message =
                     format!("the script of `{name}` has a `${{…}}` that stays as it is: scripts are not templated");
-                let help = "declare an input with this value, and read its variable";
-                warnings.push(Diagnostic::warning("script-template", &self.plugin.source, at, message).help(help));
+                more = warn("script-template", at, message, "declare an input with this value, and read its variable");
             }
             let elsewhere = unit.undoes.iter().map(|&undone| &self.units[undone]).find(|undone| {
                 unit.plan.action.is_relayed() && undone.cluster.is_some() && undone.cluster != unit.cluster
@@ -367,24 +368,16 @@ impl<'a> CheckedPlugin<'a> {
             if let Some(undone) = elsewhere {
                 let message =
                     format!("`{name}` runs in another cluster than `{}`, which it undoes", undone.doc.name.value);
-                let help = "if that is not meant, give it the same `cluster`";
-                let at = unit.doc.cluster.as_ref().map_or(unit.doc.name.at, |cluster| cluster.at);
-                warnings.push(Diagnostic::warning("undo-cluster", &self.plugin.source, at, message).help(help));
+                let at = doc.cluster.as_ref().map_or(doc.name.at, |cluster| cluster.at);
+                more = warn("undo-cluster", at, message, "if that is not meant, give it the same `cluster`");
             }
             // Objects are removed without an undo.
-            let makes = matches!(unit.doc.action, ActionDoc::Pod(_)) && !unit.doc.outputs.is_empty();
+            let makes = matches!(doc.action, ActionDoc::Pod(_)) && !doc.outputs.is_empty();
             // Signadot's documents cannot say what a step undoes: any step after the stop may be the undo.
-            let unknown = self.plugin.dialect == Dialect::Signadot && has_teardown;
-            if makes
-                && unit.doc.cleanup.is_none()
-                && !unknown
-                && unit.hook <= HookName::PostStart
-                && !undone.contains(&at)
-            {
-                let message = format!("nothing undoes what `{name}` makes");
+            let known = ours || !has_teardown;
+            if makes && known && doc.cleanup.is_none() && unit.hook <= HookName::PostStart && !undone.contains(&at) {
                 let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
-                warnings
-                    .push(Diagnostic::warning("no-undo", &self.plugin.source, unit.doc.name.at, message).help(help));
+                more = warn("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help);
             }
         }
         self.warnings = warnings;

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
-use super::collector::DiagnosticCollector;
-use crate::diagnostic::Diagnostic;
+use super::collector::{DiagnosticCollector, strings};
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::expr::{self, ReferenceSource, Scope};
 use crate::model::SandboxDoc;
-use crate::plan::{Action, HookName, ObjectAction, Template, WebhookAction};
+use crate::plan::{Action, HookName, ObjectAction, Template};
 use crate::template::{self, TemplatePiece};
 
 const HELP: &str = "`${resource.key}` and `${resource.name}` differ between the resources of a sandbox";
@@ -45,7 +45,6 @@ pub(super) fn check(
             if report.is_full() {
                 return;
             }
-            let script = matches!(unit.plan.action, Action::Pod(_));
             for identity in identities(report, instance, unit, twice) {
                 let noun = identity.noun.clone();
                 let (first, other) = *made.entry(identity).or_insert((number, &unit.plan.key));
@@ -57,14 +56,11 @@ pub(super) fn check(
                 }
                 let message =
                     format!("`{}/{other}` and `{}/{}` {noun}", there.name.value, here.name.value, unit.plan.key);
-                let found = match script {
-                    true => Diagnostic::warning("shared-key", &report.source, here.name.at, message),
-                    false => report.error("shared-key", here.name.at, message),
-                };
+                let found = report.error("shared-key", here.name.at, message);
                 let found = found.related(there.name.at, "the other resource").help(HELP);
-                match script {
-                    true => warnings.push(found),
-                    false => report.push(found),
+                match &unit.plan.action {
+                    Action::Pod(_) => warnings.push(Diagnostic { severity: Severity::Warning, ..found }),
+                    _ => report.push(found),
                 }
             }
         }
@@ -77,14 +73,27 @@ fn identities(
     unit: &CompiledUnit<'_>,
     twice: bool,
 ) -> Vec<UnitIdentity> {
-    match &unit.plan.action {
-        Action::Object(object) => objects(report, instance, unit, object),
-        Action::Webhook(webhook) if twice => request(report, instance, unit, webhook).into_iter().collect(),
-        Action::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
-            script(report, instance, unit).into_iter().collect()
+    let inputs = unit.plan.inputs.iter().map(|input| strings(input.value.clone()));
+    // What is sent or run names the target, and all of it is known.
+    let same = |noun: &str, values: Vec<Value>| {
+        let mut all = StaticText::default();
+        values.iter().try_for_each(|value| all.tree(report, instance, value))?;
+        let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
+        all.names_target.then(|| UnitIdentity { noun: noun.to_owned(), parts })
+    };
+    let found = match &unit.plan.action {
+        Action::Object(object) => return objects(report, instance, unit, object),
+        Action::Webhook(webhook) if twice => {
+            let parts = std::iter::once(&webhook.url).chain(webhook.headers.values()).cloned().map(strings);
+            let values = parts.chain(webhook.body.clone()).chain(inputs).collect();
+            same("would send the same request, with the same key", values)
         }
-        Action::Webhook(_) | Action::Pod(_) | Action::Removal => Vec::new(),
-    }
+        Action::Pod(pod) if twice && !OWN_VARIABLES.iter().any(|name| pod.script.contains(name)) => {
+            same("run the same script with the same key", inputs.collect())
+        }
+        Action::Webhook(_) | Action::Pod(_) | Action::Removal => None,
+    };
+    found.into_iter().collect()
 }
 
 /// The objects of a unit whose names are known.
@@ -120,32 +129,6 @@ fn manifests(object: &ObjectAction) -> &[Value] {
         Value::Array(manifests) => manifests,
         one => std::slice::from_ref(one),
     }
-}
-
-/// A request that names the target, if all of it is known.
-fn request(
-    report: &DiagnosticCollector,
-    instance: &BoundResource<'_>,
-    unit: &CompiledUnit<'_>,
-    webhook: &WebhookAction,
-) -> Option<UnitIdentity> {
-    let mut all = StaticText::default();
-    all.template(report, instance, &webhook.url)?;
-    webhook.headers.values().try_for_each(|value| all.template(report, instance, value))?;
-    webhook.body.iter().try_for_each(|body| all.tree(report, instance, body))?;
-    unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
-    let noun = "would send the same request, with the same key".to_owned();
-    let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-    all.names_target.then_some(UnitIdentity { noun, parts })
-}
-
-/// The inputs of a script that names the target, if all of them are known.
-fn script(report: &DiagnosticCollector, instance: &BoundResource<'_>, unit: &CompiledUnit<'_>) -> Option<UnitIdentity> {
-    let mut all = StaticText::default();
-    unit.plan.inputs.iter().try_for_each(|input| all.template(report, instance, &input.value))?;
-    let noun = "run the same script with the same key".to_owned();
-    let parts = vec![instance.bound.digest.to_owned(), unit.plan.key.clone(), all.text];
-    all.names_target.then_some(UnitIdentity { noun, parts })
 }
 
 /// A text without what is computed from outputs: references to the target stay as they are written.
@@ -202,24 +185,13 @@ impl StaticText {
         Some(())
     }
 
-    fn template(
-        &mut self,
-        report: &DiagnosticCollector,
-        instance: &BoundResource<'_>,
-        template: &Template,
-    ) -> Option<()> {
-        match template {
-            Template::Literal(value) => self.push(&value.to_string()),
-            Template::Secret { name, key } => self.push(&format!("{name}/{key}")),
-            Template::Text(text) => self.add(Self::of(report, Some(instance), text)?),
-            Template::Tree(tree) => self.tree(report, instance, tree)?,
-        }
-        Some(())
-    }
-
     fn tree(&mut self, report: &DiagnosticCollector, instance: &BoundResource<'_>, tree: &Value) -> Option<()> {
         match tree {
-            Value::String(text) => self.add(Self::of(report, Some(instance), text)?),
+            Value::String(text) => {
+                let fixed = Self::of(report, Some(instance), text)?;
+                self.push(&fixed.text);
+                self.names_target |= fixed.names_target;
+            }
             Value::Array(items) => items.iter().try_for_each(|item| self.tree(report, instance, item))?,
             Value::Object(map) => {
                 for (key, value) in map {
@@ -232,11 +204,6 @@ impl StaticText {
         Some(())
     }
 
-    fn add(&mut self, other: Self) {
-        self.push(&other.text);
-        self.names_target |= other.names_target;
-    }
-
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
         // Two texts are never read as one.
@@ -246,29 +213,26 @@ impl StaticText {
 
 /// Warns of the names in a plugin that two of its resources in one sandbox would share.
 pub(super) fn warn(report: &DiagnosticCollector, checked: &CheckedPlugin<'_>) -> Vec<Diagnostic> {
-    let mut warnings = Vec::new();
-    for unit in checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart) {
-        let what = match &unit.plan.action {
-            Action::Object(object) => manifests(object).iter().find_map(|manifest| {
-                let name = manifest["metadata"]["name"].as_str()?;
-                let shared = StaticText::of(report, None, name).is_some_and(|fixed| fixed.names_target);
-                shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
-            }),
-            Action::Webhook(_) => {
-                let keyed =
-                    |source: &ReferenceSource| matches!(source, ReferenceSource::Target(field) if field == "key");
-                let own = |source: &ReferenceSource| matches!(source, ReferenceSource::OwnResource(_));
-                let reads =
-                    |of: &dyn Fn(&ReferenceSource) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
-                (reads(&keyed) && !reads(&own)).then(|| "the same `${target.key}`".to_owned())
-            }
-            Action::Pod(_) | Action::Removal => None,
-        };
-        if let Some(what) = what {
-            let name = &unit.doc.name;
-            let message = format!("two resources of this plugin in one sandbox would share {what} of `{}`", name.value);
-            warnings.push(Diagnostic::warning("shared-key", &report.source, name.at, message).help(HELP));
+    let shared = |unit: &CompiledUnit<'_>| match &unit.plan.action {
+        Action::Object(object) => manifests(object).iter().find_map(|manifest| {
+            let name = manifest["metadata"]["name"].as_str()?;
+            let shared = StaticText::of(report, None, name)?.names_target;
+            shared.then(|| format!("the {} `{name}`", manifest["kind"].as_str().unwrap_or("object")))
+        }),
+        Action::Webhook(_) => {
+            let reads = |of: fn(&ReferenceSource) -> bool| unit.uses.iter().any(|(_, found)| of(&found.source));
+            let keyed = reads(|source| matches!(source, ReferenceSource::Target(field) if field == "key"));
+            let own = reads(|source| matches!(source, ReferenceSource::OwnResource(_)));
+            (keyed && !own).then(|| "the same `${target.key}`".to_owned())
         }
-    }
-    warnings
+        Action::Pod(_) | Action::Removal => None,
+    };
+    let setup = checked.units.iter().filter(|unit| unit.hook <= HookName::PostStart);
+    let warnings = setup.filter_map(|unit| {
+        let name = &unit.doc.name;
+        let what = shared(unit)?;
+        let message = format!("two resources of this plugin in one sandbox would share {what} of `{}`", name.value);
+        Some(Diagnostic::warning("shared-key", &report.source, name.at, message).help(HELP))
+    });
+    warnings.collect()
 }

@@ -233,31 +233,25 @@ fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, acti
     let names = || plugin.runners.iter().map(|runner| runner.name.value.as_str());
     let named = |wanted: &str| plugin.runners.iter().find(|runner| runner.name.value == wanted);
     let found = match &action.runner {
+        Some(name) => named(&name.value),
+        None => named("default").or(plugin.runners.first().filter(|_| plugin.runners.len() == 1)),
+    };
+    match &action.runner {
+        _ if found.is_some() => {}
         Some(name) => {
-            let found = named(&name.value);
-            if found.is_none() {
-                let message = format!("there is no runner `{}`", name.value);
-                let diagnostic = report.error("unknown-runner", name.at, message);
-                report.push(report.suggest(diagnostic, &name.value, names()));
-            }
-            found
+            let diagnostic = report.error("unknown-runner", name.at, format!("there is no runner `{}`", name.value));
+            report.push(report.suggest(diagnostic, &name.value, names()));
         }
         None => {
-            let only = plugin.runners.first().filter(|_| plugin.runners.len() == 1);
-            let found = named("default").or(only);
-            if found.is_none() {
-                let message = format!("`{}` does not say which runner runs it", doc.name.value);
-                let diagnostic = report.error("unknown-runner", doc.name.at, message);
-                let list: Vec<String> = names().take(8).map(|name| format!("`{name}`")).collect();
-                report.push(match list.is_empty() {
-                    true => diagnostic.help("declare one: `runners: {default: {image: …}}`"),
-                    false => diagnostic
-                        .help(format!("name one with `runner:`, there is {}; or call one `default`", list.join(", "))),
-                });
-            }
-            found
+            let list = names().take(8).collect::<Vec<_>>().join("`, `");
+            let help = match list.is_empty() {
+                true => "declare one: `runners: {default: {image: …}}`".to_owned(),
+                false => format!("name one with `runner:`, there is `{list}`; or call one `default`"),
+            };
+            let message = format!("`{}` does not say which runner runs it", doc.name.value);
+            report.push(report.error("unknown-runner", doc.name.at, message).help(help));
         }
-    };
+    }
     let text = |value: &Option<At<String>>| value.as_ref().map(|value| value.value.clone());
     PodAction {
         image: found.map(|runner| runner.image.value.clone()).unwrap_or_default(),
@@ -288,14 +282,11 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: HookName) -> Ret
         let status = name.len() == 3 && name.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
         if !status && !RETRY_CLASSES.contains(&name) {
             let message = format!("`{name}` is not a failure class that can be retried");
-            let diagnostic = report.error("retry", class.at, message);
-            report.push(match expr::nearest(name, RETRY_CLASSES) {
-                Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
-                None => diagnostic.help(format!(
-                    "there is {}, and a status such as 503",
-                    RETRY_CLASSES.map(|c| format!("`{c}`")).join(", ")
-                )),
-            });
+            let help = match expr::nearest(name, RETRY_CLASSES) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there is `{}`, and a status such as 503", RETRY_CLASSES.join("`, `")),
+            };
+            report.push(report.error("retry", class.at, message).help(help));
         }
     }
     let on = given.on.into_iter().map(|class| class.value.0).collect();

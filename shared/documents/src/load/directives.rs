@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, MAX_REPORTED};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::yaml::{self, MAX_DEPTH, MAX_DOCUMENT, YamlNode, YamlValue, placeholders};
 use crate::load::{DocumentVars, FileError, FileSource, is_variable};
 use crate::source::{LineColumn, SourceText};
@@ -30,16 +30,6 @@ enum EmbedEncoding {
     Raw,
     Yaml,
     Binary,
-}
-
-impl EmbedEncoding {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Yaml => "yaml",
-            Self::Binary => "binary",
-        }
-    }
 }
 
 /// The text between `@{` and `}`.
@@ -96,46 +86,36 @@ impl<'a> DirectiveExpansion<'a> {
             return;
         }
         let whole = spots.len() == 1 && spots[0] == (0, text.len());
-        let mut places = PositionFinder::new(self.source, node);
+        let mut left = node.bytes;
         let mut result = String::new();
         let mut last = 0;
         let mut moved = false;
         for (start, end) in spots {
-            if self.found.len() > MAX_REPORTED && self.found.has_errors() {
-                // It is refused, and no more will be told.
+            if self.found.is_full() {
                 return;
             }
-            let spot = &text[start..end];
-            let at = places.next(spot);
+            let spot = Spot {
+                text: &text[start..end],
+                at: node.at,
+                byte: next_byte(self.source, &mut left, &text[start..end]),
+            };
             result.push_str(&text[last..start]);
             last = end;
-            let Some((bytes, encoding)) = self.value(spot, at) else { continue };
+            let Some((bytes, encoding)) = self.value(&spot) else { continue };
             self.bytes = self.bytes.saturating_add(bytes.len());
             if self.bytes > MAX_DOCUMENT {
-                self.wrong(
-                    "too-large",
-                    at,
-                    spot,
-                    format!("with this the document has more than {MAX_DOCUMENT} bytes"),
-                    None,
-                );
-                return;
+                let message = format!("with this the document has more than {MAX_DOCUMENT} bytes");
+                return self.wrong(&spot, "too-large", message, None);
             }
             if encoding != EmbedEncoding::Raw && !whole {
-                self.wrong(
-                    "invalid-encoding",
-                    at,
-                    spot,
-                    format!("invalid encoding: `[{}]` does not work as a part of a larger string", encoding.as_str()),
-                    Some("leave only the directive in the string, or use `[raw]`".to_owned()),
-                );
+                let word = if encoding == EmbedEncoding::Yaml { "yaml" } else { "binary" };
+                let message = format!("invalid encoding: `[{word}]` does not work as a part of a larger string");
+                let help = "leave only the directive in the string, or use `[raw]`";
+                self.wrong(&spot, "invalid-encoding", message, Some(help));
                 continue;
             }
             match encoding {
-                EmbedEncoding::Yaml => {
-                    self.graft(node, &bytes, at, spot);
-                    return;
-                }
+                EmbedEncoding::Yaml => return self.graft(node, &bytes, &spot),
                 EmbedEncoding::Binary => {
                     result.push_str(&base64::engine::general_purpose::STANDARD.encode(&bytes));
                     moved = true;
@@ -145,13 +125,10 @@ impl<'a> DirectiveExpansion<'a> {
                         moved |= raw.contains('\n');
                         result.push_str(&raw);
                     }
-                    Err(_) => self.wrong(
-                        "invalid-encoding",
-                        at,
-                        spot,
-                        "invalid encoding: this is no UTF-8 text".to_owned(),
-                        Some("take `[binary]`, which gives base64".to_owned()),
-                    ),
+                    Err(_) => {
+                        let help = "take `[binary]`, which gives base64";
+                        self.wrong(&spot, "invalid-encoding", "invalid encoding: this is no UTF-8 text", Some(help));
+                    }
                 },
             }
         }
@@ -163,12 +140,11 @@ impl<'a> DirectiveExpansion<'a> {
     }
 
     /// The bytes that a placeholder stands for; `None` if it was refused.
-    fn value(&mut self, spot: &str, at: LazyPosition) -> Option<(Vec<u8>, EmbedEncoding)> {
-        let (directive, encoding) = match parse(spot) {
+    fn value(&mut self, spot: &Spot<'_>) -> Option<(Vec<u8>, EmbedEncoding)> {
+        let (directive, encoding) = match parse(spot.text) {
             Ok(parsed) => parsed,
-            Err(refusal) => {
-                let (code, message, help) = refusal.describe();
-                self.wrong(code, at, spot, message, Some(help));
+            Err((code, message, help)) => {
+                self.wrong(spot, code, message, Some(help));
                 return None;
             }
         };
@@ -177,18 +153,12 @@ impl<'a> DirectiveExpansion<'a> {
             Directive::Var(name) => match self.vars.get(name) {
                 Some(value) => value.as_bytes().to_vec(),
                 None => {
-                    let mut wrong = Diagnostic::error(
-                        "unexpanded-variable",
-                        self.source,
-                        at.pos(self.source),
-                        format!("unexpanded variable: `{name}` has no value"),
-                    )
-                    .length(spot.chars().count());
-                    wrong = match crate::expr::nearest(name, self.vars.names()) {
-                        Some(near) => wrong.help(format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE")),
-                        None => wrong.help(format!("give it: --set {name}=VALUE")),
+                    let help = match crate::expr::nearest(name, self.vars.names()) {
+                        Some(near) => format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE"),
+                        None => format!("give it: --set {name}=VALUE"),
                     };
-                    self.found.push(wrong);
+                    let message = format!("unexpanded variable: `{name}` has no value");
+                    self.wrong(spot, "unexpanded-variable", message, Some(&help));
                     return None;
                 }
             },
@@ -208,7 +178,7 @@ impl<'a> DirectiveExpansion<'a> {
                         }
                         FileError::Unreadable { .. } => ("embed-unreadable", "make it readable"),
                     };
-                    self.wrong(code, at, spot, error.to_string(), Some(help.to_owned()));
+                    self.wrong(spot, code, error.to_string(), Some(help));
                     return None;
                 }
             },
@@ -217,151 +187,105 @@ impl<'a> DirectiveExpansion<'a> {
     }
 
     /// Puts the tree of a YAML text in the place of a string; several documents as a list.
-    fn graft(&mut self, node: &mut YamlNode, bytes: &[u8], place: LazyPosition, spot: &str) {
-        let at = place.pos(self.source);
-        let text = String::from_utf8_lossy(bytes);
-        let inner = SourceText::new(spot, text);
-        match yaml::parse(&inner) {
+    fn graft(&mut self, node: &mut YamlNode, bytes: &[u8], spot: &Spot<'_>) {
+        let at = spot.place(self.source);
+        match yaml::parse(&SourceText::new(spot.text, String::from_utf8_lossy(bytes))) {
             Ok(mut documents) => {
                 // Several are a list; what stands between two `---` and is nothing is none of them.
                 if documents.len() > 1 {
                     documents.retain(|document| document.value != YamlValue::Null);
                 }
-                let mut tree = match documents.len() {
-                    0 | 1 => documents.pop().unwrap_or(YamlNode { value: YamlValue::Null, at, bytes: None }),
-                    _ => YamlNode { value: YamlValue::List(documents), at, bytes: None },
+                let of = |value| YamlNode { value, at, bytes: None };
+                *node = match documents.len() {
+                    0 | 1 => documents.pop().unwrap_or(of(YamlValue::Null)),
+                    _ => of(YamlValue::List(documents)),
                 };
-                tree.moved_to(at);
-                *node = tree;
+                node.moved_to(at);
                 self.grafted = Some(at);
             }
             Err(error) => {
                 let within = error.at.map_or(String::new(), |at| format!(", line {}, column {}", at.line, at.column));
-                self.wrong(
-                    "embedded-yaml",
-                    place,
-                    spot,
-                    format!("the embedded file is not YAML: {}{within}", error.message),
-                    error.help,
-                );
+                let message = format!("the embedded file is not YAML: {}{within}", error.message);
+                self.wrong(spot, "embedded-yaml", message, error.help.as_deref());
             }
         }
     }
 
-    fn wrong(&mut self, code: &'static str, at: LazyPosition, spot: &str, message: String, help: Option<String>) {
-        let mut wrong = Diagnostic::error(code, self.source, at.pos(self.source), message).length(spot.chars().count());
-        wrong.help = help;
-        self.found.push(wrong);
+    fn wrong(&mut self, spot: &Spot<'_>, code: &'static str, message: impl Into<String>, help: Option<&str>) {
+        let wrong = Diagnostic::error(code, self.source, spot.place(self.source), message);
+        let wrong = wrong.length(spot.text.chars().count());
+        self.found.push(match help {
+            Some(help) => wrong.help(help),
+            None => wrong,
+        });
     }
 }
 
-/// The place of a placeholder. Counting the characters before a byte takes time, so it is done only for messages.
-#[derive(Clone, Copy)]
-enum LazyPosition {
-    At(LineColumn),
-    Byte(usize),
-}
-
-impl LazyPosition {
-    fn pos(self, source: &SourceText) -> LineColumn {
-        match self {
-            Self::At(at) => at,
-            Self::Byte(byte) => source.place(byte),
-        }
-    }
-}
-
-/// Finds the place of one placeholder after the other in the text that a string was read from.
-struct PositionFinder<'a> {
-    source: &'a SourceText,
+/// A placeholder.
+struct Spot<'t> {
+    text: &'t str,
+    /// The place of its string.
     at: LineColumn,
-    span: Option<(usize, usize)>,
+    /// Its byte in the source, if it stands there.
+    byte: Option<usize>,
 }
 
-impl<'a> PositionFinder<'a> {
-    fn new(source: &'a SourceText, node: &YamlNode) -> Self {
-        Self { source, at: node.at, span: node.bytes }
-    }
-
-    fn next(&mut self, spot: &str) -> LazyPosition {
-        let Some((start, length)) = self.span else { return LazyPosition::At(self.at) };
-        match self.source.text.get(start..start + length).and_then(|raw| raw.find(spot)) {
-            Some(offset) => {
-                let end = offset + spot.len();
-                self.span = Some((start + end, length - end));
-                LazyPosition::Byte(start + offset)
-            }
-            None => LazyPosition::At(self.at),
-        }
+impl Spot<'_> {
+    /// The place. Counting the characters before a byte takes time, so it is done only for messages.
+    fn place(&self, source: &SourceText) -> LineColumn {
+        self.byte.map_or(self.at, |byte| source.place(byte))
     }
 }
 
-/// Why a placeholder makes no sense.
-#[derive(Debug, PartialEq, Eq)]
-enum DirectiveError {
-    Name(String),
-    Operation(String),
-    Encoding(String),
-    Path,
+/// The byte at which a placeholder stands in what is `left` of the bytes of a string: start and length.
+fn next_byte(source: &SourceText, left: &mut Option<(usize, usize)>, spot: &str) -> Option<usize> {
+    let (start, length) = (*left)?;
+    let offset = source.text.get(start..start + length)?.find(spot)?;
+    let end = offset + spot.len();
+    *left = Some((start + end, length - end));
+    Some(start + offset)
 }
 
-impl DirectiveError {
-    fn describe(self) -> (&'static str, String, String) {
-        match self {
-            Self::Name(name) => (
-                "invalid-variable",
-                format!("invalid variable name: `{name}`"),
-                "a letter, then letters, digits, `_`, `.` or `-`; a literal `@{` is written `@{literal: @}{`"
-                    .to_owned(),
-            ),
-            Self::Operation(operation) => (
-                "unsupported-operation",
-                format!("unsupported operation: `{operation}`"),
-                "there is `@{var}`, `@{embed: path}` and `@{literal: text}`".to_owned(),
-            ),
-            Self::Encoding(encoding) => (
-                "invalid-encoding",
-                format!("invalid encoding: `{encoding}`"),
-                "there is `[raw]`, `[yaml]` and `[binary]`".to_owned(),
-            ),
-            Self::Path => ("embed-missing", "no file is named".to_owned(), "write `@{embed: path}`".to_owned()),
-        }
-    }
-}
+/// Why a placeholder makes no sense: code, message and help.
+type DirectiveError = (&'static str, String, &'static str);
 
 /// Takes a placeholder apart.
 fn parse(spot: &str) -> Result<(Directive<'_>, EmbedEncoding), DirectiveError> {
     let inside = spot.strip_prefix("@{").and_then(|rest| rest.strip_suffix('}')).unwrap_or(spot);
     let Some((operation, rest)) = inside.split_once(':') else {
-        let inside = inside.trim();
-        let (name, encoding) = encoding(inside)?;
+        let (name, encoding) = encoding(inside.trim())?;
         return match is_variable(name) {
             true => Ok((Directive::Var(name), encoding)),
-            false => Err(DirectiveError::Name(inside.to_owned())),
+            false => Err((
+                "invalid-variable",
+                format!("invalid variable name: `{}`", inside.trim()),
+                "a letter, then letters, digits, `_`, `.` or `-`; a literal `@{` is written `@{literal: @}{`",
+            )),
         };
     };
     let (operation, encoding) = encoding(operation.trim())?;
-    match operation {
-        "embed" if rest.trim().is_empty() => Err(DirectiveError::Path),
-        "embed" => Ok((Directive::Embed(rest.trim()), encoding)),
-        "literal" if encoding == EmbedEncoding::Raw => Ok((Directive::Literal(rest.trim()), encoding)),
-        other => Err(DirectiveError::Operation(other.to_owned())),
+    match (operation, rest.trim()) {
+        ("embed", "") => Err(("embed-missing", "no file is named".to_owned(), "write `@{embed: path}`")),
+        ("embed", path) => Ok((Directive::Embed(path), encoding)),
+        ("literal", text) if encoding == EmbedEncoding::Raw => Ok((Directive::Literal(text), encoding)),
+        _ => Err((
+            "unsupported-operation",
+            format!("unsupported operation: `{operation}`"),
+            "there is `@{var}`, `@{embed: path}` and `@{literal: text}`",
+        )),
     }
 }
 
 fn encoding(text: &str) -> Result<(&str, EmbedEncoding), DirectiveError> {
     let Some((name, rest)) = text.split_once('[') else { return Ok((text, EmbedEncoding::Raw)) };
-    let Some((word, after)) = rest.rsplit_once(']') else {
-        return Err(DirectiveError::Encoding(format!("[{rest}")));
-    };
-    if !after.trim().is_empty() {
-        return Err(DirectiveError::Encoding(format!("[{rest}")));
-    }
-    let encoding = match word.trim() {
-        "raw" => EmbedEncoding::Raw,
-        "yaml" => EmbedEncoding::Yaml,
-        "binary" => EmbedEncoding::Binary,
-        other => return Err(DirectiveError::Encoding(format!("[{other}]"))),
+    let encoding = match rest.rsplit_once(']').map(|(word, after)| (word.trim(), after.trim())) {
+        Some(("raw", "")) => EmbedEncoding::Raw,
+        Some(("yaml", "")) => EmbedEncoding::Yaml,
+        Some(("binary", "")) => EmbedEncoding::Binary,
+        _ => {
+            let message = format!("invalid encoding: `[{rest}`");
+            return Err(("invalid-encoding", message, "there is `[raw]`, `[yaml]` and `[binary]`"));
+        }
     };
     Ok((name.trim_end(), encoding))
 }
@@ -372,26 +296,25 @@ mod tests {
 
     #[test]
     fn directives_are_taken_apart() {
-        type Case<'t> = (&'t str, Result<(Directive<'t>, EmbedEncoding), DirectiveError>);
-        let cases: [Case<'_>; 15] = [
-            ("@{dev}", Ok((Directive::Var("dev"), EmbedEncoding::Raw))),
-            ("@{ dev }", Ok((Directive::Var("dev"), EmbedEncoding::Raw))),
-            ("@{tfstate-bucket}", Ok((Directive::Var("tfstate-bucket"), EmbedEncoding::Raw))),
-            ("@{x[binary]}", Ok((Directive::Var("x"), EmbedEncoding::Binary))),
-            ("@{embed:f}", Ok((Directive::Embed("f"), EmbedEncoding::Raw))),
-            ("@{ embed : f }", Ok((Directive::Embed("f"), EmbedEncoding::Raw))),
-            ("@{embed[yaml]: ./a b}", Ok((Directive::Embed("./a b"), EmbedEncoding::Yaml))),
-            ("@{embed[ yaml ]: a:b}", Ok((Directive::Embed("a:b"), EmbedEncoding::Yaml))),
-            ("@{embed: }", Err(DirectiveError::Path)),
-            ("@{literal: @}", Ok((Directive::Literal("@"), EmbedEncoding::Raw))),
-            ("@{1x}", Err(DirectiveError::Name("1x".into()))),
-            ("@{x:y}", Err(DirectiveError::Operation("x".into()))),
-            ("@{x[json]}", Err(DirectiveError::Encoding("[json]".into()))),
-            ("@{x[yaml}", Err(DirectiveError::Encoding("[yaml".into()))),
-            ("@{embed[]: f}", Err(DirectiveError::Encoding("[]".into()))),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(parse(text), expected, "{text}");
+        use EmbedEncoding::{Binary, Raw, Yaml};
+        for (text, expected) in [
+            ("@{dev}", Ok((Directive::Var("dev"), Raw))),
+            ("@{ dev }", Ok((Directive::Var("dev"), Raw))),
+            ("@{tfstate-bucket}", Ok((Directive::Var("tfstate-bucket"), Raw))),
+            ("@{x[binary]}", Ok((Directive::Var("x"), Binary))),
+            ("@{embed:f}", Ok((Directive::Embed("f"), Raw))),
+            ("@{ embed : f }", Ok((Directive::Embed("f"), Raw))),
+            ("@{embed[yaml]: ./a b}", Ok((Directive::Embed("./a b"), Yaml))),
+            ("@{embed[ yaml ]: a:b}", Ok((Directive::Embed("a:b"), Yaml))),
+            ("@{embed: }", Err("no file is named")),
+            ("@{literal: @}", Ok((Directive::Literal("@"), Raw))),
+            ("@{1x}", Err("invalid variable name: `1x`")),
+            ("@{x:y}", Err("unsupported operation: `x`")),
+            ("@{x[json]}", Err("invalid encoding: `[json]`")),
+            ("@{x[yaml}", Err("invalid encoding: `[yaml`")),
+            ("@{embed[]: f}", Err("invalid encoding: `[]`")),
+        ] {
+            assert_eq!(parse(text).map_err(|(_, message, _)| message), expected.map_err(str::to_owned), "{text}");
         }
     }
 }
