@@ -48,6 +48,12 @@ pub(super) enum LookupResult {
     Placeholder(String),
 }
 
+impl From<Json> for LookupResult {
+    fn from(value: Json) -> Self {
+        Self::Value(RenderValue::Json(value))
+    }
+}
+
 impl<'a> RenderContext<'a> {
     /// The public values of a resource, or of the target if there is no resource.
     pub(super) fn outside(
@@ -68,51 +74,30 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// The same world seen from another resource.
-    fn of(self, resource: &'a str) -> Self {
-        Self { resource, ..self }
-    }
-
     /// Returns the value of a reference. `None` if a part of it is missing.
     pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
+        let found = |value: Option<Json>| Ok(value.map_or(LookupResult::Nothing, LookupResult::from));
         let made = match source {
-            ReferenceSource::Target(field) => {
-                return Ok(self
-                    .facts
-                    .field(field)
-                    .map_or(LookupResult::Nothing, |v| LookupResult::Value(RenderValue::Json(v))));
+            ReferenceSource::Target(field) => return found(self.facts.field(field)),
+            ReferenceSource::OwnResource(field) if self.unknowns == PendingOutputs::Shown && field == "key" => {
+                return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
-            ReferenceSource::OwnResource(field) => {
-                return Ok(match (self.unknowns, self.facts.own(self.resource, field)) {
-                    (PendingOutputs::Shown, Some(_)) if field == "key" => {
-                        LookupResult::Placeholder(format!("{}.key", self.resource))
-                    }
-                    (_, Some(value)) => LookupResult::Value(RenderValue::Json(value)),
-                    (_, None) => LookupResult::Nothing,
-                });
-            }
-            ReferenceSource::Response | ReferenceSource::Object | ReferenceSource::Objects => {
-                return Ok(LookupResult::Nothing);
-            }
+            ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
+            ReferenceSource::Response | ReferenceSource::Object | ReferenceSource::Objects => return found(None),
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
-                let Some(resource) = self.plan.resources.get(self.resource) else {
-                    return Ok(LookupResult::Nothing);
-                };
-                let Some(template) = resource.params.get(name) else { return Ok(LookupResult::Nothing) };
-                self.template(template, place)
+                let given = self.plan.resources.get(self.resource).and_then(|resource| resource.params.get(name));
+                given.map(|template| self.template(template, place))
             }
             ReferenceSource::Resource { resource, output } => {
-                let Some((name, found)) = self.plan.resources.get_key_value(resource) else {
-                    return Ok(LookupResult::Nothing);
-                };
-                let Some(public) = found.outputs.get(output) else { return Ok(LookupResult::Nothing) };
-                self.of(name).template(&public.value, place)
+                let public = self.plan.resources.get_key_value(resource);
+                let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
+                public.map(|(resource, public)| Self { resource, ..self }.template(&public.value, place))
             }
         };
         match made {
-            Err(RenderError::Missing { .. }) => Ok(LookupResult::Nothing),
-            other => other,
+            None | Some(Err(RenderError::Missing { .. })) => Ok(LookupResult::Nothing),
+            Some(other) => other,
         }
     }
 
@@ -141,7 +126,7 @@ impl<'a> RenderContext<'a> {
     /// The value of a template.
     pub(super) fn template(self, template: &Template, place: &str) -> Result<LookupResult, RenderError> {
         match template {
-            Template::Literal(value) => Ok(LookupResult::Value(RenderValue::Json(value.clone()))),
+            Template::Literal(value) => Ok(value.clone().into()),
             Template::Secret { .. } if self.unknowns == PendingOutputs::Shown => {
                 Ok(LookupResult::Placeholder("sensitive".to_owned()))
             }
@@ -154,16 +139,14 @@ impl<'a> RenderContext<'a> {
             Template::Text(text) => self.text(text, place),
             Template::Tree(tree) => {
                 let made = self.tree(tree, place, MissingPolicy::Strict)?;
-                Ok(made.map_or(LookupResult::Nothing, |json| LookupResult::Value(RenderValue::Json(json))))
+                Ok(made.map_or(LookupResult::Nothing, LookupResult::from))
             }
         }
     }
 
     /// The value of a text with `${…}`.
     pub(super) fn text(self, text: &str, place: &str) -> Result<LookupResult, RenderError> {
-        let Some(parts) = self.compiled.parts(text) else {
-            return Ok(LookupResult::Value(RenderValue::Json(text.into())));
-        };
+        let Some(parts) = self.compiled.parts(text) else { return Ok(Json::from(text).into()) };
         if let [TextPart::Expression(expression)] = parts {
             return self.expression(expression, place);
         }
@@ -175,7 +158,7 @@ impl<'a> RenderContext<'a> {
             }
             capped(place, joined.len())?;
         }
-        Ok(LookupResult::Value(RenderValue::Json(joined.into())))
+        Ok(Json::from(joined).into())
     }
 
     /// An expression as a piece of a text; an optional without a value is empty.
@@ -218,10 +201,7 @@ impl<'a> RenderContext<'a> {
                             let entries = [("name", secret.name), ("key", secret.key)];
                             convert::from_map(entries.map(|(k, v)| (k.to_owned(), expr::Value::from(v))).into())
                         }
-                        RenderValue::Secret(_) => {
-                            let what = reference.source.to_string();
-                            return Err(RenderError::Sensitive { place: place.to_owned(), what });
-                        }
+                        RenderValue::Secret(_) => return Err(sensitive(place, reference.source.to_string())),
                     };
                     tree.set(&reference.source, value);
                 }
@@ -233,7 +213,7 @@ impl<'a> RenderContext<'a> {
             return Ok(LookupResult::Placeholder(placeholders.join(", ")));
         }
         match (self.compiled.run(expression, tree.variables(), place), needed) {
-            (Ok(CelOutput::Json(json)), _) => Ok(LookupResult::Value(RenderValue::Json(json))),
+            (Ok(CelOutput::Json(json)), _) => Ok(json.into()),
             (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
             (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),
             (Err(RenderError::Evaluation { .. }), Some(needed)) => Err(missing(place, needed)),
@@ -261,22 +241,12 @@ impl<'a> RenderContext<'a> {
     /// A tree whose strings are templates. Entries without a value are left out; `None` if nothing is left of it.
     pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
         Ok(Some(match tree {
-            Json::String(text) => match self.text(text, place) {
-                Ok(LookupResult::Value(RenderValue::Json(json))) => json,
-                Ok(LookupResult::Value(RenderValue::Bytes(_))) => {
-                    return Err(RenderError::Type {
-                        place: place.to_owned(),
-                        wanted: "text",
-                        got: "bytes that are not UTF-8",
-                    });
-                }
-                Ok(LookupResult::Value(RenderValue::Secret(_))) => {
-                    return Err(RenderError::Sensitive { place: place.to_owned(), what: "a value".to_owned() });
-                }
-                Ok(LookupResult::Nothing) => return Ok(None),
-                Ok(LookupResult::Placeholder(name)) => format!("<{name}>").into(),
-                Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => return Ok(None),
-                Err(error) => return Err(error),
+            Json::String(text) => match lenience.apply(self.text(text, place))? {
+                LookupResult::Value(RenderValue::Json(json)) => json,
+                LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(place, "text", NOT_TEXT)),
+                LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(place, "a value")),
+                LookupResult::Nothing => return Ok(None),
+                LookupResult::Placeholder(name) => format!("<{name}>").into(),
             },
             Json::Array(items) => {
                 let made: Result<Vec<Option<Json>>, _> =
@@ -305,7 +275,28 @@ pub(super) enum MissingPolicy {
     LeaveOut,
 }
 
-pub(super) fn missing(place: &str, reference: &ValueReference) -> RenderError {
+impl MissingPolicy {
+    /// Replaces the error for a missing value by nothing, if that is allowed.
+    pub(super) fn apply(self, made: Result<LookupResult, RenderError>) -> Result<LookupResult, RenderError> {
+        match made {
+            Err(RenderError::Missing { .. }) if self == Self::LeaveOut => Ok(LookupResult::Nothing),
+            other => other,
+        }
+    }
+}
+
+/// What bytes are called that a text is wanted for.
+pub(super) const NOT_TEXT: &str = "bytes that are not UTF-8";
+
+pub(super) fn mistyped(place: &str, wanted: &'static str, got: &'static str) -> RenderError {
+    RenderError::Type { place: place.to_owned(), wanted, got }
+}
+
+pub(super) fn sensitive(place: &str, what: impl Into<String>) -> RenderError {
+    RenderError::Sensitive { place: place.to_owned(), what: what.into() }
+}
+
+fn missing(place: &str, reference: &ValueReference) -> RenderError {
     RenderError::Missing { place: place.to_owned(), what: format!("`{}`", reference.source) }
 }
 
@@ -321,12 +312,10 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<S
     match value {
         RenderValue::Json(Json::String(text)) => Ok(text),
         RenderValue::Json(json) => Ok(json.to_string()),
-        RenderValue::Bytes(_) => {
-            Err(RenderError::Type { place: place.to_owned(), wanted: "text", got: "bytes that are not UTF-8" })
-        }
+        RenderValue::Bytes(_) => Err(mistyped(place, "text", NOT_TEXT)),
         RenderValue::Secret(_) => {
-            let what = expression.references.first().map(|r| r.source.to_string()).unwrap_or_default();
-            Err(RenderError::Sensitive { place: place.to_owned(), what })
+            let what = expression.references.first().map(|r| r.source.to_string());
+            Err(sensitive(place, what.unwrap_or_default()))
         }
     }
 }

@@ -10,7 +10,6 @@ mod context;
 mod evaluate;
 mod facts;
 mod outputs;
-mod preview;
 mod unit;
 mod url;
 
@@ -22,8 +21,7 @@ pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
 pub use outputs::{WebhookResponse, env, outputs_from_response, resource_outputs};
-pub use preview::preview;
-pub use unit::unit;
+pub use unit::{preview, unit};
 
 /// A value that a unit made or is given.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::context::{LookupResult, MissingPolicy, PendingOutputs, RenderContext, ValueReader, capped};
+use super::context::{
+    LookupResult, MissingPolicy, NOT_TEXT, PendingOutputs, RenderContext, ValueReader, capped, mistyped, sensitive,
+};
 use super::{
     CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedInput,
     RenderedRequest, RenderedUnit, SkipReason, TargetFacts, url,
@@ -30,7 +32,22 @@ pub fn unit(
     render(plan, compiled, at, facts, known, PendingOutputs::Missing)
 }
 
-pub(super) fn render(
+/// As [`unit`], for people: an output that is not in `known` is shown as `<users/database.dsn>`, what is computed with it
+/// likewise, and what is sensitive as `<sensitive>`. A `when` that cannot be decided yet counts as true.
+///
+/// # Errors
+/// As [`unit`], as far as it does not depend on what is unknown.
+pub fn preview(
+    plan: &Plan,
+    compiled: &CompiledExpressions,
+    at: UnitRef,
+    facts: &TargetFacts,
+    known: &KnownOutputs,
+) -> Result<RenderedUnit, RenderError> {
+    render(plan, compiled, at, facts, known, PendingOutputs::Shown)
+}
+
+fn render(
     plan: &Plan,
     compiled: &CompiledExpressions,
     at: UnitRef,
@@ -80,11 +97,11 @@ pub(super) fn render(
 
 fn wanted(world: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
     let Some(when) = &unit.when else { return Ok(true) };
-    let wrong = |got| RenderError::Type { place: "`when`".to_owned(), wanted: "true or false", got };
+    let wrong = |got| Err(mistyped("`when`", "true or false", got));
     match world.expression(world.compiled.parsed(when, "`when`")?, "`when`") {
         Ok(LookupResult::Value(RenderValue::Json(Json::Bool(wanted)))) => Ok(wanted),
-        Ok(LookupResult::Value(RenderValue::Json(other))) => Err(wrong(json_type(&other))),
-        Ok(LookupResult::Value(_)) => Err(wrong("bytes or a Secret")),
+        Ok(LookupResult::Value(RenderValue::Json(other))) => wrong(json_type(&other)),
+        Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),
         Ok(LookupResult::Nothing) => Ok(false),
         Ok(LookupResult::Placeholder(_)) => Ok(true),
         Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => Ok(true),
@@ -99,12 +116,8 @@ fn input_value(
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<LookupResult, RenderError> {
-    match world.template(&input.value, place) {
-        Err(RenderError::Missing { .. }) if input.optional || lenience == MissingPolicy::LeaveOut => {
-            Ok(LookupResult::Nothing)
-        }
-        other => other,
-    }
+    let lenience = if input.optional { MissingPolicy::LeaveOut } else { lenience };
+    lenience.apply(world.template(&input.value, place))
 }
 
 fn pod_input(
@@ -113,13 +126,13 @@ fn pod_input(
     lenience: MissingPolicy,
 ) -> Result<RenderedInput, RenderError> {
     let place = format!("input `{}`", input.name);
-    let wrong = |wanted, got| Err(RenderError::Type { place: place.clone(), wanted, got });
+    let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
     let value = match input_value(world, input, &place, lenience)? {
         LookupResult::Nothing => InputValue::Absent,
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
         LookupResult::Value(RenderValue::Bytes(_)) if input.env.is_some() => {
-            return wrong("text for an environment variable", "bytes that are not UTF-8; give it a `path` alone");
+            return wrong("bytes that are not UTF-8; give it a `path` alone");
         }
         LookupResult::Value(RenderValue::Bytes(bytes)) => {
             capped(&place, bytes.len())?;
@@ -132,7 +145,7 @@ fn pod_input(
             };
             capped(&place, text.len())?;
             if input.env.is_some() && text.contains('\0') {
-                return wrong("text for an environment variable", "text with a NUL; give it a `path` alone");
+                return wrong("text with a NUL; give it a `path` alone");
             }
             InputValue::Text(text)
         }
@@ -172,16 +185,14 @@ fn header(
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
-    let wrong = |got| Err(RenderError::Type { place: place.to_owned(), wanted: "text of one line", got });
-    let text = match world.template(template, place) {
-        Ok(LookupResult::Value(RenderValue::Json(Json::String(text)))) => text,
-        Ok(LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_))))) => json.to_string(),
-        Ok(LookupResult::Value(RenderValue::Json(other))) => return wrong(json_type(&other)),
-        Ok(LookupResult::Value(_)) => return wrong("bytes or a Secret"),
-        Ok(LookupResult::Nothing) => return Ok(None),
-        Ok(LookupResult::Placeholder(name)) => format!("<{name}>"),
-        Err(RenderError::Missing { .. }) if lenience == MissingPolicy::LeaveOut => return Ok(None),
-        Err(error) => return Err(error),
+    let wrong = |got| Err(mistyped(place, "text of one line", got));
+    let text = match lenience.apply(world.template(template, place))? {
+        LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
+        LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_)))) => json.to_string(),
+        LookupResult::Value(RenderValue::Json(other)) => return wrong(json_type(&other)),
+        LookupResult::Value(_) => return wrong("bytes or a Secret"),
+        LookupResult::Nothing => return Ok(None),
+        LookupResult::Placeholder(name) => format!("<{name}>"),
     };
     match text.chars().any(|c| c.is_control() && c != '\t') {
         true => wrong("text with a control character"),
@@ -199,12 +210,8 @@ fn inputs_as_object(
         let place = format!("input `{}`", input.name);
         let value = match input_value(world, input, &place, lenience)? {
             LookupResult::Value(RenderValue::Json(json)) => json,
-            LookupResult::Value(RenderValue::Bytes(_)) => {
-                return Err(RenderError::Type { place, wanted: "text", got: "bytes that are not UTF-8" });
-            }
-            LookupResult::Value(RenderValue::Secret(_)) => {
-                return Err(RenderError::Sensitive { place, what: "its value".to_owned() });
-            }
+            LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(&place, "text", NOT_TEXT)),
+            LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(&place, "its value")),
             LookupResult::Nothing => continue,
             LookupResult::Placeholder(name) => format!("<{name}>").into(),
         };

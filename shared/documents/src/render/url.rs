@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::RenderError;
-use super::context::{PendingOutputs, RenderContext, capped};
+use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
 use crate::plan::Template;
 
@@ -16,7 +16,7 @@ pub(super) fn render(world: RenderContext<'_>, template: &Template) -> Result<St
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
         Template::Text(text) => text,
-        _ => return Err(RenderError::Type { place: place.to_owned(), wanted: "text", got: "no text" }),
+        _ => return Err(mistyped(place, "text", "no text")),
     };
     let Some(parts) = world.compiled.parts(text) else { return Ok(text.clone()) };
     let mut url = String::new();
@@ -27,7 +27,7 @@ pub(super) fn render(world: RenderContext<'_>, template: &Template) -> Result<St
                 let piece = world.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {
                     // `DELETE /tenants/` is another request than `DELETE /tenants/ID`.
-                    return Err(wrong("text that is not empty", "empty text"));
+                    return Err(mistyped(place, "text that is not empty", "empty text"));
                 }
                 match world.unknowns {
                     PendingOutputs::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
@@ -39,11 +39,7 @@ pub(super) fn render(world: RenderContext<'_>, template: &Template) -> Result<St
     }
     let path = url.split(['?', '#']).next().unwrap_or_default();
     match path.split('/').any(|segment| segment == "." || segment == "..") {
-        true => Err(wrong("a path without `.` and `..`", "such a path")),
+        true => Err(mistyped(place, "a path without `.` and `..`", "such a path")),
         false => Ok(url),
     }
-}
-
-fn wrong(wanted: &'static str, got: &'static str) -> RenderError {
-    RenderError::Type { place: "url".to_owned(), wanted, got }
 }
