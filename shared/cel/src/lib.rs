@@ -35,6 +35,7 @@ pub use names::{FUNCTIONS, RESOURCE_FIELDS, RootVariable, Scope, TARGET_FIELDS};
 pub use near::nearest;
 pub use object_expression::{ObjectExpression, ObjectExpressionError};
 pub use pattern::{MAX_PATTERN, MAX_PATTERN_LENGTH, PATTERN_HELP, PatternError, TextPattern};
+pub use tokens::string_end;
 
 /// The maximum length of an expression, in bytes.
 pub const MAX_LENGTH: usize = 4096;

@@ -24,12 +24,9 @@ pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
         let start = at;
         if byte.is_ascii_alphabetic() || byte == b'_' {
             at += word(&bytes[at..]);
-            let raw = matches!(
-                &text[start..at],
-                "r" | "R" | "b" | "B" | "rb" | "Rb" | "rB" | "RB" | "br" | "bR" | "Br" | "BR"
-            );
-            if raw && matches!(bytes.get(at), Some(b'"' | b'\'')) {
-                at = skip_string(bytes, at, &text[start..at]);
+            let prefix = text[start..at].bytes().all(|byte| b"rRbB".contains(&byte)) && at - start <= 2;
+            if prefix && matches!(bytes.get(at), Some(b'"' | b'\'')) {
+                at = string_end(text, at);
             } else {
                 names.push(NameToken { text: &text[start..at], offset: start, position });
             }
@@ -38,7 +35,7 @@ pub(crate) fn names(text: &str) -> Vec<NameToken<'_>> {
             at += word(&bytes[at..]);
             position = NamePosition::First;
         } else if byte == b'"' || byte == b'\'' {
-            at = skip_string(bytes, at, "");
+            at = string_end(text, at);
             position = NamePosition::First;
         } else if bytes[at..].starts_with(b"//") {
             at += text[at..].find('\n').unwrap_or(text.len() - at);
@@ -60,18 +57,24 @@ fn word(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count()
 }
 
-fn skip_string(bytes: &[u8], start: usize, prefix: &str) -> usize {
+/// Returns the byte after the string literal that begins with a quote at `start`. A short string ends with its line at
+/// the latest; CEL rejects one that is not closed.
+pub fn string_end(text: &str, start: usize) -> usize {
+    let bytes = text.as_bytes();
     let Some(&quote) = bytes.get(start) else { return start };
-    let raw = prefix.contains(['r', 'R']);
+    let before = bytes[..start].iter().rposition(|b| !b.is_ascii_alphanumeric() && *b != b'_').map_or(0, |n| n + 1);
+    let prefix = &bytes[before..start];
+    let raw =
+        prefix.len() <= 2 && prefix.iter().all(|b| b"rRbB".contains(b)) && prefix.iter().any(|b| b"rR".contains(b));
     let long = bytes[start..].starts_with(&[quote; 3]);
-    let mut at = start + if long { 3 } else { 1 };
+    let width = if long { 3 } else { 1 };
+    let mut at = start + width;
     while let Some(&byte) = bytes.get(at) {
-        if byte == b'\\' && !raw {
-            at += 1;
-        } else if byte == quote && long && bytes[at..].starts_with(&[quote; 3]) {
-            return at + 3;
-        } else if byte == quote && !long {
-            return at + 1;
+        match byte {
+            b'\\' if !raw => at += 1,
+            b'\n' if !long => return at,
+            _ if byte == quote && (!long || bytes[at..].starts_with(&[quote; 3])) => return at + width,
+            _ => {}
         }
         at += 1;
     }

@@ -168,17 +168,7 @@ impl ExpressionWalker<'_> {
         match &expr.expr {
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(comprehension) => self.comprehension(comprehension),
-            Expr::List(list) => list.elements.iter().for_each(|element| self.expr(element, ReferenceUsage::Part)),
-            Expr::Map(map) => {
-                for entry in &map.entries {
-                    if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.expr(&entry.key, ReferenceUsage::Part);
-                        self.expr(&entry.value, ReferenceUsage::Part);
-                    }
-                }
-            }
-            Expr::Select(select) => self.expr(&select.operand, ReferenceUsage::Part),
-            Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+            _ => children(expr).into_iter().for_each(|child| self.expr(child, ReferenceUsage::Part)),
         }
     }
 

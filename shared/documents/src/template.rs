@@ -3,6 +3,7 @@
 //! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::expr`] parses the
 //! expressions.
 
+use crate::expr::string_end;
 use crate::model::{At, LineColumn, SourceText};
 
 /// A part of a template.
@@ -80,8 +81,8 @@ fn expression_length(text: &str) -> Option<usize> {
                 // A comment ends with its line; without a line end it would swallow the rest of the template.
                 at += text[at..].find('\n').unwrap_or(1);
             }
-            quote @ (b'"' | b'\'') => {
-                at = string_end(bytes, at, quote, raw(bytes, at));
+            b'"' | b'\'' => {
+                at = string_end(text, at);
                 continue;
             }
             _ => {}
@@ -89,37 +90,6 @@ fn expression_length(text: &str) -> Option<usize> {
         at += 1;
     }
     None
-}
-
-/// Returns the mode of the string that begins at `quote`: raw if an `r` is before it, alone or beside a `b`.
-fn raw(bytes: &[u8], quote: usize) -> EscapeMode {
-    let start = bytes[..quote].iter().rposition(|b| !b.is_ascii_alphanumeric() && *b != b'_');
-    let prefix = &bytes[start.map_or(0, |n| n + 1)..quote];
-    let known = !prefix.is_empty() && prefix.len() <= 2 && prefix.iter().all(|b| b"rRbB".contains(b));
-    if known && prefix.iter().any(|b| b"rR".contains(b)) { EscapeMode::Raw } else { EscapeMode::Backslash }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EscapeMode {
-    Backslash,
-    Raw,
-}
-
-/// The byte after a string literal. A short string that does not end in its line ends there: CEL will say so.
-fn string_end(bytes: &[u8], start: usize, quote: u8, escapes: EscapeMode) -> usize {
-    let long = bytes[start..].starts_with(&[quote; 3]);
-    let width = if long { 3 } else { 1 };
-    let mut at = start + width;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' if escapes == EscapeMode::Backslash => at += 1,
-            b'\n' if !long => return at,
-            b if b == quote && (!long || bytes[at..].starts_with(&[quote; 3])) => return at + width,
-            _ => {}
-        }
-        at += 1;
-    }
-    bytes.len()
 }
 
 /// The place in the document of a byte of a string that begins at `value.at`.

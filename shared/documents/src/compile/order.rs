@@ -46,14 +46,11 @@ pub(super) fn order(dependencies: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize
 
 /// The error for a cycle of these names, in the document of its steps.
 pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[CycleStep]) -> Diagnostic {
-    let shown: Vec<String> = match names.len() {
-        0..=21 => names.iter().map(|name| format!("`{name}`")).collect(),
-        n => {
-            let (first, last) = (&names[..10], &names[n - 10..]);
-            let all = first.iter().map(|name| format!("`{name}`"));
-            all.chain([format!("({} more)", n - 20)]).chain(last.iter().map(|name| format!("`{name}`"))).collect()
-        }
-    };
+    let mut shown: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    if shown.len() > 21 {
+        let left_out = format!("({} more)", shown.len() - 20);
+        shown.splice(10..names.len() - 10, [left_out]);
+    }
     let message = format!("these wait for each other: {}", shown.join(" → "));
     let mut diagnostic = Diagnostic::error("cycle", source, steps.first().map(|step| step.at), message);
     for step in steps.iter().skip(1).take(20) {

@@ -13,7 +13,7 @@ use super::shared_keys;
 use super::unit;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
-use crate::model::{ActionDoc, At, Dialect, LineColumn, Named, OutputDoc, PluginDoc, PodDoc};
+use crate::model::{ActionDoc, At, Dialect, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::HookName;
 use crate::template;
 
@@ -72,17 +72,29 @@ pub(super) fn check<'a>(plugin: &'a PluginDoc, steps: &StepCount) -> Result<Chec
 }
 
 impl<'a> CheckedPlugin<'a> {
-    /// The sensitivity of what is read, or why it cannot be.
+    /// The unit that makes an output of this plugin.
+    fn producer(&self, source: &ReferenceSource) -> Option<usize> {
+        match source {
+            ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
+            _ => None,
+        }
+    }
+
+    /// The sensitivity of what is read.
     fn sensitivity(&self, source: &ReferenceSource) -> Sensitivity {
         Sensitivity::of(match source {
             ReferenceSource::Param(name) => self.params.get(name.as_str()).is_some_and(|param| param.doc.sensitive),
-            ReferenceSource::Output { unit, output } => self
-                .by_name
-                .get(unit.as_str())
-                .and_then(|&unit| self.units[unit].plan.outputs.get(output))
+            ReferenceSource::Output { output, .. } => self
+                .producer(source)
+                .and_then(|unit| self.units[unit].plan.outputs.get(output))
                 .is_some_and(|output| output.sensitive),
             _ => false,
         })
+    }
+
+    /// An error for the name of a unit that is not there.
+    fn unknown_unit(&self, report: &DiagnosticCollector, wrong: Diagnostic, name: &str) -> Diagnostic {
+        report.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
     }
 
     /// Checks that what a place reads is there and may be read in this hook.
@@ -92,53 +104,44 @@ impl<'a> CheckedPlugin<'a> {
         reader: Option<&CompiledUnit<'_>>,
         found: &ExpressionRead<'_>,
     ) -> Result<(), Diagnostic> {
-        match &found.source {
+        let wrong = |code, message| report.error_in(code, &found.spot, message);
+        let (unit, output) = match &found.source {
             ReferenceSource::Param(name) if !self.params.contains_key(name.as_str()) => {
-                let message = format!("there is no param `{name}`");
-                let diagnostic = report.error_in("unknown-param", &found.spot, message);
-                Err(match self.params.is_empty() {
+                let diagnostic = wrong("unknown-param", format!("there is no param `{name}`"));
+                return Err(match self.params.is_empty() {
                     true => diagnostic.help(format!("declare it: `params: {{{name}: {{type: string}}}}`")),
                     false => report.suggest(diagnostic, name, self.params.keys().copied()),
-                })
+                });
             }
-            ReferenceSource::Output { unit, output } => {
-                let Some(&producer) = self.by_name.get(unit.as_str()) else {
-                    let message = format!("there is no unit `{unit}`");
-                    let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
-                    let diagnostic = report.error_in("unknown-unit", &found.spot, message);
-                    return Err(report.suggest(diagnostic, unit, names));
-                };
-                let producer = &self.units[producer];
-                if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
-                    let message = format!("unit `{unit}` has no output `{output}`");
-                    let names: Vec<&str> = producer.doc.outputs.iter().map(|o| o.name.value.as_str()).collect();
-                    let diagnostic = report
-                        .error_in("unknown-output", &found.spot, message)
-                        .related(producer.doc.name.at, "the unit");
-                    return Err(match names.is_empty() {
-                        true => diagnostic.help("it declares none"),
-                        false => report.suggest(diagnostic, output, names),
-                    });
-                }
-                let Some(reader) = reader else { return Ok(()) };
-                if reader.doc.name.value == *unit {
-                    let message = format!("`{unit}` reads its own output `{output}`");
-                    let help = "an output exists only after its unit has run";
-                    return Err(report.error_in("cycle", &found.spot, message).help(help));
-                }
-                if producer.hook > reader.hook {
-                    let (early, late) = (reader.hook.name(), producer.hook.name());
-                    let message =
-                        format!("`{}` in {early} reads `{unit}`, which runs later, in {late}", reader.doc.name.value);
-                    let diagnostic = report.error_in("hook-order", &found.spot, message);
-                    return Err(diagnostic
-                        .related(producer.doc.name.at, "the unit")
-                        .help("a hook reads its own outputs and those of earlier hooks"));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
+            ReferenceSource::Output { unit, output } => (unit, output),
+            _ => return Ok(()),
+        };
+        let Some(producer) = self.producer(&found.source).map(|producer| &self.units[producer]) else {
+            return Err(self.unknown_unit(report, wrong("unknown-unit", format!("there is no unit `{unit}`")), unit));
+        };
+        if !producer.doc.outputs.iter().any(|declared| declared.name.value == *output) {
+            let diagnostic = wrong("unknown-output", format!("unit `{unit}` has no output `{output}`"));
+            let diagnostic = diagnostic.related(producer.doc.name.at, "the unit");
+            return Err(match producer.doc.outputs.is_empty() {
+                true => diagnostic.help("it declares none"),
+                false => report.suggest(diagnostic, output, producer.doc.outputs.iter().map(|o| o.name.value.as_str())),
+            });
         }
+        let Some(reader) = reader else { return Ok(()) };
+        let name = &reader.doc.name.value;
+        if name == unit {
+            let diagnostic = wrong("cycle", format!("`{unit}` reads its own output `{output}`"));
+            return Err(diagnostic.help("an output exists only after its unit has run"));
+        }
+        if producer.hook > reader.hook {
+            let (early, late) = (reader.hook.name(), producer.hook.name());
+            let diagnostic =
+                wrong("hook-order", format!("`{name}` in {early} reads `{unit}`, which runs later, in {late}"));
+            return Err(diagnostic
+                .related(producer.doc.name.at, "the unit")
+                .help("a hook reads its own outputs and those of earlier hooks"));
+        }
+        Ok(())
     }
 
     fn check_uses(&mut self, report: &mut DiagnosticCollector) {
@@ -153,16 +156,10 @@ impl<'a> CheckedPlugin<'a> {
                 }
             }
         }
-        let marks: Vec<Vec<bool>> = self
-            .units
-            .iter()
-            .map(|unit| {
-                let sensitive = |whole: &Option<ReferenceSource>| {
-                    whole.as_ref().is_some_and(|source| self.sensitivity(source) == Sensitivity::Sensitive)
-                };
-                unit.wholes.iter().map(sensitive).collect()
-            })
-            .collect();
+        let sensitive = |whole: &Option<ReferenceSource>| {
+            whole.as_ref().is_some_and(|source| self.sensitivity(source) == Sensitivity::Sensitive)
+        };
+        let marks: Vec<Vec<bool>> = self.units.iter().map(|unit| unit.wholes.iter().map(sensitive).collect()).collect();
         for (unit, marks) in self.units.iter_mut().zip(marks) {
             for (input, sensitive) in unit.plan.inputs.iter_mut().zip(marks) {
                 input.sensitive = sensitive;
@@ -214,10 +211,8 @@ impl<'a> CheckedPlugin<'a> {
     fn named(&self, report: &mut DiagnosticCollector, name: &At<String>) -> Option<usize> {
         let found = self.by_name.get(name.value.as_str()).copied();
         if found.is_none() {
-            let names = self.units.iter().map(|unit| unit.doc.name.value.as_str());
-            let message = format!("there is no unit `{}`", name.value);
-            let diagnostic = report.error("unknown-unit", name.at, message);
-            report.push(report.suggest(diagnostic, &name.value, names));
+            let wrong = report.error("unknown-unit", name.at, format!("there is no unit `{}`", name.value));
+            report.push(self.unknown_unit(report, wrong, &name.value));
         }
         found
     }
@@ -231,10 +226,7 @@ impl<'a> CheckedPlugin<'a> {
         let mut undoes: Vec<usize> = unit
             .uses
             .iter()
-            .filter_map(|(_, found)| match &found.source {
-                ReferenceSource::Output { unit, .. } => self.by_name.get(unit.as_str()).copied(),
-                _ => None,
-            })
+            .filter_map(|(_, found)| self.producer(&found.source))
             .filter(|&read| self.units[read].hook <= HookName::PostStart)
             .collect();
         if undoes.is_empty() && self.plugin.dialect == Dialect::Signadot {
@@ -264,11 +256,9 @@ impl<'a> CheckedPlugin<'a> {
                 if found.usage == ReferenceUsage::Whole {
                     sensitivity = of_source;
                 }
-                if let ReferenceSource::Output { unit, .. } = &found.source
-                    && let Some(&producer) = self.by_name.get(unit.as_str())
-                    && self.units[producer].hook > HookName::PostStart
-                {
-                    teardown = Some((found, unit, self.units[producer].hook));
+                let producer = self.producer(&found.source).map(|producer| &self.units[producer]);
+                if let Some(producer) = producer.filter(|producer| producer.hook > HookName::PostStart) {
+                    teardown = Some((found, &producer.doc.name.value, producer.hook));
                 }
             }
             if let Some((found, unit, hook)) = teardown {
@@ -287,36 +277,24 @@ impl<'a> CheckedPlugin<'a> {
 
     /// Cycles among the plugin's own units.
     fn check_cycles(&self, report: &mut DiagnosticCollector) {
-        let mut steps = vec![Vec::new(); self.units.len()];
-        for (at, unit) in self.units.iter().enumerate() {
-            for (_, found) in &unit.uses {
-                if let ReferenceSource::Output { unit: name, .. } = &found.source
-                    && let Some(&first) = self.by_name.get(name.as_str())
-                    && first != at
-                    && self.units[first].hook == unit.hook
-                {
-                    let pos = found.spot;
-                    steps[at].push((first, CycleReason::Reads(&found.source, pos)));
-                }
-            }
-            for (&first, name) in unit.after.iter().zip(&unit.doc.after.0) {
-                steps[at].push((first, CycleReason::After(name.at)));
-            }
-        }
-        let targets: Vec<Vec<usize>> = steps.iter().map(|list| list.iter().map(|(to, _)| *to).collect()).collect();
-        let Err(cycle) = order::order(&targets) else { return };
+        let targets = self.units.iter().enumerate().map(|(at, unit)| {
+            let reads = unit.uses.iter().filter_map(|(_, found)| self.producer(&found.source));
+            let reads = reads.filter(|&first| first != at && self.units[first].hook == unit.hook);
+            reads.chain(unit.after.iter().copied()).collect()
+        });
+        let Err(cycle) = order::order(&targets.collect::<Vec<_>>()) else { return };
         let told = cycle.windows(2).filter_map(|pair| {
             let [from, to] = *pair else { return None };
-            let (_, why) = steps[from].iter().find(|(target, _)| *target == to)?;
-            let from = &self.units[from].doc.name.value;
-            Some(match why {
-                CycleReason::Reads(source, spot) => {
-                    CycleStep { at: spot.pos(&report.source), text: format!("`{from}` reads `{source}`") }
-                }
-                CycleReason::After(at) => {
-                    CycleStep { at: *at, text: format!("`{from}` runs after `{}`", self.units[to].doc.name.value) }
-                }
-            })
+            let (doc, first) = (self.units[from].doc, &self.units[to].doc.name.value);
+            let name = &doc.name.value;
+            if let Some((_, found)) =
+                self.units[from].uses.iter().find(|(_, found)| self.producer(&found.source) == Some(to))
+            {
+                let text = format!("`{name}` reads `{}`", found.source);
+                return Some(CycleStep { at: found.spot.pos(&report.source), text });
+            }
+            let at = doc.after.0.iter().find(|after| after.value == *first)?.at;
+            Some(CycleStep { at, text: format!("`{name}` runs after `{first}`") })
         });
         let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
         let told: Vec<CycleStep> = told.collect();
@@ -390,10 +368,4 @@ fn templated(script: &str) -> Option<usize> {
     let begins =
         |rest: &str| roots.iter().any(|root| rest.strip_prefix(root).is_some_and(|rest| rest.starts_with('.')));
     script.match_indices("${").map(|(at, _)| at).find(|at| begins(script[at + 2..].trim_start()))
-}
-
-#[derive(Clone, Copy)]
-enum CycleReason<'a> {
-    Reads(&'a ReferenceSource, super::collector::TextSpan<'a>),
-    After(LineColumn),
 }
