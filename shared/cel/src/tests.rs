@@ -3,135 +3,52 @@ use proptest::prelude::*;
 use super::*;
 
 fn shown(text: &str, scope: Scope) -> String {
-    match parse(text, scope) {
-        Ok(expression) => {
-            let list: Vec<String> = expression
-                .references
-                .iter()
-                .map(|r| {
-                    let optional = if r.optional { "?" } else { "" };
-                    format!("{}{optional} {:?} {}+{}", r.source, r.usage, r.offset, r.length)
-                })
-                .collect();
-            list.join("; ")
-        }
-        Err(mistakes) => {
-            let list: Vec<String> = mistakes
-                .iter()
-                .map(|m| {
-                    let help = m.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
-                    format!("{} {}+{}: {}{help}", m.code, m.offset, m.length, m.message)
-                })
-                .collect();
-            list.join("\n")
-        }
-    }
+    let parsed = parse(text, scope).map(|expression| {
+        let references = expression.references.iter().map(|r| {
+            let optional = if r.optional { "?" } else { "" };
+            format!("{}{optional} {:?} {}+{}", r.source, r.usage, r.offset, r.length)
+        });
+        references.collect::<Vec<_>>().join("; ")
+    });
+    parsed.unwrap_or_else(|mistakes| {
+        let mistakes = mistakes.iter().map(|m| {
+            let help = m.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
+            format!("{} {}+{}: {}{help}", m.code, m.offset, m.length, m.message)
+        });
+        mistakes.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Each expression, with what it reads or what is wrong with it.
+fn table<'a>(texts: impl Iterator<Item = &'a str>, others: &[(&str, Scope)]) -> String {
+    let line = |text: &str, scope| {
+        let head: String = text.chars().take(90).collect();
+        let scope_name = if scope == Scope::Plugin { String::new() } else { format!(" in {scope:?}") };
+        format!("{head}{scope_name}\n    {}\n", shown(text, scope).replace('\n', "\n    "))
+    };
+    let others = others.iter().map(|(text, scope)| line(text, *scope));
+    texts.map(|text| line(text, Scope::Plugin)).chain(others).collect()
 }
 
 #[test]
 fn references_in_all_spellings() {
-    let mut table = String::new();
-    for text in [
-        "units.database.outputs.dsn",
-        "units[\"queue\"].outputs[\"queue-url\"]",
-        "units['queue'].outputs['queue-url']",
-        "units.?queue.outputs.url",
-        "units.queue.outputs[?\"url\"]",
-        "units.queue.outputs.?url.orValue('none')",
-        "units.queue.outputs.body.id",
-        "has(units.a.outputs.b) ? units.a.outputs.b : params.x",
-        "params.x",
-        "params[\"x-y\"]",
-        "params[?\"x\"]",
-        "params.?x",
-        "params.config.host",
-        "params.list[params.index]",
-        "target.labels[\"team\"] + target.name",
-        "params.names.exists(n, n == target.name)",
-        "params.names.all(params_, params_ != '') && 'params.zzz' != params.names[0]",
-        "secretRef(units.database.outputs.dsn)",
-        "secretRef(params.?dsn).name",
-        "size(params.x) > 0 ? base64.encode(bytes(params.x)) : optional.none().orValue(\"\")",
-        "type(params.x) == string",
-        "{\"a\": units.a.outputs.b, \"c\": [params.d]}",
-        "(params.a)",
-        "params.count - 1 - params.other",
-        "params.count-1",
-        "params.count -1",
-        "units.create-db.outputs.queue-url",
-        "units.?create-db.outputs.?queue-url",
-        "units[\"create-db\"].outputs.queue-url.host-name == '' ? 1 : 2",
-        "has(units.create-db.outputs.x) && units.create_db.outputs.create-db == 'params.a-b'",
-        "params.seed-rows-count > 0 && params.a-b-params.c - params.seed-rows-count > 1",
-        "params.a - b.c",
-        "resource.name + resource.key",
-        ".params.x",
-    ] {
-        table += &format!("{text}\n    {}\n", shown(text, Scope::Plugin));
-    }
-    for (text, scope) in [
+    let others = [
         ("resources.pg.outputs[\"create.dsn\"]", Scope::Sandbox),
         ("response.body.id", Scope::Response),
         ("response.?body.id", Scope::Response),
         ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", Scope::Object),
-    ] {
-        table += &format!("{text}\n    {}\n", shown(text, scope));
-    }
+    ];
+    let table = table(include_str!("../tests/references.txt").lines(), &others);
     insta::assert_snapshot!(table);
 }
 
 #[test]
 fn mistakes() {
-    let mut table = String::new();
     let long = format!("'{}'", "x".repeat(MAX_LENGTH));
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));
     let wide = vec!["1"; 600].join("+");
-    for text in [
-        "outputs.queue-url",
-        "params.config.host-name",
-        "resource.kye",
-        "units.create-db.output",
-        "units.make.outputs[params.which]",
-        "units[params.which].outputs.x",
-        "units",
-        "units.make",
-        "units.make.outputs",
-        "units.make.url",
-        "units.make.output.url",
-        "params",
-        "size(params)",
-        "params[params.x]",
-        "unit.make.outputs.url",
-        "param.x",
-        "foo + 1",
-        "resources.pg.outputs.dsn",
-        "response.status",
-        "target.nmae",
-        "target",
-        "upper(params.x)",
-        "has(params)",
-        "params.exists(x)",
-        "'%s'.format([1])",
-        "secretRef(params.a + 'x')",
-        "[1].map(a, [1].map(b, [1].map(c, c)))",
-        "Message{field: 1}",
-        "params.x +",
-        "params.x ++ 1",
-        "'not closed",
-        "params.x = 3",
-        "a b",
-        "",
-        "ü",
-        "{1: 2",
-        &long,
-        &deep,
-        &wide,
-    ] {
-        let shown = shown(text, Scope::Plugin).replace('\n', "\n    ");
-        table += &format!("{}\n    {shown}\n", text.chars().take(60).collect::<String>());
-    }
-    table += &format!("params.x in a sandbox\n    {}\n", shown("params.x", Scope::Sandbox));
-    table += &format!("response.boddy\n    {}\n", shown("response.boddy", Scope::Response));
+    let texts = include_str!("../tests/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
+    let table = table(texts, &[("params.x", Scope::Sandbox), ("response.boddy", Scope::Response)]);
     insta::assert_snapshot!(table);
 }
 
