@@ -61,7 +61,7 @@ const PRESCRIBED: &str = "build lib main mod tests";
 /// More frequent names. Add one only if it is the precise term of a concept that several layers have, or of the role of a
 /// module in its crate.
 const FREQUENT: &str = "clusters lifecycle logs orphans outputs record relay run target unit api checks client fixture \
-    functions list names platform server table";
+    list names platform server table";
 
 /// Banned words and texts, by the endings of files.
 const BANNED: [(&[&str], &str); 3] = [
