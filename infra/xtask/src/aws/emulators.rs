@@ -14,7 +14,7 @@ use super::build::{self, LambdaArchitecture};
 use super::output_folder;
 use crate::python::PythonTools;
 use crate::run::{cargo, command, folder, root, run, works};
-use crate::{dynamodb_local, tools};
+use crate::tools;
 
 /// The address of the emulators, on a network of their own. The functions call public addresses only, and this is one.
 const ADDRESS: &str = "11.0.0.1";
@@ -56,15 +56,14 @@ pub(super) fn test_deployment() -> anyhow::Result<()> {
     run(&mut program)
 }
 
-/// Invokes the functions, on DynamoDB Local, and measures them against an empty function.
+/// Measures the functions against an empty function.
 ///
 /// Fails if a function takes too long to start.
 pub(super) fn test_functions(architecture: LambdaArchitecture) -> anyhow::Result<()> {
-    dynamodb_local::fetch()?;
     let mut program = program()?;
-    println!("== the functions under the runtime interface emulator, in front of DynamoDB Local");
+    println!("== the functions under the runtime interface emulator");
     program.arg("functions").arg("--rie").arg(runtime(architecture)?).arg("--built").arg(build::built());
-    program.arg("--empty").arg(build::empty()).arg("--examples").arg(root().join("tests/examples"));
+    program.arg("--empty").arg(build::empty());
     run(program.args(["--rounds", ROUNDS]))
 }
 

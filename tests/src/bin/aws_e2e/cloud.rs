@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::Context as _;
+use aws_sdk_secretsmanager::Client;
+use aws_sdk_secretsmanager::config::{BehaviorVersion, Config, Credentials, Region};
 use ebb_tests::platform::http;
-use ebb_tests::wait::{LOOK, PATIENCE, until};
+use ebb_tests::wait::until;
 use tokio::process::{Child, Command};
 
 use crate::keys;
@@ -22,18 +23,6 @@ pub(crate) const REGION: &str = "eu-west-1";
 pub(crate) const STACK: &str = "ebb-tried";
 /// The settings of `sam deploy`.
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfig.toml");
-
-/// Begins the settings of a client of an SDK for an endpoint of this machine.
-macro_rules! emulated {
-    ($sdk:ident, $region:expr, $endpoint:expr) => {
-        $sdk::Config::builder()
-            .behavior_version($sdk::config::BehaviorVersion::latest())
-            .region($sdk::config::Region::new($region))
-            .credentials_provider($sdk::config::Credentials::new("test", "test", None, None, "emulator"))
-            .endpoint_url($endpoint)
-    };
-}
-pub(crate) use emulated;
 
 /// The emulator, running, with the secret in it.
 pub(crate) struct CloudEmulator {
@@ -118,28 +107,16 @@ impl CloudEmulator {
         let id = url.split("//").nth(1).and_then(|host| host.split('.').next()).context("no id")?;
         Ok(format!("http://{}:{PORT}/_aws/execute-api/{id}", self.address))
     }
-
-    /// Deletes the stack. Asked of CloudFormation itself: `sam delete` reads a field of the answer that the emulator
-    /// leaves out.
-    pub(crate) async fn delete(&self) -> anyhow::Result<()> {
-        let ask = |action: &str| format!("/?Action={action}&Version=2010-05-15&StackName={STACK}");
-        let deleted = async {
-            self.get("cloudformation", &ask("DeleteStack")).await?;
-            let (list, began) = ("/?Action=ListStacks&Version=2010-05-15", Instant::now());
-            while self.get("cloudformation", list).await?.contains("<StackStatus>DELETE_IN_PROGRESS") {
-                anyhow::ensure!(began.elapsed() < PATIENCE, "it takes longer than {PATIENCE:?}");
-                tokio::time::sleep(LOOK).await;
-            }
-            Ok(())
-        };
-        step("the stack is deleted", deleted).await
-    }
 }
 
 /// Makes the secret. Gives its ARN.
 async fn secret() -> anyhow::Result<String> {
-    let client = emulated!(aws_sdk_secretsmanager, REGION, ENDPOINT).build();
-    let client = aws_sdk_secretsmanager::Client::from_conf(client);
+    let settings = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(REGION))
+        .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
+        .endpoint_url(ENDPOINT);
+    let client = Client::from_conf(settings.build());
     let made = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
     made.await?.arn.context("a secret has an ARN")
 }

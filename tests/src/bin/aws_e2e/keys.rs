@@ -13,7 +13,7 @@ const TOKEN_KEY: [u8; 32] = [4; 32];
 /// What is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignedMessage {
-    /// An event in the life of a sandbox, by the platform.
+    /// A lifecycle webhook, by the platform.
     Lifecycle = 1,
     Outcome = 2,
     Unit = 3,

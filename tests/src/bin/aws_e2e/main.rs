@@ -1,5 +1,5 @@
-//! End-to-end checks of the deployment. `stack`: `sam deploy` deploys the build to an AWS of this machine, instances use its
-//! HTTP API during a second deployment, and the stack is deleted. `functions`: each function by itself, as AWS runs it.
+//! End-to-end checks of the deployment. `stack`: `sam deploy` deploys the build to an AWS of this machine, and an instance
+//! uses its HTTP API during a second deployment. `functions`: measures each function, as AWS runs it.
 //! `cargo xtask verify aws` starts it in a network of its own, where an address that the functions take for public is this
 //! machine's.
 
@@ -7,13 +7,12 @@ mod cloud;
 mod functions;
 mod inspect;
 mod keys;
-mod scripts;
 mod servers;
 mod stack;
 mod steps;
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -41,19 +40,10 @@ pub(crate) struct DeployedArgs {
 
 #[derive(Subcommand, Debug)]
 enum DeployedCommand {
-    /// Deploys, tries, deploys again, deletes
+    /// Deploys, tries, and deploys again
     Stack(StackArgs),
     /// Runs each function under Lambda's runtime interface emulator
     Functions(functions::FunctionsCheckArgs),
-}
-
-impl DeployedCommand {
-    fn examples(&self) -> &Path {
-        match self {
-            Self::Stack(arguments) => &arguments.examples,
-            Self::Functions(arguments) => &arguments.examples,
-        }
-    }
 }
 
 /// What is deployed.
@@ -74,13 +64,14 @@ pub(crate) struct StackArgs {
 async fn main() -> anyhow::Result<()> {
     let DeployedCli { args, command } = DeployedCli::parse();
     let cloud = cloud::CloudEmulator::start(&args).await?;
-    let scripts = scripts::ScriptRunner { folder: command.examples().join("s3"), s3: cloud::ENDPOINT.to_owned() };
-    let outside = servers::OutsideServers::start(args.address, scripts).await?;
     match command {
-        DeployedCommand::Stack(arguments) => stack::all(&arguments, &cloud, &outside).await?,
-        DeployedCommand::Functions(arguments) => functions::all(&arguments, &args, &cloud, &outside).await?,
+        DeployedCommand::Stack(arguments) => {
+            let outside = servers::OutsideServers::start(args.address).await?;
+            stack::all(&arguments, &cloud, &outside).await?;
+            outside.signed()?;
+        }
+        DeployedCommand::Functions(arguments) => functions::all(&arguments, &args, &cloud).await?,
     }
-    outside.signed()?;
     steps::say("all of it went as it should");
     Ok(())
 }

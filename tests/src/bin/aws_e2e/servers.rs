@@ -1,20 +1,17 @@
-//! The servers outside: that of the example with webhooks, one that runs scripts, and the platform.
+//! The servers outside: that of the example with webhooks, and the platform.
 
 use std::net::IpAddr;
 use std::time::Instant;
 
 use anyhow::ensure;
-use ebb_protocol::sign::{self, WebhookKeys, WebhookSecret};
-use ebb_protocol::unit::CALLBACK_URL;
+use ebb_protocol::sign::{self, WebhookKeys};
 use ebb_tests::platform::now;
 use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 use ebb_tests::wait::until;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::keys::SignedMessage;
-use crate::scripts::ScriptRunner;
-use crate::steps::say;
 
 const PLATFORM: &str = "/platform";
 /// The sandbox of the example with webhooks.
@@ -22,24 +19,19 @@ pub(crate) const SERVICES: &str = "search-pr-9";
 /// The result of its unit that calls back.
 pub(crate) const INDEX: &str = "index:9200";
 
-/// Plugins whose webhook units have their servers here, each with a secret of its own.
-const PLUGINS: [&str; 2] = ["tenant-services", "bucket"];
+/// The plugin whose webhook units have their server here.
+const PLUGIN: &str = "tenant-services";
 
-fn units(secret: WebhookSecret) -> anyhow::Result<WebhookKeys> {
-    let [first, others @ ..] = PLUGINS.map(|plugin| secret.for_plugin(plugin));
-    Ok(WebhookKeys::new(first, others.into())?)
-}
-
-/// All of them, at one address. Notifications and the requests of units, those with scripts among them, are signed, each kind with a
-/// secret of its own: one that is signed otherwise is refused, and every wait fails.
+/// All of them, at one address. Notifications and the requests of units are signed, each kind with a secret of its own. One
+/// that is signed otherwise is refused, and every wait fails.
 pub(crate) struct OutsideServers {
     receiver: TestReceiver,
     may_call_back: watch::Sender<bool>,
 }
 
 impl OutsideServers {
-    pub(crate) async fn start(address: IpAddr, scripts: ScriptRunner) -> anyhow::Result<Self> {
-        let units = units(SignedMessage::Unit.secret()?)?;
+    pub(crate) async fn start(address: IpAddr) -> anyhow::Result<Self> {
+        let units = WebhookKeys::from(SignedMessage::Unit.secret()?.for_plugin(PLUGIN));
         let outcomes = WebhookKeys::from(SignedMessage::Outcome.secret()?);
         let verify = move |call: &ReceivedCall, body: &[u8]| {
             let keys = if call.path() == PLATFORM { &outcomes } else { &units };
@@ -59,14 +51,6 @@ impl OutsideServers {
             CannedReply::status(202).then(async move {
                 may.wait_for(|may| *may).await.ok();
                 vec![json!({"status": "succeeded", "outputs": {"endpoint": INDEX}})]
-            })
-        });
-        receiver.on("POST /scripts/*", move |call, _| {
-            let (scripts, name) = (scripts.clone(), call.path().trim_start_matches("/scripts/").to_owned());
-            let variables: Map<String, Value> = call.body.as_object().cloned().unwrap_or_default();
-            CannedReply::status(202).then(async move {
-                let result = scripts.run(&name, &variables).await;
-                result.inspect_err(|error| say(&format!("{name}: {error:#}"))).into_iter().collect()
             })
         });
         Ok(Self { receiver, may_call_back })
@@ -92,17 +76,6 @@ impl OutsideServers {
         self.receiver.calls(line).iter().map(|call| call.at).collect()
     }
 
-    /// Returns the number of requests whose line begins like this.
-    pub(crate) fn came(&self, start: &str) -> usize {
-        self.receiver.order().iter().filter(|line| line.starts_with(start)).count()
-    }
-
-    /// Returns the token of the last request that was accepted.
-    pub(crate) fn accepted(&self) -> Option<String> {
-        let calls = self.receiver.calls("POST /indexes");
-        calls.last().filter(|call| !call.header(CALLBACK_URL).is_empty()).map(|call| call.token().to_owned())
-    }
-
     /// Waits until a request such as `POST /a` has come.
     pub(crate) async fn wait(&self, line: &str) -> anyhow::Result<()> {
         let came = async || (!self.receiver.refused().is_empty() || self.receiver.count(line) > 0).then_some(());
@@ -110,21 +83,18 @@ impl OutsideServers {
         self.signed()
     }
 
-    /// Waits until the platform was told the outcome of a sandbox: `ready`, `gone`.
-    pub(crate) async fn wait_for_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<()> {
-        let told = async || self.has_outcome(sandbox, outcome).unwrap_or(true).then_some(());
-        until(&format!("the platform to be told {outcome} of {sandbox}"), told).await;
-        self.signed()
-    }
-
-    /// Returns true if the platform was told an outcome of a sandbox.
-    pub(crate) fn has_outcome(&self, sandbox: &str, outcome: &str) -> anyhow::Result<bool> {
-        self.signed()?;
-        let (word, subject) = (format!(".{outcome}."), format!("sandbox/{sandbox}"));
-        let told = |call: &ReceivedCall| {
+    /// Waits until the platform has the notification of an outcome of the sandbox: `ready`, `gone`.
+    pub(crate) async fn wait_for_outcome(&self, outcome: &str) -> anyhow::Result<()> {
+        let (word, subject) = (format!(".{outcome}."), format!("sandbox/{SERVICES}"));
+        let is_it = |call: &ReceivedCall| {
             call.body["subject"] == subject && call.body["type"].as_str().is_some_and(|it| it.contains(&word))
         };
-        Ok(self.receiver.calls(&format!("POST {PLATFORM}")).iter().any(told))
+        until(&format!("the notification {outcome}"), async || {
+            let notified = self.receiver.calls(&format!("POST {PLATFORM}")).iter().any(is_it);
+            (notified || self.signed().is_err()).then_some(())
+        })
+        .await;
+        self.signed()
     }
 
     /// Fails if a request was not signed as it should be.

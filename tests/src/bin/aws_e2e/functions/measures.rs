@@ -10,7 +10,6 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::emulator::EmulatedFunction;
-use super::events::{self, BodyEncoding};
 use crate::steps::say;
 
 /// Events of one start beside the first.
@@ -31,21 +30,55 @@ struct FunctionMeasurement {
 
 /// Returns an event that needs no request to another service, and a part of its response.
 fn event(name: &str) -> anyhow::Result<(Value, Value)> {
-    let unsigned =
-        |method, path| (events::request(method, path, &[], b"", BodyEncoding::Text), json!({ "statusCode": 401 }));
+    let unsigned = |method, path| (request(method, path), json!({ "statusCode": 401 }));
     Ok(match name {
         "receive" => unsigned("POST", "/v1/events"),
         "complete" => unsigned("POST", "/v1/callbacks"),
         "api" => unsigned("GET", "/v1/plugins"),
-        "sweep" => (json!({ "Records": [] }), json!({ "batchItemFailures": [] })),
+        // A message that is not of this project fails, and SQS delivers it again.
+        "sweep" => (
+            json!({"Records": [{"messageId": "foreign", "body": "nonsense"}]}),
+            json!({"batchItemFailures": [{"itemIdentifier": "foreign"}]}),
+        ),
         // It gives back what it is given.
         EMPTY => (json!({ "Records": [] }), json!({ "Records": [] })),
         other => bail!("there is no event for {other}"),
     })
 }
 
+/// Returns a request as the HTTP API gives it to functions (payload format 2.0).
+fn request(method: &str, path: &str) -> Value {
+    json!({
+        "version": "2.0",
+        "routeKey": format!("{method} {path}"),
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {},
+        "requestContext": {
+            "accountId": "123456789012",
+            "apiId": "entry",
+            "domainName": "entry.execute-api.eu-west-1.amazonaws.com",
+            "domainPrefix": "entry",
+            "http": {
+                "method": method,
+                "path": path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": "192.0.2.1",
+                "userAgent": "test",
+            },
+            "requestId": "JKJaXmPLvHcESHA=",
+            "routeKey": format!("{method} {path}"),
+            "stage": "$default",
+            "time": "22/Nov/2026:10:00:00 +0000",
+            "timeEpoch": 1_795_341_600_000_u64,
+        },
+        "body": "",
+        "isBase64Encoded": false,
+    })
+}
+
 /// The middle one of some values.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;

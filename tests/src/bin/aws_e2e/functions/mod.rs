@@ -1,14 +1,9 @@
-//! Each of the four functions under Lambda's runtime interface emulator, in front of DynamoDB Local: a life, event by event,
-//! and what it takes beside a function that does nothing.
+//! Each of the four functions under Lambda's runtime interface emulator: how long it takes to start and to respond, compared
+//! with a function that does nothing.
 
-mod checks;
 mod emulator;
-mod events;
 mod measures;
-mod parts;
-mod scenario;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -16,16 +11,12 @@ use anyhow::ensure;
 use clap::Args;
 
 use crate::DeployedArgs;
-use crate::cloud::CloudEmulator;
-use crate::servers::OutsideServers;
+use crate::cloud::{CloudEmulator, ENDPOINT, REGION};
 use crate::steps::say;
-use emulator::EmulatedFunction;
-use parts::FunctionBackends;
-use scenario::FunctionScenario;
 
 const NAMES: [(&str, &str); 4] = [("receive", "Receive"), ("complete", "Complete"), ("sweep", "Sweep"), ("api", "Api")];
 
-/// Where everything is.
+/// The programs.
 #[derive(Args, Debug)]
 pub(crate) struct FunctionsCheckArgs {
     /// The runtime interface emulator
@@ -37,39 +28,44 @@ pub(crate) struct FunctionsCheckArgs {
     /// The bootstrap of a function that does nothing
     #[arg(long)]
     empty: PathBuf,
-    /// The folder of the examples
-    #[arg(long)]
-    pub(crate) examples: PathBuf,
     /// How often each is started to be measured
     #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
 
-/// Lets a life go through the functions, takes parts away from one, and measures them all.
+/// Measures all functions.
 pub(crate) async fn all(
     arguments: &FunctionsCheckArgs,
     place: &DeployedArgs,
     cloud: &CloudEmulator,
-    outside: &OutsideServers,
 ) -> anyhow::Result<()> {
-    let parts = FunctionBackends::new(outside.platform(), cloud.secret()).await?;
     let folder = place.log.parent().unwrap_or(&place.log);
-    let (rie, variables) = (&arguments.rie, &parts.variables);
-    let mut functions = BTreeMap::new();
-    let mut programs = vec![(measures::EMPTY, arguments.empty.clone())];
-    for (name, resource) in NAMES {
-        let program = arguments.built.join(resource).join("bootstrap");
-        let log = folder.join(format!("{name}.log"));
-        functions.insert(name, EmulatedFunction::start(name, rie, &program, variables, log).await?);
-        programs.push((name, program));
-    }
-    let messages = Cell::new(0);
-    let (functions, examples) = (&functions, &arguments.examples);
-    FunctionScenario { functions, parts: &parts, servers: outside, examples, messages }.all().await?;
-    let around = (&parts, &functions["sweep"]);
-    checks::all(rie, &arguments.built.join("Api/bootstrap"), around, folder).await?;
+    let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
+    let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
     say("how functions start and answer, each by itself:");
-    let slow = measures::all(rie, &programs, variables, folder, arguments.rounds).await?;
+    let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder, arguments.rounds).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
+}
+
+/// Returns the variables of the functions. No measured event reaches the table, the bucket or the queue.
+fn variables(secret: &str) -> BTreeMap<&'static str, String> {
+    let queue = format!("{ENDPOINT}/000000000000/ebb");
+    [
+        ("AWS_REGION", REGION),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+        ("AWS_ENDPOINT_URL", ENDPOINT),
+        ("EBB_TABLE", "ebb"),
+        ("EBB_INSTALLATION", "ebb"),
+        ("EBB_BUCKET", "ebb"),
+        ("EBB_QUEUE_URL", &queue),
+        ("EBB_SOURCE", "urn:tests"),
+        ("EBB_CALLBACK_URL", "https://entry.test/v1/callbacks"),
+        ("EBB_PLATFORM_URL", "https://platform.test"),
+        ("EBB_SECRET_ARN", secret),
+        ("RUST_LOG", "info"),
+    ]
+    .map(|(name, value)| (name, value.to_owned()))
+    .into()
 }
