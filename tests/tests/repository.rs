@@ -1,5 +1,5 @@
-//! Compares the declarations of the repository with the code: its layout, the table of threats, `template.yaml`, the figures that
-//! are promised.
+//! Compares the declarations of the repository with the code: its layout, the table of threats, `template.yaml`, the promised
+//! figures and the spans.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +9,6 @@ mod functions;
 mod import_cycles;
 mod layout;
 #[path = "deployment/outside.rs"]
-#[allow(dead_code, reason = "traces have more of it")]
 mod outside;
 #[path = "deployment/policies.rs"]
 mod policies;
@@ -21,4 +20,6 @@ mod run;
 #[path = "deployment/template.rs"]
 mod template;
 mod threats;
+#[path = "deployment/traces.rs"]
+mod traces;
 mod tree;

@@ -19,7 +19,7 @@ pub(crate) enum BenchKind {
     Counts,
     /// Compute the cost on AWS from counts and list prices
     Prices,
-    /// Run many targets at once on one `ebb dev`: --targets, --pods
+    /// Run many targets at once on one `ebb dev`: --targets
     ManyTargets,
     /// Measure time, requests and memory of invocations with large runs and tables: --units, --gone, --living,
     /// --resources

@@ -3,7 +3,6 @@
 use clap::Subcommand;
 
 use crate::aws::build as functions;
-use crate::cluster::BinarySet;
 use crate::{chart, entrypoint, images};
 
 #[derive(Subcommand)]
@@ -20,8 +19,6 @@ pub(crate) enum BuildCommand {
         #[arg(long)]
         check: bool,
     },
-    /// Build the OpenTelemetry collector of tests and print its path; needs Go
-    Collector,
 }
 
 pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
@@ -31,9 +28,5 @@ pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
         BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),
         BuildCommand::Chart { check: true } => chart::all(chart::ChartAction::Compare),
         BuildCommand::Chart { check: false } => chart::all(chart::ChartAction::Write),
-        BuildCommand::Collector => {
-            println!("{}", BinarySet::Collector.built()?.join("collector").display());
-            Ok(())
-        }
     }
 }

@@ -1,13 +1,17 @@
-//! Instances whose spans are collected: the spans of all invocations fit together.
+//! Instances whose spans are exported: the spans of all invocations fit together.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
-use ebb_flow::telemetry::{METRIC_NAMES, Telemetry};
+use async_trait::async_trait;
+use ebb_flow::telemetry::{METRIC_NAMES, Span, SpanAttribute, SpanKind, SpanSink, Telemetry};
 use ebb_lambda::EmfSink;
+use ebb_otlp::OtlpExporter;
 use ebb_tests::log_buffer::LogBuffer;
+use ebb_tests::receiver::TestReceiver;
+use ebb_tests::wait::until;
 use serde_json::Value;
 
-use crate::collector::{Collector, Span};
 use crate::outside::SeenTraces;
 use crate::run::LifecycleRun;
 
@@ -25,73 +29,107 @@ postStop:
   undo: {undoes: later, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
 "##;
 /// The trace and the span of the request for the first sandbox.
-const CALLER: (&str, &str) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+const CALLER: (u128, u64) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
 
-fn one<'a>(spans: &'a [Span], name: &str, trace: &str) -> &'a Span {
-    let found: Vec<&Span> = spans.iter().filter(|span| span.name == name && span.trace_id == trace).collect();
-    let [span] = found[..] else { panic!("{name} in {trace}: {found:#?}\nof {spans:#?}") };
+/// Keeps the spans, and exports them to a collector.
+#[derive(Clone)]
+struct KeptSpans {
+    kept: Arc<Mutex<Vec<Span>>>,
+    exporter: Arc<OtlpExporter>,
+}
+
+#[async_trait]
+impl SpanSink for KeptSpans {
+    async fn take(&self, spans: Vec<Span>) {
+        self.kept.lock().unwrap().extend(spans.iter().cloned());
+        self.exporter.take(spans).await;
+    }
+}
+
+fn one<'a>(spans: &'a [Span], name: &str, trace: u128) -> &'a Span {
+    let found: Vec<&Span> = spans.iter().filter(|span| span.name == name && span.id.trace == trace).collect();
+    let [span] = found[..] else { panic!("{name} in {trace:x}: {found:#?}\nof {spans:#?}") };
     span
+}
+
+fn traceparent(trace: u128, span: u64) -> String {
+    format!("00-{trace:032x}-{span:016x}-01")
+}
+
+fn parent(span: &Span) -> Option<u64> {
+    span.parent.map(|parent| parent.span)
+}
+
+fn links(span: &Span) -> Vec<u64> {
+    span.links.iter().map(|link| link.span).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_for_each_run() {
-    let collector = Collector::start().await;
+    let collector = TestReceiver::start().await;
     let (lines, seen) = (LogBuffer::default(), SeenTraces::default());
-    let spans = ebb_otlp::OtlpExporter::open(&collector.endpoint, "").unwrap().unwrap();
-    let telemetry = Telemetry::default().with_spans(spans);
+    let exporter = Arc::new(OtlpExporter::open(collector.url(), "").unwrap().unwrap());
+    let sink = KeptSpans { kept: Arc::default(), exporter };
+    let telemetry = Telemetry::default().with_spans(sink.clone());
     let telemetry = telemetry.with_metrics(EmfSink::new("Ebb/test", Box::new(lines.clone())));
-    let mut life = LifecycleRun::begin(telemetry, seen.clone()).await;
-    life.publish("traced@1.0.0", PLUGIN).await;
-    life.traceparent = Some(format!("00-{}-{}-01", CALLER.0, CALLER.1));
-    assert_eq!(life.create("called", "1", "traced", "").await, 202);
-    life.phase("called", "1", "ready").await;
+    let mut instance = LifecycleRun::begin(telemetry, seen.clone()).await;
+    instance.publish("traced@1.0.0", PLUGIN).await;
+    instance.traceparent = Some(traceparent(CALLER.0, CALLER.1));
+    assert_eq!(instance.create("called", "1", "traced", "").await, 202);
+    instance.phase("called", "1", "ready").await;
     let mut received = seen.take();
-    life.traceparent = None;
-    assert_eq!(life.delete("called", "1").await, 202);
-    life.phase("called", "1", "gone").await;
-    let ended = |spans: &[Span]| {
+    instance.traceparent = None;
+    assert_eq!(instance.delete("called", "1").await, 202);
+    instance.phase("called", "1", "gone").await;
+    let spans = until("the spans of both runs", async || {
+        let spans = sink.kept.lock().unwrap().clone();
         let of = |name| spans.iter().filter(|span: &&Span| span.name == name).count();
-        of("run preStart") == 1 && of("run postStop") == 1 && of("receive") == 2
-    };
-    let spans = collector.spans(ended).await;
+        let ended = of("run preStart") == 1 && of("run postStop") == 1 && of("receive") == 2;
+        ended.then_some(spans)
+    })
+    .await;
 
-    // What each receiver was told is the try that it was sent, in the one trace of the run.
+    // Each receiver has the trace of the run and the span of its attempt.
     let run = spans.iter().find(|span| span.name == "run preStart").unwrap();
-    let trace = &*run.trace_id;
-    assert_eq!((&*run.parent_span_id, run.attribute("ebb.target")), ("", Some("sandbox/called")));
+    let trace = run.id.trace;
+    assert_eq!(run.parent, None);
+    assert!(run.attributes.contains(&("ebb.target", SpanAttribute::Text("sandbox/called".to_owned()))), "{run:?}");
     for unit in ["later", "script", "last"] {
-        let tried = one(&spans, &format!("attempt r/{unit}"), trace);
-        let told = received.remove(unit).unwrap_or_else(|| panic!("{unit} was told nothing"));
-        assert_eq!(told, format!("00-{trace}-{}-01", tried.span_id), "{unit}");
-        assert_eq!(tried.parent_span_id, run.span_id, "{unit}");
+        let attempt = one(&spans, &format!("attempt r/{unit}"), trace);
+        assert_eq!(received.remove(unit), Some(traceparent(trace, attempt.id.span)), "{unit}");
+        assert_eq!(parent(attempt), Some(run.id.span), "{unit}");
+        let is_of = |span: &Span| span.id.trace == trace && parent(span) == Some(attempt.id.span);
         let dispatches: Vec<&Span> = spans.iter().filter(|span| span.name == format!("dispatch r/{unit}")).collect();
-        let fit = |span: &&Span| span.trace_id == trace && span.parent_span_id == tried.span_id && span.kind == 3;
+        let fit = |span: &&Span| is_of(span) && span.kind == SpanKind::Client;
         assert!(!dispatches.is_empty() && dispatches.iter().all(fit), "{unit}: {dispatches:#?}");
-        let completions = spans.iter().filter(|span| span.name == "complete");
-        let completions = completions.filter(|span| span.parent_span_id == tried.span_id && span.trace_id == trace);
-        // One that was asked for twice is told of twice.
-        assert_eq!(completions.count() > 0, unit != "last", "{unit}");
+        let mut completions = spans.iter().filter(|span| span.name == "complete" && is_of(span));
+        assert_eq!(completions.next().is_some(), unit != "last", "{unit}");
     }
     // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
     let event = one(&spans, "receive", CALLER.0);
-    assert_eq!((&*event.parent_span_id, event.links()), (CALLER.1, vec![&*run.span_id]));
+    assert_eq!((parent(event), links(event)), (Some(CALLER.1), vec![run.id.span]));
     // On a busy machine there is a second request, by `sweep`.
-    let mut sent = spans.iter().filter(|span| span.name == "dispatch r/later" && span.trace_id == trace);
-    assert!(sent.any(|span| span.links() == [&*event.span_id]), "{spans:#?}");
+    let mut sent = spans.iter().filter(|span| span.name == "dispatch r/later" && span.id.trace == trace);
+    assert!(sent.any(|span| links(span) == [event.id.span]), "{spans:#?}");
 
-    // A webhook that tells of no trace is in that of the run that it has begun. Each try is a span of its own.
+    // A webhook without a trace is in that of the run that it has begun. Each attempt is a span of its own.
     let over = spans.iter().find(|span| span.name == "run postStop").unwrap();
-    assert_ne!(over.trace_id, trace);
-    assert_eq!(one(&spans, "receive", &over.trace_id).parent_span_id, over.span_id);
-    let tries: BTreeSet<&str> =
-        spans.iter().filter(|span| span.name == "attempt r/undo").map(|span| &*span.span_id).collect();
-    assert_eq!(tries.len(), 2, "{spans:#?}");
-    // Nothing that was handed on is in spans or figures.
-    let told = lines.text();
-    for text in [&collector.text(), &told] {
+    assert_ne!(over.id.trace, trace);
+    assert_eq!(parent(one(&spans, "receive", over.id.trace)), Some(over.id.span));
+    let attempts: BTreeSet<u64> =
+        spans.iter().filter(|span| span.name == "attempt r/undo").map(|span| span.id.span).collect();
+    assert_eq!(attempts.len(), 2, "{spans:#?}");
+    // No output and no token is in spans or metrics.
+    let exported = collector.calls("POST /v1/traces");
+    assert!(
+        !exported.is_empty() && exported.iter().all(|call| call.header("content-type") == "application/x-protobuf")
+    );
+    let metrics = lines.text();
+    let exported = exported.iter().map(|call| call.body.to_string());
+    for text in exported.chain([format!("{spans:?}"), metrics.clone()]) {
         assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
     }
-    figures(&told);
+    figures(&metrics);
 }
 
 fn figures(text: &str) {

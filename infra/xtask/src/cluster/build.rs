@@ -23,8 +23,6 @@ pub(crate) enum BinarySet {
     Helm,
     /// The `controller` of kro and its definitions, `crds`.
     Kro,
-    /// The OpenTelemetry collector, which tests run outside of a cluster.
-    Collector,
 }
 
 impl BinarySet {
@@ -35,7 +33,6 @@ impl BinarySet {
             Self::Pause => "pause",
             Self::Helm => "helm",
             Self::Kro => "kro",
-            Self::Collector => "collector",
         }
     }
 

@@ -1,7 +1,7 @@
 //! The parts of `cargo xtask verify`.
 
 use super::{PartRun, VerifyPart, rules};
-use crate::cluster::{self, BinarySet};
+use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
 use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
@@ -177,8 +177,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "aws",
-        covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator; spans at an OpenTelemetry collector",
-        needs: "root, Python with venv and Go; iproute2, Java and Maven, by apt; tools from PyPI",
+        covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator",
+        needs: "root, Python with venv; iproute2, by apt; tools from PyPI",
         paths: &[
             "template.yaml",
             "functions/lambda",
@@ -186,16 +186,9 @@ pub(super) const PARTS: &[VerifyPart] = &[
             "shared/api",
             "shared/flow",
             "shared/lambda",
-            "shared/otlp",
             "tests/src/bin/aws_e2e",
-            "tests/tests/deployment",
-            "tests/tests/traces",
         ],
-        run: |this| {
-            BinarySet::Collector.built()?;
-            this.test("-p ebb-tests --test traces", &[])?;
-            aws::all(&mut this.tests)
-        },
+        run: |this| aws::all(&mut this.tests),
     },
     VerifyPart {
         name: "mutants",
