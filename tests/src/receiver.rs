@@ -239,11 +239,6 @@ impl TestReceiver {
         self.state.calls.lock().unwrap().all.iter().filter(|call| call.line == line).cloned().collect()
     }
 
-    /// Returns the number of requests with each line.
-    pub fn counts(&self) -> BTreeMap<String, usize> {
-        self.state.calls.lock().unwrap().counts.clone()
-    }
-
     /// Returns the number of requests with this line.
     pub fn count(&self, line: &str) -> usize {
         self.state.calls.lock().unwrap().counts.get(line).copied().unwrap_or_default()

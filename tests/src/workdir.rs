@@ -72,7 +72,7 @@ impl Workdir {
     }
 
     /// Sets variables of its commands.
-    pub fn told(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
+    pub fn with_env(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
         self.variables.extend_from_slice(variables);
         self
     }
@@ -191,26 +191,26 @@ impl Workdir {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// The types of the notifications that were told of a life, in order.
+    /// Returns the types of the notifications of an instance, in order.
     pub fn outcomes(&self, uid: &str) -> Vec<String> {
         let text = fs::read_to_string(self.state().join("notifications.jsonl")).unwrap_or_default();
         // One may be being written.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let of_life = events.filter(|event| event["data"]["uid"] == uid);
-        of_life.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
+        let of_instance = events.filter(|event| event["data"]["uid"] == uid);
+        of_instance.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until the platform was told that an instance is gone. A notification whose acknowledgement was lost is
+    /// Waits until the platform was notified that an instance is gone. A notification whose acknowledgement was lost is
     /// repeated, but a later one is never overtaken.
-    pub async fn told_in_order(&self, uid: &str) {
-        let mut told = until("the last notification", async || {
-            let told = self.outcomes(uid);
-            told.iter().any(|told| told == GONE).then_some(told)
+    pub async fn notified_in_order(&self, uid: &str) {
+        let mut types = until("the last notification", async || {
+            let types = self.outcomes(uid);
+            types.iter().any(|kind| kind == GONE).then_some(types)
         })
         .await;
-        told.dedup();
-        assert_eq!(told, [READY, GONE]);
+        types.dedup();
+        assert_eq!(types, [READY, GONE]);
     }
 
     async fn try_dev(&self, port: u16, s3_port: u16) -> Result<DevProcess, String> {

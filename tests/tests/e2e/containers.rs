@@ -88,13 +88,13 @@ params: {port: {type: string}}
 runners: {shell: {image: "ebb.test/busybox:1"}}
 preStart:
   make:
-    pod: {script: "#!/bin/sh -eu\nmkdir -p /data\nprintf %s \"$EBB_KEY\" >/data/name\nprintf 'not told' >/data/secret"}
+    pod: {script: "#!/bin/sh -eu\nmkdir -p /data\nprintf %s \"$EBB_KEY\" >/data/name\nprintf 'a secret' >/data/secret"}
     outputs: {name: {file: /data/name}, secret: {file: /data/secret, sensitive: true}}
   wait:
     pod:
       script: |
         #!/bin/sh -eu
-        test "$(cat /in/secret)" = 'not told'
+        test "$(cat /in/secret)" = 'a secret'
         test ! -e /data
         test ! -e /var
         echo "for $NAME"

@@ -27,5 +27,5 @@ pub(crate) fn by(relay: &InstalledRelay) -> Workdir {
 /// One whose scripts are containers of an engine.
 pub(crate) fn with_containers(engine: &PodmanEngine) -> Workdir {
     let entrypoint = program::entrypoint().to_str().unwrap();
-    Workdir::with(&["--pods", "podman", "--entrypoint", entrypoint]).told(&engine.variables())
+    Workdir::with(&["--pods", "podman", "--entrypoint", entrypoint]).with_env(&engine.variables())
 }

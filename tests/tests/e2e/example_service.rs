@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
-use tokio::sync::Semaphore;
 
 use crate::receiver::{CannedReply, ReceivedCall, TestReceiver};
 
@@ -19,8 +17,6 @@ const OF_SCRIPTS: [&str; 2] = ["/goods/", "/openings"];
 #[derive(Clone)]
 pub(crate) struct ExampleService {
     receiver: TestReceiver,
-    /// One permit per callback that may be sent.
-    callbacks: Arc<Semaphore>,
 }
 
 impl ExampleService {
@@ -48,16 +44,11 @@ impl ExampleService {
         receiver.always("POST /tenants", json!({"id": "tenant-7"}));
         let (again, made) = (CannedReply::status(202).after(1), CannedReply::ok(json!({"id": "certificate-7"})));
         receiver.replies("POST /certificates", &[again.clone(), again, made]);
-        let callbacks = Arc::new(Semaphore::new(0));
-        let may = Arc::clone(&callbacks);
-        receiver.on("POST /indexes", move |_, _| {
-            let may = Arc::clone(&may);
-            CannedReply::status(202).then(async move {
-                may.acquire().await.unwrap().forget();
-                vec![json!({"status": "succeeded", "outputs": {"endpoint": "index-7.search.test:9200"}})]
-            })
+        receiver.on("POST /indexes", |_, _| {
+            let made = json!({"status": "succeeded", "outputs": {"endpoint": "index-7.search.test:9200"}});
+            CannedReply::status(202).then(async { vec![made] })
         });
-        Self { receiver, callbacks }
+        Self { receiver }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -72,16 +63,6 @@ impl ExampleService {
     /// Forgets all requests.
     pub(crate) fn forget(&self) {
         self.receiver.forget();
-    }
-
-    /// Lets one callback go.
-    pub(crate) fn call_back(&self) {
-        self.callbacks.add_permits(1);
-    }
-
-    /// Lets every callback go.
-    pub(crate) fn call_back_always(&self) {
-        self.callbacks.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
     /// Returns how many different things were requested at each path. A request that comes again has the key of the first
@@ -118,16 +99,6 @@ impl ExampleService {
     pub(crate) fn requests(&self) -> Vec<ReceivedCall> {
         assert_eq!(self.receiver.refused(), [""; 0]);
         self.receiver.all()
-    }
-
-    /// Returns the number of requests with each line.
-    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
-        self.receiver.counts()
-    }
-
-    /// Returns the statuses with which callbacks were answered.
-    pub(crate) fn called_back(&self) -> Vec<u16> {
-        self.receiver.called_back()
     }
 }
 

@@ -63,8 +63,8 @@ async fn what_never_starts_and_what_does_not_listen() {
     for (name, .., code, said) in cases {
         place.reaches(name, TargetState::Failed).await;
         for command in [&["sandbox", "get", name][..], &["why", name]] {
-            let told = place.ebb(command).await.stdout;
-            assert!(told.contains(code) && told.contains(said), "{told}");
+            let printed = place.ebb(command).await.stdout;
+            assert!(printed.contains(code) && printed.contains(said), "{printed}");
         }
         place.ebb(&["sandbox", "delete", name]).await.done();
     }
@@ -100,12 +100,12 @@ async fn a_cluster_that_is_away() {
     })
     .await;
     until("the end of its only try", async || (begun.elapsed() > AWAY).then_some(())).await;
-    // Nothing is given up that may still run, and people are told what is waited for.
+    // Nothing is given up that may still run, and the commands show the cause.
     assert_eq!(undo().await.0, TargetState::Stopping);
     let says = async |arguments: &[&str], parts: &[&str]| {
         until(&format!("{parts:?} from {arguments:?}"), async || {
-            let told = place.ebb(arguments).await.done().stdout;
-            parts.iter().all(|part| told.contains(part)).then_some(())
+            let printed = place.ebb(arguments).await.done().stdout;
+            parts.iter().all(|part| printed.contains(part)).then_some(())
         })
         .await;
     };

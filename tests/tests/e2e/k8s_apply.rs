@@ -1,4 +1,4 @@
-//! Signadot's own plugin `k8s-apply` in a real cluster: its documents as they are, and what a cluster says to wrong ones.
+//! Signadot's own plugin `k8s-apply` in a real cluster: its documents as they are.
 
 use crate::prelude::*;
 
@@ -156,69 +156,4 @@ preStart:
     let said: Vec<&str> = failed.stderr.lines().collect();
     assert!(said.contains(&"greets") && failed.stderr.contains("(exit)"), "{failed:#?}");
     assert_eq!(there(cluster).unwrap(), before);
-}
-
-/// What the relay or the API server does not take says which object, why, and what is to be done; what was applied
-/// before it goes with the sandbox.
-#[tokio::test]
-async fn manifests_that_a_cluster_does_not_take() {
-    let cluster = cluster().await;
-    let place = elsewhere::in_cluster(cluster, UNITS).await;
-    let dev = place.dev().await;
-    let before = there(cluster).unwrap();
-    let cases = [
-        (
-            "elsewhere",
-            "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}}",
-            "ConfigMap default/a: metadata.namespace: the namespace `default` is not allowed; ask the operator",
-        ),
-        (
-            "everywhere",
-            "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}",
-            "ClusterRole a: kind: objects of the kind `ClusterRole.rbac.authorization.k8s.io` are not allowed outside of a \
-             namespace; ask the operator",
-        ),
-        (
-            "nowhere",
-            "{apiVersion: example.com/v1, kind: Nothing, metadata: {name: a}}",
-            "the cluster has no kind `Nothing` of `example.com/v1`",
-        ),
-        (
-            "invalid",
-            "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [{port: 70000}]}}",
-            "Service ebb-units/a: Service \"a\" is invalid: [spec.ports[0].port: Invalid value: 70000",
-        ),
-    ];
-    for (name, manifest, _) in cases {
-        let document = format!(
-            r#"name: "@{{name}}"
-spec:
-  cluster: "@{{cluster}}"
-  resources:
-  - name: objects
-    plugin: k8s-apply
-    params:
-      data: |
-        {{apiVersion: v1, kind: ConfigMap, metadata: {{name: "first-@{{name}}"}}}}
-        ---
-        {manifest}
-"#
-        );
-        apply(&place, &document, name, &["--wait=false"]).await.done();
-    }
-    for (name, _, said) in cases {
-        place.reaches(name, TargetState::Failed).await;
-        for command in [&["sandbox", "get", name][..], &["why", name]] {
-            let told = place.ebb(command).await.done().stdout;
-            assert!(told.contains("objects/provision") && told.contains(said), "{told}");
-        }
-        let why = place.ebb(&["why", name]).await.done().stdout;
-        for next in ["ebb retry", "ebb sandbox delete"] {
-            assert!(why.contains(&format!("{next} {name}")), "{why}");
-        }
-        assert!(!why.contains("ebb logs"), "objects have no log: {why}");
-        place.ebb(&["sandbox", "delete", name, "--wait=false"]).await.done();
-    }
-    until("nothing to be left", async || (there(cluster)? == before).then_some(())).await;
-    dev.stop().await;
 }

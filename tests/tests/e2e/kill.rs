@@ -1,6 +1,6 @@
-//! `kill -9` of `ebb dev` at any moment of a sandbox's life: after a restart it ends as if nothing had happened.
+//! `kill -9` of `ebb dev` at any moment of a sandbox: after a restart it ends as if nothing had happened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -44,17 +44,17 @@ impl fmt::Display for KillPoint {
     }
 }
 
-/// One life: how long it took if it was over before the kill, and where the kill has hit.
+/// One instance: how long it took if it was over before the kill, and where the kill has hit.
 struct KilledRun {
     whole: Option<Duration>,
     stage: KillPoint,
 }
 
 impl KillScenario {
-    /// A whole life, with a kill at `moment` after its beginning, or at its end if that comes first.
+    /// Runs an instance, with a kill at `moment` after its beginning, or at its end if that comes first.
     async fn live(&self, uid: &str, moment: Duration) -> KilledRun {
         let place = self.dynamodb.as_deref().map_or_else(Workdir::new, Workdir::on);
-        let told = LogOnPanic { place: &place };
+        let log = LogOnPanic { place: &place };
         let mut dev = place.dev().await;
         let scene = ExampleRun::new(&self.example, &place).await;
         let mut platform = PersistentPlatform::new(scene.sandbox, uid, scene.document.clone());
@@ -82,28 +82,26 @@ impl KillScenario {
         }
         scene.nothing_left(&dev.s3).await;
         place.no_script_runs().await;
-        place.told_in_order(uid).await;
+        place.notified_in_order(uid).await;
         dev.stop().await;
-        drop(told);
+        drop(log);
         KilledRun { whole, stage }
     }
 
     /// As often as is enough for one.
     pub(crate) async fn often_alone(self, kills: u32) {
-        let name = self.example.name();
         let stages = self.kill_often(kills, seed()).await;
-        report(name, &stages);
         hit_enough(1, &stages.iter().collect::<Vec<_>>());
     }
 
-    /// `kills` lives. Gives where the kills have hit.
+    /// Kills `kills` instances. Returns where the kills have hit.
     pub(crate) async fn kill_often(self, kills: u32, seed: u64) -> Vec<KillPoint> {
         let name = self.example.name();
         let mut random = StdRng::seed_from_u64(seed);
-        // Twice: the first life warms up what is cached.
+        // Twice: the first instance warms up what is cached.
         let mut whole = PATIENCE;
-        for life in 0..2 {
-            let lived = self.live(&format!("whole-{life}"), whole).await;
+        for number in 0..2 {
+            let lived = self.live(&format!("whole-{number}"), whole).await;
             whole = whole.min(lived.whole.unwrap_or(whole));
         }
         println!("{name}: {whole:?} undisturbed; {kills} kills with EBB_KILL_SEED={seed}");
@@ -144,33 +142,12 @@ impl KillPoint {
         let units = runs.collect::<Vec<_>>().join("; ");
         Self { step, phase: seen.map(|seen| format!("{:?}", seen.info.phase)), units }
     }
-
-    /// Without the units.
-    fn kind(&self) -> (PlatformStep, Option<String>) {
-        (self.step, self.phase.clone())
-    }
 }
 
 /// That the kills have hit different moments.
 pub(crate) fn hit_enough(examples: usize, stages: &[&KillPoint]) {
     let different: BTreeSet<_> = stages.iter().collect();
     assert!(different.len() >= STAGES * examples, "only {different:#?}");
-}
-
-/// Prints how many kills have hit what.
-pub(crate) fn report(name: &str, stages: &[KillPoint]) {
-    let mut kinds: BTreeMap<_, (usize, Vec<&str>)> = BTreeMap::new();
-    for stage in stages {
-        let (count, units) = kinds.entry(stage.kind()).or_default();
-        *count += 1;
-        units.push(&stage.units);
-    }
-    for ((step, phase), (count, mut units)) in kinds {
-        units.sort_unstable();
-        units.dedup();
-        let (step, phase) = (format!("{step:?}"), phase.as_deref().unwrap_or("unknown"));
-        println!("{name:<9} {step:<10} {phase:<9} {count:>4} kills, {:>2} states of its units", units.len());
-    }
 }
 
 /// Returns a number from the environment, or the default.

@@ -1,7 +1,7 @@
-//! `kill -9` of any part of Ebb and of the cluster, at any moment of the mixed example's life: it ends as if nothing had
+//! `kill -9` of any part of Ebb and of the cluster, at any moment of the mixed example: it ends as if nothing had
 //! happened, and each unit has succeeded once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
@@ -55,9 +55,9 @@ impl KillSequence {
         Self { shop, document, dev }
     }
 
-    /// A whole life with these kills, in their order. Gives who was hit, and who was not because it was over before.
+    /// Runs an instance with these kills, in their order. Returns who was hit, and who was not because it was over before.
     async fn live(mut self, uid: &str, kills: Vec<PlannedKill>) -> (Self, Vec<KillHit>, Vec<KillTarget>) {
-        // A name of its own: what is known of a name is that of its last life.
+        // A name of its own: a target has the state of its last instance.
         let (name, document) =
             (format!("{SANDBOX}-{uid}"), self.document.replace(SANDBOX, &format!("{SANDBOX}-{uid}")));
         let new = || PersistentPlatform::new(&name, uid, document.clone());
@@ -102,12 +102,12 @@ impl KillSequence {
         let lost = count(KillTarget::Entrypoint) + 2 * count(KillTarget::Kubelet);
         each_succeeded_once(&seen, u32::try_from(lost).unwrap());
         self.shop.nothing_left().await;
-        self.shop.place.told_in_order(uid).await;
+        self.shop.place.notified_in_order(uid).await;
         (self, hits, missed)
     }
 }
 
-/// Goes on to the end of the life.
+/// Goes on to the end of the instance.
 async fn undisturbed(platform: &mut PersistentPlatform, dev: &DevProcess, shop: &MixedSetup) {
     while platform.step != PlatformStep::Over {
         if platform.step == PlatformStep::Delete {
@@ -119,16 +119,16 @@ async fn undisturbed(platform: &mut PersistentPlatform, dev: &DevProcess, shop: 
 }
 
 /// Waits for the moment of a kill, and for its process.
-async fn due(kill: &PlannedKill, eye: &PersistentPlatform, lives: &KillSequence) -> (KillHit, Option<Pid>) {
+async fn due(kill: &PlannedKill, eye: &PersistentPlatform, sequence: &KillSequence) -> (KillHit, Option<Pid>) {
     let (after, pause) = kill.after;
-    let ended = async || eye.look(&lives.dev).await.unwrap().map_or(0, |seen| ended(&seen));
+    let ended = async || eye.look(&sequence.dev).await.unwrap().map_or(0, |seen| ended(&seen));
     while ended().await < after {
         tokio::time::sleep(LOOK).await;
     }
     tokio::time::sleep(pause).await;
     let process = match kill.victim {
         KillTarget::Stack => None,
-        other => Some(until("a process to kill", async || other.process(&lives.shop.relay)).await),
+        other => Some(until("a process to kill", async || other.process(&sequence.shop.relay)).await),
     };
     (KillHit { victim: kill.victim, step: PlatformStep::Create, ended: ended().await }, process)
 }
@@ -161,42 +161,26 @@ fn planned(victims: &[KillTarget], random: &mut StdRng) -> Vec<PlannedKill> {
     kills
 }
 
-/// Prints who was hit when.
-fn report(hits: &[KillHit]) {
-    let mut by_victim: BTreeMap<KillTarget, Vec<String>> = BTreeMap::new();
-    for hit in hits {
-        by_victim.entry(hit.victim).or_default().push(format!("{:?}/{}", hit.step, hit.ended));
-    }
-    for (victim, mut stages) in by_victim {
-        let kills = stages.len();
-        stages.sort_unstable();
-        stages.dedup();
-        let victim = format!("{victim:?}");
-        println!("{victim:<17} {kills:>3} kills, {:>2} stages: {}", stages.len(), stages.join(" "));
-    }
-}
-
 #[tokio::test]
 async fn any_part_at_any_moment() {
     let _alone = alone().await;
     let (kills, seed, begun) = (given("EBB_KILLS", KILLS), seed(), Instant::now());
     let mut random = StdRng::seed_from_u64(seed);
     let mut all: Vec<KillTarget> = KillTarget::ALL.into_iter().cycle().take(kills).collect();
-    let (mut lives, mut hits, mut lived) = (KillSequence::new().await, Vec::new(), 0);
+    let (mut sequence, mut hits, mut count) = (KillSequence::new().await, Vec::new(), 0);
     println!("{kills} kills with EBB_KILL_SEED={seed}; installed after {:?}", begun.elapsed());
     while !all.is_empty() {
         let mut victims: Vec<KillTarget> = all.drain(..KillTarget::ALL.len().min(all.len())).collect();
         victims.shuffle(&mut random);
         let since = Instant::now();
-        let (next, hit, missed) = lives.live(&format!("life-{lived}"), planned(&victims, &mut random)).await;
-        println!("life {lived}: {:?}, missed {missed:?}", since.elapsed());
-        lives = next;
+        let (next, hit, missed) = sequence.live(&format!("instance-{count}"), planned(&victims, &mut random)).await;
+        println!("instance {count}: {:?}, missed {missed:?}", since.elapsed());
+        sequence = next;
         hits.extend(hit);
         all.extend(missed);
-        lived += 1;
-        assert!(lived <= 2 * kills, "hardly anybody is hit");
+        count += 1;
+        assert!(count <= 2 * kills, "hardly any process is hit");
     }
-    report(&hits);
     assert_eq!(hits.len(), kills);
     let stages = |of: &mut dyn Iterator<Item = &KillHit>| of.map(|hit| (hit.step, hit.ended)).collect::<BTreeSet<_>>();
     for victim in KillTarget::ALL.into_iter().take(kills) {
@@ -206,9 +190,9 @@ async fn any_part_at_any_moment() {
     }
     assert!(stages(&mut hits.iter()).len() >= kills.min(3), "{hits:?}");
     println!(
-        "{kills} kills with seed {seed} in {:.0} s over {lived} lives: nothing lost, nothing left, nothing made twice",
+        "{kills} kills with seed {seed} in {:.0} s over {count} instances: nothing lost, nothing left, nothing made twice",
         begun.elapsed().as_secs_f64()
     );
-    lives.dev.stop().await;
-    lives.shop.relay.remove();
+    sequence.dev.stop().await;
+    sequence.shop.relay.remove();
 }

@@ -71,7 +71,7 @@ async fn a_page_is_served_and_nothing_of_it_is_left() {
     dev = place.dev_again().await;
     kill(dev.relay().expect("it runs"), Signal::SIGKILL).unwrap();
     until("the end of the sandbox", async || {
-        let gone = place.outcomes(&uid).last().is_some_and(|told| told == "dev.ebb.target.gone.v1");
+        let gone = place.outcomes(&uid).last().is_some_and(|kind| kind == "dev.ebb.target.gone.v1");
         (gone && of_units(cluster, UNITS)? == before).then_some(())
     })
     .await;

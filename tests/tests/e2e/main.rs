@@ -28,7 +28,6 @@ mod s3;
 mod scene;
 mod server;
 mod victims;
-mod webhooks;
 mod wired;
 
 use ebb_tests::{platform, program, receiver, workdir};

@@ -24,7 +24,6 @@ impl MixedSetup {
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
         let place = elsewhere::by(&relay);
         let service = ExampleService::start_everywhere(place.state().join("keys.json")).await;
-        service.call_back_always();
         Self { relay, place, service }
     }
 

@@ -1,4 +1,4 @@
-//! A sandbox platform that asks for one life of one sandbox, as persistently as platforms do.
+//! A sandbox platform that asks for one instance of one sandbox, as persistently as platforms do.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub(crate) enum PlatformStep {
     Over,
 }
 
-/// The platform's side of one life.
+/// The platform's side of one instance.
 pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
     pub(crate) uid: String,
@@ -62,7 +62,7 @@ impl PersistentPlatform {
         Ok(())
     }
 
-    /// Waits until the sandbox is there and the platform was told so: who deletes earlier is told only that it is gone.
+    /// Waits for the phase and its notification. After an earlier deletion only the notification `gone` comes.
     async fn reach(&self, dev: &DevProcess, phase: TargetState) -> Result<(), reqwest::Error> {
         let since = Instant::now();
         loop {

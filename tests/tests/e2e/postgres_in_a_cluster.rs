@@ -24,8 +24,8 @@ async fn in_a_cluster() {
     let got = place.ebb(&["sandbox", "get", SANDBOX]).await.done();
     assert_eq!(value(&got.stdout, "db.provision.url"), url);
     assert_eq!(value(&got.stdout, "db.seed.rows"), "3");
-    let told = std::fs::read_to_string(place.state().join("notifications.jsonl")).unwrap();
-    assert!(told.contains(&url), "the platform gets what the fork needs: {told}");
+    let notifications = std::fs::read_to_string(place.state().join("notifications.jsonl")).unwrap();
+    assert!(notifications.contains(&url), "the platform gets what the fork needs: {notifications}");
     let log = place.ebb(&["logs", SANDBOX, "--unit", "provision"]).await.done();
     assert!(log.stdout.contains(&format!("created {database}")), "{log:#?}");
 

@@ -1,5 +1,5 @@
-//! Relays that run by themselves, one that is asked and one that polls: a relay that is killed, what is told of those that
-//! are not there, and what lives leave behind.
+//! Relays outside of `ebb dev`, one with push and one with pull transport: a relay that is killed, reports of relays that do
+//! not respond, and orphans of instances.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -222,7 +222,7 @@ async fn relays_that_are_killed_gone_and_others() {
     let ran = pulled.end().await.done();
     assert_eq!(value(&ran.stdout, "word.word"), "said", "{ran:#?}");
     lives.end().await.done();
-    // What names its cluster is there, and what is sensitive is told as where it lies.
+    // A unit that names its cluster ran there, and a sensitive output is shown as a reference.
     let ran = spread.end().await.done();
     assert_eq!(value(&ran.stdout, "db.word"), "uses db-1", "{ran:#?}");
     let seen = place.get("spread").await;
@@ -250,17 +250,17 @@ async fn relays_that_are_killed_gone_and_others() {
     let seen = place.get("lost").await;
     assert_eq!(seen.info.phase, TargetState::Stopping);
     assert_eq!(seen.outage.unwrap().units, ["word/note", "word/slow"]);
-    let told = place.ebb(&["why", "lost"]).await.done().stdout;
+    let printed = place.ebb(&["why", "lost"]).await.done().stdout;
     for part in
         [&*silent, "word/note, word/slow", "ebb cluster list", "EBB_CLUSTERS", "ebb sandbox delete lost --force"]
     {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
     let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
     assert_ne!(place.ebb(&force_delete).await.code, Some(0));
 
     // An instance is gone, and a task of it arrives late. A foreign object has its labels, too.
-    let life = id::instance_key("sandbox", "pulled", &place.get("pulled").await.info.uid);
+    let instance = id::instance_key("sandbox", "pulled", &place.get("pulled").await.info.uid);
     place.ebb(&["sandbox", "delete", "pulled"]).await.done();
     place.ebb(&["sandbox", "delete", "spread"]).await.done();
     // A Job is deleted after the acknowledgement of its result, for which no command waits.
@@ -268,10 +268,10 @@ async fn relays_that_are_killed_gone_and_others() {
         inside.there("configmaps,jobs,pods,secrets").await.is_empty().then_some(())
     })
     .await;
-    let late = TaskId { unit: format!("{life}-1-pre-start-7"), attempt: 1 };
+    let late = TaskId { unit: format!("{instance}-1-pre-start-7"), attempt: 1 };
     let left = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left"}});
     let body = ObjectTask {
-        instance: life.clone(),
+        instance: instance.clone(),
         apply: vec![left],
         keep: true,
         until: TaskCompletion::Ready(vec![]),
@@ -287,7 +287,7 @@ async fn relays_that_are_killed_gone_and_others() {
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "forged", "namespace": asked.units, "labels": {
-            "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/instance": life,
+            "ebb.dev/unit": &late.unit, "ebb.dev/attempt": "1", "ebb.dev/instance": instance,
         }},
     });
     kubectl(cluster, &["apply", "-f", "-"], &forged.to_string()).unwrap();

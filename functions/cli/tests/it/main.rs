@@ -1,5 +1,5 @@
-//! `ebb` as it is typed, and the examples as a user runs them on one machine: real scripts, a real receiver of webhooks,
-//! an interrupt, and `kill -9` at any moment. Here, because cargo names the program to tests of its own package alone.
+//! `ebb` as it is typed, and the examples as a user runs them on one machine: real scripts, an interrupt,
+//! and `kill -9` at any moment. Here, because cargo names the program to tests of its own package alone.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "what fails here fails the test")]
 
@@ -44,8 +44,6 @@ mod server;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;
-#[path = "../../../../tests/tests/e2e/webhooks.rs"]
-mod webhooks;
 #[path = "../../../../tests/tests/e2e/wired.rs"]
 mod wired;
 #[path = "../../../../tests/src/workdir.rs"]
