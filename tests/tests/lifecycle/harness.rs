@@ -348,22 +348,21 @@ impl Harness {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Waits until the stack itself was sent these notifications of a sandbox, in this order; one that came once more, as the
-    /// same event, counts once.
-    pub(crate) async fn told(&self, name: &str, expected: &[&str]) -> Vec<Value> {
+    /// Waits until the stack got these notifications of a sandbox, in this order. A repetition of the same event counts once.
+    pub(crate) async fn notified(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
             let events = self.notifications();
             let mut known = BTreeSet::new();
             let of_it = events.iter().filter(|event| event["data"]["name"] == name);
             let of_it = of_it.filter(|event| known.insert(event["id"].to_string()));
-            let (told, data): (Vec<String>, Vec<Value>) =
+            let (notified, data): (Vec<String>, Vec<Value>) =
                 of_it.map(|event| (word(event["type"].as_str().unwrap_or_default()), event["data"].clone())).unzip();
-            if told == expected {
+            if notified == expected {
                 return data;
             }
-            // The target is moved before the platform is told.
-            assert!(told.len() < expected.len() && begun.elapsed() < PATIENCE, "{told:?}, not {expected:?}");
+            // The target is moved before the platform is notified.
+            assert!(notified.len() < expected.len() && begun.elapsed() < PATIENCE, "{notified:?}, not {expected:?}");
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -61,7 +61,7 @@ pub(crate) async fn after_the_teardown() {
     let target = harness.target("a").await.unwrap();
     assert_eq!(states(&target, "preStart", ["make"]), [UnitState::Cancelled]);
     assert!(harness.remaining("a").await.is_empty());
-    harness.told("a", &["gone", "gone"]).await;
+    harness.notified("a", &["gone", "gone"]).await;
 }
 
 /// The condition of an undo is false for the first and the third of four results. It does not count for the others.
@@ -183,70 +183,6 @@ async fn send_again(harness: &Harness, attempt: AttemptRef) {
         .unwrap();
 }
 
-/// Both attempts were given up, and both had succeeded. Their successes come at the same time.
-pub(crate) async fn two_tries_after_the_undo() {
-    let (harness, first, second) = two_tries(&two()).await;
-    harness.tear_down("a").await;
-    assert_eq!(undone(&harness), ids(["unknown"]));
-    tokio::join!(late(&harness, &first, "one"), late(&harness, &second, "two"));
-    until("both undos", async || (undone(&harness) == ids(["unknown", "one", "two"])).then_some(())).await;
-    harness.phase("a", TargetState::Gone).await;
-    assert!(harness.remaining("a").await.is_empty());
-}
-
-/// Two of three successes are undone, one after the other; the third comes when that is over.
-pub(crate) async fn a_third_try_after_two_undos() {
-    let (harness, first, second) = two_tries(&two().replace("attempts: 2", "attempts: 3")).await;
-    harness.callback(second.token(), &too_slow()).await.is(204);
-    let third = harness.receiver.call("POST /make", 3).await;
-    late(&harness, &second, "two").await;
-    harness.succeed(&third, "three").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.tear_down("a").await;
-    assert_eq!(undone(&harness), ids(["two", "three"]));
-    late(&harness, &first, "one").await;
-    undone_then_gone(&harness, "one").await;
-}
-
-/// Different results of one attempt, one after the other, each after the undo of those before.
-pub(crate) async fn ever_more_results_of_one_try() {
-    let (harness, call) = with_results(MAKE, &["r0"]).await;
-    harness.callback(call.token(), &succeeded("r1")).await;
-    harness.tear_down("a").await;
-    assert_eq!(undone(&harness), ids(["r0", "r1"]));
-    for id in ["r2", "r3", "r4"] {
-        harness.callback(call.token(), &succeeded(id)).await;
-        undone_then_gone(&harness, id).await;
-    }
-}
-
-/// The same with a script, whose log is kept and which therefore leaves a record of every undo.
-pub(crate) async fn two_tries_after_a_scripts_undo() {
-    let script = r##"    pod: {runner: sh, script: "#!/bin/sh\necho \"undone: ${ID-unknown}\""}
-    inputs: {id: "${units.make.outputs.?id}"}
-"##;
-    let lines = two();
-    let lines = lines.lines().map(|line| if line.contains("RECEIVER/undo") { script } else { line });
-    let document = format!("runners: {{sh: {{image: \"busybox:1\"}}}}\n{}\n", lines.collect::<Vec<_>>().join("\n"));
-    let (harness, first, second) = two_tries(&document).await;
-    harness.tear_down("a").await;
-    for (call, id) in [(&second, "two"), (&first, "one")] {
-        late(&harness, call, id).await;
-    }
-    until("both undos", async || {
-        let mut said = BTreeSet::new();
-        for attempt in 1..100 {
-            let log = harness.log("a", Hook::PostStop, "undo", &format!("&attempt={attempt}")).await;
-            if log.status == 200 {
-                said.extend(log.body.lines().map(str::to_owned));
-            }
-        }
-        (said.contains("undone: one") && said.contains("undone: two")).then_some(())
-    })
-    .await;
-    harness.phase("a", TargetState::Gone).await;
-}
-
 /// The second attempt was the one that counted.
 pub(crate) async fn both_tries_count() {
     let (harness, first, second) = two_tries(&two()).await;
@@ -259,15 +195,4 @@ pub(crate) async fn both_tries_count() {
     harness.tear_down("a").await;
     assert_eq!(undone(&harness), ids(["one", "two"]));
     assert!(harness.remaining("a").await.is_empty());
-}
-
-/// The first attempt's success comes while the second is being waited for after a cancel.
-pub(crate) async fn two_tries_while_settling() {
-    let (harness, first, second) = two_tries(&two()).await;
-    harness.delete("a").await;
-    late(&harness, &first, "one").await;
-    harness.phase("a", TargetState::Gone).await;
-    assert!(undone(&harness).contains("one"), "{:?}", undone(&harness));
-    late(&harness, &second, "two").await;
-    undone_then_gone(&harness, "two").await;
 }

@@ -20,8 +20,8 @@ pub(crate) async fn time_to_live() {
     let target = harness.target("a").await.unwrap();
     assert!(target.info.expires.is_some());
     harness.phase("a", TargetState::Gone).await;
-    let told = harness.told("a", &["ready", "gone"]).await;
-    assert_eq!((&told[0]["stopCause"], &told[1]["stopCause"]), (&Value::Null, &json!("expired")));
+    let notified = harness.notified("a", &["ready", "gone"]).await;
+    assert_eq!((&notified[0]["stopCause"], &notified[1]["stopCause"]), (&Value::Null, &json!("expired")));
     let info = harness.target("a").await.unwrap().info;
     assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Expired), false));
     let why = harness.why("a").await;
@@ -36,15 +36,15 @@ pub(crate) async fn outcomes_until_they_are_taken() {
     harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
     harness.receiver.call("POST /platform", 4).await;
     harness.taken("a").await;
-    let told = harness.receiver.calls("POST /platform");
-    let ids: BTreeSet<&str> = told.iter().map(|call| call.header("webhook-id")).collect();
+    let notified = harness.receiver.calls("POST /platform");
+    let ids: BTreeSet<&str> = notified.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1);
-    assert!(told.iter().all(|call| call.body == told[0].body));
-    assert_eq!(word(told[0].body["type"].as_str().unwrap()), "ready");
+    assert!(notified.iter().all(|call| call.body == notified[0].body));
+    assert_eq!(word(notified[0].body["type"].as_str().unwrap()), "ready");
     harness.tear_down("a").await;
-    let gone = harness.receiver.call("POST /platform", told.len() + 1).await;
+    let gone = harness.receiver.call("POST /platform", notified.len() + 1).await;
     assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
-    assert_ne!(gone.header("webhook-id"), told[0].header("webhook-id"));
+    assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
 }
 
 /// The program ends while a script runs and a callback is outstanding.

@@ -14,7 +14,7 @@ use ebb_tests::fakes;
 use crate::harness::*;
 use crate::lifecycle::retention::{KEPT, harness, lived, objects, round_at, stored};
 
-/// So short that a life is due as soon as it is gone. The first round of the stack comes a minute after its start.
+/// So short that an instance is due as soon as it is gone. The first round of the stack comes a minute after its start.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// An instance of a function with a memory of its own, over the table of the stack.
@@ -49,14 +49,14 @@ pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
 /// A store whose removals of runs fail or hang.
 struct FailingStore<'a> {
     store: &'a Store,
-    life: String,
+    instance: String,
     hangs: bool,
     hits: AtomicUsize,
 }
 
 impl<'a> FailingStore<'a> {
     fn new(harness: &'a Harness, name: &str, hangs: bool) -> Self {
-        Self { store: harness.stack().store().as_ref(), life: instance(name), hangs, hits: AtomicUsize::new(0) }
+        Self { store: harness.stack().store().as_ref(), instance: instance(name), hangs, hits: AtomicUsize::new(0) }
     }
 
     fn hits(&self) -> usize {
@@ -83,7 +83,7 @@ impl RemoveExpired for FailingStore<'_> {
     }
 
     async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
-        if !run.as_str().starts_with(&self.life) {
+        if !run.as_str().starts_with(&self.instance) {
             return self.store.delete_run(run).await;
         }
         self.hits.fetch_add(1, Ordering::Relaxed);
@@ -97,8 +97,8 @@ impl RemoveExpired for FailingStore<'_> {
         self.store.delete_objects(run).await
     }
 
-    async fn delete_plan(&self, life: &str) -> Result<(), StoreError> {
-        self.store.delete_plan(life).await
+    async fn delete_plan(&self, instance: &str) -> Result<(), StoreError> {
+        self.store.delete_plan(instance).await
     }
 }
 
@@ -125,8 +125,8 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
 }
 
-/// A life whose teardown took long is kept for the whole retention, also when another life takes the name.
-pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
+/// An instance whose teardown took long is kept for the whole retention, also when another instance takes the name.
+pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_instance() {
     let harness = harness(Some(KEPT)).await;
     lived(&harness, "a", "long").await;
     let store = harness.stack().store();
@@ -141,21 +141,21 @@ pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_life() {
     assert_eq!(stored(&harness, "a").await, before);
     assert_eq!(round_at(&harness, KEPT * 2).await, 1);
     assert_eq!(stored(&harness, "a").await, 0);
-    assert_eq!(objects(&harness).await, 1, "that of the present life");
+    assert_eq!(objects(&harness).await, 1, "that of the present instance");
 }
 
 /// An expiry that cannot be read is postponed for ever longer; the instances beside it are removed.
-pub(crate) async fn damaged_items_keep_no_other_life() {
+pub(crate) async fn damaged_items_keep_no_other_instance() {
     let harness = harness(Some(KEPT)).await;
     for name in ["damaged", "whole"] {
         lived(&harness, name, "long").await;
     }
     let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
-    let life = instance("damaged");
+    let instance = instance("damaged");
     let (client, table) = (store.dynamo.client(), store.dynamo.table());
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
-    let key = [("pk", "retention#".to_owned()), ("sk", format!("{:020}#{life}", expiry.due.0))];
+    let key = [("pk", "retention#".to_owned()), ("sk", format!("{:020}#{instance}", expiry.due.0))];
     let key = key.into_iter().map(|(name, value)| (name.to_owned(), AttributeValue::S(value))).collect();
     let request = client.update_item().table_name(table).set_key(Some(key));
     request.update_expression("REMOVE uid").send().await.unwrap();
@@ -177,7 +177,7 @@ pub(crate) async fn damaged_items_keep_no_other_life() {
 }
 
 /// A look has its time; the instances after it have their turn in the same round.
-pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
+pub(crate) async fn a_removal_that_hangs_keeps_no_other_instance() {
     let harness = harness(Some(KEPT)).await;
     for name in ["hangs", "next"] {
         lived(&harness, name, "long").await;
@@ -193,7 +193,7 @@ pub(crate) async fn a_removal_that_hangs_keeps_no_other_life() {
     assert_eq!(round_at(&harness, KEPT * 3).await, 1);
 }
 
-/// Outputs that the bucket lost do not hide what exists, and do not change when a life is looked at.
+/// Outputs that the bucket lost do not hide what exists, and do not change when an instance is looked at.
 pub(crate) async fn lost_outputs_are_named() {
     let harness = harness(Some(KEPT * 10)).await;
     harness.receiver.always("POST /drop", 400);

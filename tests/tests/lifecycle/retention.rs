@@ -1,4 +1,4 @@
-//! The items of a life are removed after its retention, and not before.
+//! The items of an instance are removed after its retention, and not before.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
@@ -56,21 +56,21 @@ pub(crate) async fn round_at(harness: &Harness, after: Duration) -> usize {
     ebb_flow::sweep::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
 }
 
-/// Leaves an instance that is gone, of which the platform was told.
+/// Leaves an instance that is gone, of which the platform was notified.
 pub(crate) async fn lived(harness: &Harness, name: &str, plugin: &str) {
     harness.ready(name, plugin).await;
     harness.tear_down(name).await;
-    harness.told(name, &["ready", "gone"]).await;
+    harness.notified(name, &["ready", "gone"]).await;
 }
 
-pub(crate) async fn lives_are_removed_after_their_retention() {
+pub(crate) async fn instances_are_removed_after_their_retention() {
     let harness = harness(Some(KEPT)).await;
     for name in ["ends", "lasts"] {
         harness.ready(name, "long").await;
     }
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     harness.tear_down("ends").await;
-    harness.told("ends", &["ready", "gone"]).await;
+    harness.notified("ends", &["ready", "gone"]).await;
     assert_eq!(objects(&harness).await, 2);
     let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
     assert!(ended > 0 && lasting > 0);
@@ -92,7 +92,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     let target = harness.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
     assert!(harness.why("ends").await.summary.contains("nothing remains"));
-    // The other life goes on.
+    // The other instance goes on.
     harness.tear_down("lasts").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert!(plan("lasts").await);
@@ -100,7 +100,7 @@ pub(crate) async fn lives_are_removed_after_their_retention() {
     assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
 }
 
-/// A life that cannot be looked at, because its plan is lost, keeps its records and no other life from its turn.
+/// An instance that cannot be looked at, because its plan is lost, keeps its records and no other instance from its turn.
 pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
     let harness = harness(Some(KEPT)).await;
     harness.publish("short@1.0.0", SHORT).await;
@@ -143,14 +143,14 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         }
         store.put_object(&format!("{object}/{run}/0/9.x"), vec![1]).await.unwrap();
         harness.tear_down(name).await;
-        harness.told(name, &["ready", "gone"]).await;
+        harness.notified(name, &["ready", "gone"]).await;
     }
     assert_eq!(objects(&harness).await, before + 2);
     assert_eq!(round_at(&harness, KEPT * 2).await, 2);
     assert_eq!(objects(&harness).await, before);
 }
 
-/// An open run, and a notification that the platform refuses, keep the stored data of a life.
+/// An open run, and a notification that the platform refuses, keep the stored data of an instance.
 pub(crate) async fn what_is_not_over_keeps_its_records() {
     let harness = harness(Some(KEPT)).await;
     lived(&harness, "a", "long").await;

@@ -33,8 +33,8 @@ postStop:
     let expected = [UnitState::Failed, UnitState::Blocked, UnitState::Blocked];
     assert_eq!(states(&target, "preStart", ["a", "b", "b2"]), expected);
     assert_eq!(states(&target, "preStart", ["c", "d"]), [UnitState::Succeeded; 2]);
-    let told = harness.told("s", &["failed"]).await;
-    assert_eq!((&told[0]["unit"], &told[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
+    let notified = harness.notified("s", &["failed"]).await;
+    assert_eq!((&notified[0]["unit"], &notified[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
     let target = harness.tear_down("s").await;
     assert_eq!(states(&target, "postStop", ["undo-b"]), [UnitState::Skipped]);
     assert_eq!(harness.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
@@ -55,10 +55,11 @@ pub(crate) async fn answers() {
     let date = CannedReply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT");
     let page = CannedReply::page("<html>\n<body>login to continue</body>");
     let shown = "the response is text/html, not JSON: `<html> <body>login to continue</body>`";
-    let cases: [AnswerCase; 5] = [
+    let cases: [AnswerCase; 6] = [
         ("flaky", vec![503.into(), 429.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
         ("final", vec![410.into()], Failed, 1, "410", 1..=1),
         ("patient", vec![again.clone(), again, ok.clone()], Succeeded, 1, "", 3..=9),
+        ("busy", vec![CannedReply::status(503).after(2), ok.clone()], Succeeded, 2, "", 2..=2),
         ("dated", vec![date, ok], Succeeded, 1, "", 2..=2),
         // The page is named, and not what an expression makes of it.
         ("page", vec![page], Failed, 1, shown, 1..=1),
@@ -86,6 +87,8 @@ pub(crate) async fn answers() {
         assert_eq!(ids, (attempts.len(), 1), "{name}: {calls:?}");
         assert!(distinct("webhook-signature").iter().all(|signature| signature.starts_with("v1,")), "{name}");
     }
+    let busy = harness.receiver.calls("POST /busy");
+    assert!(busy[1].at.duration_since(busy[0].at) >= Duration::from_secs(2), "it waits as long as the receiver asks");
     assert_eq!(outputs(&harness.phase("patient", TargetState::Ready).await), json!({"id": {"value": "x"}}));
     let target = harness.target("final").await.unwrap();
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);
@@ -109,19 +112,6 @@ outputs: {n: "${units.make.outputs.n}"}
         let log = harness.log("a", Hook::PreStart, "make", &format!("&attempt={attempt}")).await;
         assert_eq!(log.body.trim_end(), format!("try {attempt}"));
     }
-}
-
-pub(crate) async fn waits_as_long_as_asked() {
-    let harness = Harness::new().await;
-    let rest = "preStart: {make: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: \"RECEIVER/make\"}}}\n";
-    harness.receiver.replies("POST /make", &[CannedReply::status(503).after(2), 200.into()]);
-    harness.begin("a", "busy", rest).await;
-    let waiting = harness.unit("a", "preStart", "make", UnitState::Retrying).await;
-    assert!(waiting.next.is_some(), "{waiting:?}");
-    harness.phase("a", TargetState::Ready).await;
-    let calls = harness.receiver.calls("POST /make");
-    let waited = calls[1].at.duration_since(calls[0].at);
-    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }
 
 /// A sweep sends no request again to a unit that has said that it will call back.
@@ -234,7 +224,7 @@ postStop:
 "#;
     harness.receiver.always("POST /register", 500);
     harness.run("a", "registers", rest, TargetState::Failed).await;
-    harness.told("a", &["ready", "failed"]).await;
+    harness.notified("a", &["ready", "failed"]).await;
     assert_eq!(harness.receiver.count("POST /register"), 2);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/register");
     harness.tear_down("a").await;
@@ -244,7 +234,7 @@ postStop:
     for path in ["POST /drop", "POST /unregister"] {
         assert_eq!(harness.receiver.count(path), 1, "{order:?}");
     }
-    harness.told("a", &["ready", "failed", "gone"]).await;
+    harness.notified("a", &["ready", "failed", "gone"]).await;
 }
 
 /// `make` is posted once; `DESCRIBE` stands for how its outcome is found out.

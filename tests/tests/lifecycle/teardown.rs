@@ -33,7 +33,7 @@ postStop:
     assert_eq!((log.status, log.body.as_str()), (200, "begun\n"));
     assert_eq!(states(&target, "preStart", ["deaf", "next"]), [UnitState::Cancelled, UnitState::Blocked]);
     assert_eq!((harness.receiver.count("POST /undo"), harness.receiver.count("POST /next")), (1, 0));
-    harness.told("a", &["gone"]).await;
+    harness.notified("a", &["gone"]).await;
 }
 
 pub(crate) async fn what_never_started_is_left_alone() {
@@ -87,7 +87,7 @@ postStop:
     assert_eq!(order[4..], ["DELETE /make/m%201%2F2", "POST /tell"]);
     assert_eq!(harness.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
     assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
-    harness.told("a", &["ready", "gone"]).await;
+    harness.notified("a", &["ready", "gone"]).await;
 }
 
 pub(crate) async fn gives_up_and_is_retried() {
@@ -124,7 +124,7 @@ postStop:
     harness.ask(Method::POST, retry, None).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /last")), (5, 1));
-    harness.told("a", &["ready", "stuck", "stuck", "gone"]).await;
+    harness.notified("a", &["ready", "stuck", "stuck", "gone"]).await;
     harness.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
 }
 
@@ -178,7 +178,7 @@ pub(crate) async fn gives_up_and_is_force_completed() {
     overridden_units(&target, &["drop"], "overridden by ada: removed by hand");
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 1));
     assert_eq!(left(&harness).await, ["r/make"], "it may still be there");
-    harness.told("a", &["ready", "stuck", "gone"]).await;
+    harness.notified("a", &["ready", "stuck", "gone"]).await;
     harness.post(FORCE_COMPLETE, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
 }
 
@@ -202,8 +202,8 @@ pub(crate) async fn gives_up_and_is_force_deleted() {
     let summary = harness.why("a").await.summary;
     let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster is no more";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
-    let told = harness.told("a", &["ready", "stuck", "gone"]).await;
-    let of_events: Vec<_> = told.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
+    let notified = harness.notified("a", &["ready", "stuck", "gone"]).await;
+    let of_events: Vec<_> = notified.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
     let nothing = (&Value::Null, &Value::Null);
     assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
     let info = harness.target("a").await.unwrap().info;

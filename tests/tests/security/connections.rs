@@ -44,9 +44,9 @@ pub(crate) async fn answers_do_not_wait_for_the_platform() {
     drop(platform);
     harness.taken("a").await;
     // A sweep may send the notification once more while the platform hangs.
-    let told = harness.receiver.calls("POST /platform");
+    let notified = harness.receiver.calls("POST /platform");
     let first = outcome.header("webhook-id");
-    assert!(told.iter().all(|call| call.header("webhook-id") == first), "{told:?}");
+    assert!(notified.iter().all(|call| call.header("webhook-id") == first), "{notified:?}");
 }
 
 pub(crate) async fn a_repeated_callback_posts_nothing_again() {

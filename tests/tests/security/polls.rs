@@ -66,9 +66,9 @@ async fn ask(harness: &Harness, cluster: &str, of: [u8; 32], poll: &PollRequest)
     answer.is(200).json::<PollResponse>().batches
 }
 
-/// The next mail of a cluster.
-async fn mail(harness: &Harness) -> SealedBatch {
-    until("mail", async || ask(harness, "inside", INSIDE, &empty()).await.pop()).await
+/// Returns the next batch of the cluster `inside`.
+async fn next_batch(harness: &Harness) -> SealedBatch {
+    until("a batch", async || ask(harness, "inside", INSIDE, &empty()).await.pop()).await
 }
 
 fn opened(mail: &SealedBatch) -> Option<Batch> {
@@ -82,7 +82,7 @@ pub(crate) async fn proofs() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
     let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = mail(&harness).await;
+    let waits = next_batch(&harness).await;
     let body = serde_json::to_vec(&empty()).unwrap();
     let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
     let altered = |change: &dyn Fn(&mut SignedRequest)| {
@@ -127,7 +127,7 @@ pub(crate) async fn answers() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
     let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = mail(&harness).await;
+    let waits = next_batch(&harness).await;
     let store = harness.stack().store();
     // To the mail of another cluster, and to what was never sent.
     let foreign = poll(None, &[], vec![done(&waits.id, 1)]);
@@ -167,7 +167,7 @@ pub(crate) async fn what_relays_answer() {
     ] {
         let relay = harness.stack().env().relay.clone();
         let asking = tokio::spawn(async move { relay.about("inside").await });
-        let id = mail(&harness).await.id;
+        let id = next_batch(&harness).await.id;
         let reply = QueuedReply { id, outcome: serde_json::from_value(outcome).unwrap() };
         ask(&harness, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
         let error = asking.await.unwrap().unwrap_err().to_string();
@@ -198,12 +198,12 @@ pub(crate) async fn batches_that_are_not_fetched() {
         let (relay, request) = (relay.clone(), request.clone());
         tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
     };
-    let waits = mail(&harness).await;
+    let waits = next_batch(&harness).await;
     let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else { panic!("{waits:?}") };
     assert_eq!((&*sent.callback.token, sent.valid_for_ms), ("canary-token", 2_000));
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
-    assert!(kept.iter().all(|letter| !letter.body.windows(6).any(|part| part == b"canary")));
+    assert!(kept.iter().all(|batch| !batch.body.windows(6).any(|part| part == b"canary")));
     until("its end", async || ask(&harness, "inside", INSIDE, &empty()).await.is_empty().then_some(())).await;
     assert!(begun.elapsed() >= Duration::from_secs(2));
     let error = relay.about("inside").await.unwrap_err();
@@ -212,7 +212,7 @@ pub(crate) async fn batches_that_are_not_fetched() {
     // It was taken back. The batch of an invocation that died while it waited is never handed out.
     let before = Timestamp(waits_since.0 + 1_000);
     let left = store.pending_batches("inside", before, &[], 9, usize::MAX).await.unwrap();
-    assert_eq!(left.iter().map(|letter| &letter.id).collect::<Vec<_>>(), [&waits.id]);
+    assert_eq!(left.iter().map(|batch| &batch.id).collect::<Vec<_>>(), [&waits.id]);
     assert_eq!(store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
     let large = EnsureTask {
         body: TaskBody::Objects(ObjectTask { apply: vec![json!("x".repeat(5 << 20))], ..ObjectTask::default() }),

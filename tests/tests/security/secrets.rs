@@ -243,7 +243,7 @@ fn echo(call: &ReceivedCall, _: usize) -> CannedReply {
 
 const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
 
-/// A success with a sensitive output arrives when another life has the name. The cluster removes the value again, after its
+/// A success with a sensitive output arrives when another instance has the name. The cluster removes the value again, after its
 /// undo if there is one.
 pub(crate) async fn of_a_late_success() {
     let harness = Harness::new().await;

@@ -48,40 +48,6 @@ pub(crate) async fn what_changes_nothing() {
     assert!(page.body.contains("1.1.0"), "{page:?}");
 }
 
-pub(crate) async fn what_would_change_something() {
-    let harness = harness().await;
-    taken(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.publish("simple@1.1.0", SIMPLE).await;
-    /// Path, old value, new value.
-    type Row = (&'static str, Option<&'static str>, Option<&'static str>);
-    let version = ("resources.r.plugin", Some("simple@1.0.0"), Some("simple@1.1.0"));
-    let size = ("resources.r.params.size", Some("small"), Some("big"));
-    let token = ("resources.r.params.token", None, Some("(sensitive)"));
-    let rows: [(u64, &str, &str, &[Row]); 5] = [
-        (1, "ttl: 1h\n", "plugin: simple", &[("ttl", None, Some("1h"))]),
-        (2, "labels: {team: x}\n", "plugin: simple", &[("labels.team", None, Some("x"))]),
-        (2, "", "plugin: simple@1.1.0", &[version]),
-        (1, "", "plugin: simple, params: {token: {secret: s, key: k}}", &[token]),
-        (
-            2,
-            "",
-            "plugin: simple, params: {size: big}}, s: {plugin: simple",
-            &[size, ("resources.s", None, Some("simple@1.1.0"))],
-        ),
-    ];
-    for (generation, head, resource, expected) in rows {
-        let event = event("u", generation, &format!("{head}resources: {{r: {{{resource}}}}}\n"));
-        let changes = harness.lifecycle(LifecycleType::Updated, &event).await.is_problem(409, "changed").changes;
-        let found = changes.iter().map(|change| (change.path.as_str(), change.old.as_deref(), change.new.as_deref()));
-        assert_eq!(found.collect::<Vec<_>>(), expected, "{resource}");
-    }
-    let keyed = LifecycleData { routing_key: Some("other".to_owned()), ..event("u", 2, DOCUMENT) };
-    let problem = harness.lifecycle(LifecycleType::Updated, &keyed).await.is_problem(409, "changed");
-    assert_eq!(problem.changes[0].path, "routingKey");
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
-}
-
 pub(crate) async fn an_update_retries_what_has_failed() {
     let harness = harness().await;
     harness.receiver.replies("POST /make", &[400, 200]);

@@ -84,7 +84,7 @@ preStart: {call: {webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v
     assert_eq!(harness.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
 }
 
-/// Where a request goes and which files a script is given is not a template: an author who writes one is told.
+/// The destination of a request and the files of a script are not templates: a template there is an error.
 pub(crate) async fn places_are_not_templates() {
     let harness = Harness::new().await;
     let refused = async |unit: &str| {

@@ -78,27 +78,6 @@ pub(crate) async fn times_and_alterations() {
     nothing_began(&harness).await;
 }
 
-pub(crate) async fn events_that_are_none() {
-    let harness = harness().await;
-    let with = |pointer: &str, value: Value| {
-        let mut event = event(&data());
-        *event.pointer_mut(pointer).unwrap() = value;
-        event
-    };
-    for (event, status) in [
-        (with("/type", json!("dev.ebb.target.renamed.v1")), 422),
-        (with("/type", json!("")), 400),
-        (with("/data/kind", json!("")), 422),
-        (with("/data/uid", json!("")), 422),
-        (with("/data/uid", json!("a#b")), 422),
-        (json!([event(&data())]), 400),
-    ] {
-        let request = of_type(&harness.secret(), now().0, event.to_string().into_bytes(), JSON);
-        harness.event(&request).await.is_problem(status, "invalid-event");
-    }
-    nothing_began(&harness).await;
-}
-
 pub(crate) async fn bodies() {
     let harness = harness().await;
     let body = event(&data()).to_string().into_bytes();
@@ -170,7 +149,7 @@ pub(crate) async fn documents() {
     nothing_began(&harness).await;
 }
 
-/// Asks for the end of a life.
+/// Asks for the end of an instance.
 async fn delete(harness: &Harness, name: &str, uid: &str) -> ApiReply {
     let data = LifecycleData { document: None, ..sandbox(name, uid, "simple") };
     harness.lifecycle(LifecycleType::Deleted, &data).await
@@ -184,7 +163,7 @@ fn result(answer: &ApiReply) -> String {
     answer.is(202).json::<Value>()["result"].as_str().unwrap().to_owned()
 }
 
-pub(crate) async fn lives_out_of_order() {
+pub(crate) async fn instances_out_of_order() {
     let harness = harness().await;
     // The end before the beginning.
     assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
@@ -193,7 +172,7 @@ pub(crate) async fn lives_out_of_order() {
     assert_eq!(harness.target("early").await.unwrap().info.phase, TargetState::Gone);
     assert_eq!(harness.get("/v1/targets/sandbox/early/why").await.status, 200);
     assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
-    // Another life of that name begins as if nothing had been.
+    // Another instance of that name begins as if nothing had been.
     assert_eq!(result(&create(&harness, "early", "e2").await), "starting");
     harness.phase("early", TargetState::Ready).await;
     // The beginning after the end.
@@ -230,7 +209,7 @@ pub(crate) async fn repetitions() {
     assert_eq!(harness.receiver.count("POST /make"), 2);
     let target = harness.target("a").await.unwrap();
     assert_eq!(target.runs.len(), 1);
-    // A higher generation with the same document is the same life; with another document it is refused.
+    // A higher generation with the same document is the same instance; with another document it is refused.
     let mut higher = LifecycleData { generation: 2, ..sandbox_event };
     assert_eq!(result(&harness.lifecycle(LifecycleType::Updated, &higher).await), "unchanged");
     higher.document = higher.document.map(|text| text.replace("resources: {r:", "resources: {s:"));
@@ -241,7 +220,7 @@ pub(crate) async fn repetitions() {
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
-pub(crate) async fn one_name_two_lives() {
+pub(crate) async fn one_name_two_instances() {
     let harness = harness().await;
     assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
     harness.phase("a", TargetState::Ready).await;
@@ -262,11 +241,11 @@ pub(crate) async fn one_name_two_lives() {
         .map(|call| call.body["uid"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(uids, ["u1", "u3", "u1"]);
-    harness.told("a", &["ready", "gone", "ready"]).await;
+    harness.notified("a", &["ready", "gone", "ready"]).await;
 }
 
-/// While the platform has not taken that the first life is gone, the second waits: it was promised the name.
-pub(crate) async fn a_third_life_does_not_displace_the_second() {
+/// While the platform has not taken that the first instance is gone, the second waits: it was promised the name.
+pub(crate) async fn a_third_instance_does_not_displace_the_second() {
     let harness = Harness::with_platform().await;
     harness.publish("simple@1.0.0", SIMPLE).await;
     create(&harness, "a", "u1").await.is(202);
