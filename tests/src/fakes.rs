@@ -1,4 +1,4 @@
-//! What the functions are given where they are measured: a queue in memory, no cluster, and settings.
+//! The environment of functions that are measured: a queue in memory, no cluster, and settings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::Millis;
-use ebb_flow::ports::{MessageQueue, QueueMessage, RelayClient, RelayError};
+use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
-use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_protocol::token::TokenKeys;
+use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -20,37 +20,6 @@ use crate::simulation;
 
 /// Messages that are dealt with at a time: as many invocations.
 const AT_ONCE: usize = 16;
-
-/// Nothing that is measured runs in a cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct NoCluster;
-
-fn refused() -> RelayError {
-    RelayError::Refused("there is no cluster".to_owned())
-}
-
-#[async_trait]
-impl RelayClient for NoCluster {
-    async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
-        Err(refused())
-    }
-
-    async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
-        Err(refused())
-    }
-
-    async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
-        Err(refused())
-    }
-
-    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
-        Err(refused())
-    }
-
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
-        Err(refused())
-    }
-}
 
 /// What the queue has seen.
 #[derive(Debug, Default)]
@@ -151,11 +120,21 @@ pub fn env(
     queue: Arc<dyn MessageQueue>,
     settings: DeploymentSettings,
 ) -> Env {
+    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+    // No cluster is connected.
+    let relay = ClusterRelay::new(
+        Arc::default(),
+        server.clone(),
+        store.clone(),
+        clock.clone(),
+        random.clone(),
+        Duration::from_secs(1),
+    );
     Env {
         store,
-        clock: Arc::new(SystemClock),
-        random: Arc::new(SystemRandom),
-        relay: Arc::new(NoCluster),
+        clock,
+        random,
+        relay: Arc::new(relay),
         egress: Arc::clone(&server),
         platform: server,
         queue,

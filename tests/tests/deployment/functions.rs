@@ -19,7 +19,7 @@ use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::suite::s3_bucket;
 use ebb_store::{DynamoTable, S3Bucket, Store};
-use ebb_tests::fakes;
+use ebb_tests::fakes::{self, CountingQueue};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -52,22 +52,14 @@ pub(crate) struct DeployedFunctions {
     _folder: tempfile::TempDir,
 }
 
-/// The delayed queue of one function.
-struct DelayedQueue {
-    recorder: Recorder,
-    sender: mpsc::UnboundedSender<QueueMessage>,
-}
+/// The queue as one function uses it.
+struct RecordedQueue(Recorder, Arc<CountingQueue>);
 
 #[async_trait]
-impl MessageQueue for DelayedQueue {
+impl MessageQueue for RecordedQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        self.recorder.needs("sqs:SendMessage", "WakeupQueue");
-        let sender = self.sender.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
-            // After the test there is no receiver.
-            sender.send(message).ok();
-        });
+        self.0.needs("sqs:SendMessage", "WakeupQueue");
+        self.1.send(message, delay).await;
     }
 
     async fn check(&self) -> Result<(), String> {
@@ -81,7 +73,7 @@ struct SharedParts {
     dynamo: aws_sdk_dynamodb::Client,
     bucket: S3Bucket,
     clusters: Arc<ClusterRegistry>,
-    sender: mpsc::UnboundedSender<QueueMessage>,
+    queue: Arc<CountingQueue>,
     callbacks: String,
     platform: String,
 }
@@ -98,7 +90,7 @@ impl SharedParts {
         let grace = Duration::from_secs(1);
         let (clusters, queue) = (self.clusters.clone(), store.clone());
         let relay = ClusterRelay::new(clusters.clone(), client.clone(), queue, clock.clone(), random.clone(), grace);
-        let queue = Arc::new(DelayedQueue { recorder: recorder.clone(), sender: self.sender.clone() });
+        let queue = Arc::new(RecordedQueue(recorder.clone(), self.queue.clone()));
         let env = fakes::env(store.clone(), client, queue, settings(&self.callbacks, &self.platform));
         let env = Env { relay: Arc::new(relay), ..env };
         let access = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
@@ -126,12 +118,12 @@ impl DeployedFunctions {
         }
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
-        let (sender, messages) = mpsc::unbounded_channel();
+        let (queue, _, messages) = fakes::channel();
         let parts = SharedParts {
             dynamo,
             bucket,
             clusters: Arc::new(ClusterRegistry::parse(&clusters.to_string()).unwrap()),
-            sender,
+            queue: Arc::new(queue),
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),
         };

@@ -22,7 +22,7 @@ pub(crate) fn long() -> String {
     "long ".repeat(2_000)
 }
 
-/// What servers and scripts were told of traces, by the path of a request or the name of a unit.
+/// The `traceparent` of requests and scripts, by the path of a request or the name of a unit.
 #[derive(Clone, Default)]
 pub(crate) struct SeenTraces(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -31,8 +31,8 @@ impl SeenTraces {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    fn add(&self, who: &str, told: &str) {
-        self.0.lock().unwrap().insert(who.to_owned(), told.to_owned());
+    fn add(&self, receiver: &str, traceparent: &str) {
+        self.0.lock().unwrap().insert(receiver.to_owned(), traceparent.to_owned());
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
     receiver
 }
 
-/// The relay of the cluster: scripts succeed at once, but for one that is `endless`, and one of a life that is over is still there.
+/// The relay of the cluster: scripts succeed at once, but for one that is `endless`, and one of an instance that is over is still there.
 pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
     let (http, url, mut replies) = (http(), format!("{api}/v1/clusters/{CLUSTER}/poll"), Vec::new());
     loop {
@@ -114,7 +114,7 @@ fn listing(over: &TaskId) -> ClusterListing {
         uid: "uid-left".to_owned(),
         labelled: true,
     };
-    let stranger = UnmanagedObject { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
+    let unmanaged = UnmanagedObject { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
     let listed = TaskSummary {
         task: over.clone(),
         phase: "running".to_owned(),
@@ -124,5 +124,5 @@ fn listing(over: &TaskId) -> ClusterListing {
         age_ms: 7_200_000,
         objects: vec![object],
     };
-    ClusterListing { tasks: vec![listed], unmanaged: vec![stranger; 20], ..ClusterListing::default() }
+    ClusterListing { tasks: vec![listed], unmanaged: vec![unmanaged; 20], ..ClusterListing::default() }
 }

@@ -23,37 +23,52 @@ const WAIVED: [(&str, &str, &str, &str); 20] = [
     ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
     ("Api", "dynamodb:PutItem", "Table r#*", "what it overrides may let a run begin"),
     ("Complete", "s3:GetObject", "Bucket outputs/*", "it renders what waited for long outputs, if no other does"),
-    ("Receive", "s3:DeleteObject", "Bucket plans/*", "another event may take the name before a life with a large plan"),
+    (
+        "Receive",
+        "s3:DeleteObject",
+        "Bucket plans/*",
+        "another event may take the name before an instance with a large plan",
+    ),
     ("Sweep", "dynamodb:GetItem", "Table retention#*", "an expiry that cannot be read is postponed"),
-    ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of a life that it removes may be another's"),
-    ("Complete", "dynamodb:PutItem", "Table retention#*", "another life may wait for the name of a life that it ends"),
-    ("Api", "dynamodb:PutItem", "Table retention#*", "another life may wait for the name of a life that it ends"),
-    ("Complete", "dynamodb:PutItem", "Table x#*", "another life may wait for the name of a life that it ends"),
-    ("Api", "dynamodb:PutItem", "Table x#*", "another life may wait for the name of a life that it ends"),
+    ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of an instance that it removes may be another's"),
+    (
+        "Complete",
+        "dynamodb:PutItem",
+        "Table retention#*",
+        "another instance may wait for the name of an instance that it ends",
+    ),
+    (
+        "Api",
+        "dynamodb:PutItem",
+        "Table retention#*",
+        "another instance may wait for the name of an instance that it ends",
+    ),
+    ("Complete", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of an instance that it ends"),
+    ("Api", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of an instance that it ends"),
     ("Sweep", "s3:PutObject", "Bucket logs/*", "it may be the one that learns how a script ended"),
 ];
 
 /// What is needed by a run, or waived, and not allowed, and the other way round: a line for each.
 fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTreeSet<String> {
-    let mut told = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for function in FUNCTIONS {
         let allowed = allowed(template, function);
         let waived = WAIVED.iter().filter(|(of, ..)| of.is_empty() || *of == function);
         let waived =
             waived.map(|(_, action, place, _)| ((*action).to_owned(), place.replace("LOG", &format!("{function}Log"))));
         let waived: PolicyRights = waived.collect();
-        let mut tell = |what: &str, rights: &mut dyn Iterator<Item = &(String, String)>| {
-            told.extend(rights.map(|(action, place)| format!("{function} {what}: {action} {place}")));
+        let mut add = |what: &str, rights: &mut dyn Iterator<Item = &(String, String)>| {
+            found.extend(rights.map(|(action, place)| format!("{function} {what}: {action} {place}")));
         };
-        tell("needs", &mut needed[function].difference(&allowed));
+        add("needs", &mut needed[function].difference(&allowed));
         let in_vain = waived.difference(&allowed).filter(|right| !needed[function].contains(*right));
-        tell("has a waiver for what it may not do", &mut { in_vain });
-        tell(
+        add("has a waiver for what it may not do", &mut { in_vain });
+        add(
             "may do and never does",
             &mut allowed.iter().filter(|right| !needed[function].contains(*right) && !waived.contains(*right)),
         );
     }
-    told
+    found
 }
 
 /// The template as it is fits, and with any one statement less the comparison names all that the statement allows.
@@ -61,8 +76,8 @@ fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTree
 async fn each_function_may_do_what_it_does() {
     let (template, functions) = (template(), run::all().await);
     let needed = functions.needed();
-    let told = differences(&template, &needed);
-    assert!(told.is_empty(), "{told:#?}");
+    let found = differences(&template, &needed);
+    assert!(found.is_empty(), "{found:#?}");
     let mut cuts = 0;
     for function in FUNCTIONS {
         let whole = allowed(&template, function);
@@ -71,12 +86,12 @@ async fn each_function_may_do_what_it_does() {
             let statement = statements(&mut cut, function).remove(index);
             let lost: Vec<_> = whole.difference(&allowed(&cut, function)).cloned().collect();
             assert!(!lost.is_empty(), "{function}: {statement}");
-            let told = differences(&cut, &needed);
-            assert_eq!(told.len(), lost.len(), "{told:#?}");
+            let found = differences(&cut, &needed);
+            assert_eq!(found.len(), lost.len(), "{found:#?}");
             for (action, place) in lost {
-                let named = |what: &str| told.contains(&format!("{function} {what}: {action} {place}"));
+                let named = |what: &str| found.contains(&format!("{function} {what}: {action} {place}"));
                 let named = named("needs") || named("has a waiver for what it may not do");
-                assert!(named, "{function} without {statement}: {told:#?}");
+                assert!(named, "{function} without {statement}: {found:#?}");
             }
             cuts += 1;
         }

@@ -1,4 +1,4 @@
-//! Lives that take the functions to everything that they do to table, bucket and queue.
+//! Instances that make the functions use everything that they use of table, bucket and queue.
 
 use ebb_engine::{Hook, Unit};
 use ebb_flow::telemetry::Telemetry;
@@ -112,78 +112,78 @@ fn work(name: &str, uid: &str) -> TaskId {
 
 /// Everything; gives the functions with what they have needed.
 pub(crate) async fn all() -> DeployedFunctions {
-    let life = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
+    let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
     // A document that is too large for the table, with a plan that is too large for it even if it is compressed.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
     let description = "x".repeat(110 << 10);
-    life.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
-    life.publish("whole@2.0.0", &whole).await;
+    instance.publish("whole@1.0.0", &format!("{whole}\n# {description}\n")).await;
+    instance.publish("whole@2.0.0", &whole).await;
     for (name, rest) in [("stuck", STUCK), ("bad", BAD), ("late-bad", LATE_BAD), ("again", AGAIN), ("script", SCRIPT)] {
-        life.publish(&format!("{name}@1.0.0"), rest).await;
+        instance.publish(&format!("{name}@1.0.0"), rest).await;
     }
     for path in ["", "/whole", "/whole/versions/1.0.0"] {
-        assert_eq!(life.api(&format!("/v1/plugins{path}"), None).await.0, 200, "{path}");
+        assert_eq!(instance.api(&format!("/v1/plugins{path}"), None).await.0, 200, "{path}");
     }
-    let url = format!("{}/v1/plugins/whole/versions/2.0.0", life.functions.urls["Api"]);
-    assert_eq!(life.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
-    // A life, a second one of its name that waits for its end, and one that is deleted before it is created.
-    let target = life.created("whole", "1", "whole", "ready").await;
+    let url = format!("{}/v1/plugins/whole/versions/2.0.0", instance.functions.urls["Api"]);
+    assert_eq!(instance.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
+    // An instance, a second one of its name that waits for its end, and one that is deleted before it is created.
+    let target = instance.created("whole", "1", "whole", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
-        assert_eq!(life.api(&format!("/v1/runs/{run}"), None).await.0, 200);
+        assert_eq!(instance.api(&format!("/v1/runs/{run}"), None).await.0, 200);
         for unit in ["script", "later", "ok"] {
             let path = format!("/v1/runs/{run}/logs?unit=r/{unit}");
-            assert_eq!(life.api(&path, None).await.0, 200, "{path}");
+            assert_eq!(instance.api(&path, None).await.0, 200, "{path}");
         }
     }
-    assert_eq!(life.create("whole", "1", "whole", "").await, 202);
-    assert_eq!(life.create("whole", "2", "whole", "ttl: 3s\n").await, 202);
-    assert_eq!(life.delete("whole", "1").await, 202);
-    life.phase("whole", "2", "gone").await;
-    assert_eq!(life.delete("never", "3").await, 202);
-    assert_eq!(life.create("never", "3", "whole", "").await, 409);
+    assert_eq!(instance.create("whole", "1", "whole", "").await, 202);
+    assert_eq!(instance.create("whole", "2", "whole", "ttl: 3s\n").await, 202);
+    assert_eq!(instance.delete("whole", "1").await, 202);
+    instance.phase("whole", "2", "gone").await;
+    assert_eq!(instance.delete("never", "3").await, 202);
+    assert_eq!(instance.create("never", "3", "whole", "").await, 409);
     // An unknown plugin makes the function list those that exist.
-    assert_eq!(life.create("misspelt", "1", "wohle", "").await, 422);
+    assert_eq!(instance.create("misspelt", "1", "wohle", "").await, 422);
     // Teardowns that give up.
     for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {
-        life.created(name, "1", plugin, "ready").await;
-        life.deleted(name, "1", "stuck").await;
+        instance.created(name, "1", plugin, "ready").await;
+        instance.deleted(name, "1", "stuck").await;
     }
     let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
-    assert_eq!(life.api(&path("completed", "why"), None).await.0, 200);
-    life.order(&path("completed", "retry"), json!({}), 202).await;
-    life.phase("completed", "1", "stuck").await;
-    life.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
-    life.phase("completed", "1", "gone").await;
+    assert_eq!(instance.api(&path("completed", "why"), None).await.0, 200);
+    instance.order(&path("completed", "retry"), json!({}), 202).await;
+    instance.phase("completed", "1", "stuck").await;
+    instance.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
+    instance.phase("completed", "1", "gone").await;
     // After a force delete the next instance of the name begins.
-    assert_eq!(life.create("deleted", "2", "stuck", "").await, 202);
-    life.order(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
-    life.phase("deleted", "2", "ready").await;
+    assert_eq!(instance.create("deleted", "2", "stuck", "").await, 202);
+    instance.order(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
+    instance.phase("deleted", "2", "ready").await;
     // A setup that an operator repeats, and that then ends at once, at length.
-    life.created("again", "1", "again", "failed").await;
-    life.order(&path("again", "retry"), json!({}), 202).await;
-    life.phase("again", "1", "ready").await;
-    // A relay that is not there, which `sweep` notes and people are told.
-    assert_eq!(life.create("unheard", "1", "script", "").await, 202);
-    life.until("unheard", "waiting for a relay", |target| target["outage"]["cluster"] == SILENT).await;
+    instance.created("again", "1", "again", "failed").await;
+    instance.order(&path("again", "retry"), json!({}), 202).await;
+    instance.phase("again", "1", "ready").await;
+    // A relay that does not respond: `sweep` records the outage, and the api shows it.
+    assert_eq!(instance.create("unheard", "1", "script", "").await, 202);
+    instance.until("unheard", "waiting for a relay", |target| target["outage"]["cluster"] == SILENT).await;
     // Setups that fail: at once, and by a callback; and one that is stopped while a script runs.
     for name in ["bad", "late-bad"] {
-        life.created(name, "1", name, "failed").await;
-        life.deleted(name, "1", "gone").await;
+        instance.created(name, "1", name, "failed").await;
+        instance.deleted(name, "1", "gone").await;
     }
-    assert_eq!(life.create("stopped", "1", "whole", "").await, 202);
-    life.deleted("stopped", "1", "gone").await;
-    assert_eq!(life.api("/v1/targets", None).await.0, 200);
-    assert_eq!(life.api("/v1/clusters", None).await.0, 200);
-    assert_eq!(life.api("/v1/orphans", None).await.0, 200);
-    let (status, checks) = life.api("/v1/checks", None).await;
+    assert_eq!(instance.create("stopped", "1", "whole", "").await, 202);
+    instance.deleted("stopped", "1", "gone").await;
+    assert_eq!(instance.api("/v1/targets", None).await.0, 200);
+    assert_eq!(instance.api("/v1/clusters", None).await.0, 200);
+    assert_eq!(instance.api("/v1/orphans", None).await.0, 200);
+    let (status, checks) = instance.api("/v1/checks", None).await;
     for check in checks["checks"].as_array().unwrap() {
         let silent = check["name"] == format!("relay/{SILENT}");
         assert!(status == 200 && check["passed"] != silent, "{check}");
     }
-    life.order("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
-    life.functions
+    instance.order("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
+    instance.functions
 }
 
 const WHOLE: &str = r##"

@@ -80,24 +80,6 @@ fn places(statement: &Value) -> Vec<String> {
     texts(keys).into_iter().map(|key| format!("Table {key}")).collect()
 }
 
-#[test]
-fn what_is_read_of_a_policy() {
-    let statement = |text: &str| -> Value { serde_saphyr::from_str(text).unwrap() };
-    for (text, expected) in [
-        ("{Resource: !GetAtt WakeupQueue.Arn}", vec!["WakeupQueue"]),
-        (
-            "{Resource: [!Sub \"${Bucket.Arn}/a/*\", !Sub \"${Table.Arn}/index/i\"]}",
-            vec!["Bucket a/*", "Table index/i"],
-        ),
-        (
-            "{Resource: !GetAtt Table.Arn, Condition: {\"ForAllValues:StringLike\": {\"dynamodb:LeadingKeys\": [a, \"b#*\"]}}}",
-            vec!["Table a", "Table b#*"],
-        ),
-    ] {
-        assert_eq!(places(&statement(text)), expected);
-    }
-}
-
 fn keys(schema: &[KeySchemaElement]) -> Value {
     let key = |key: &KeySchemaElement| json!({"AttributeName": key.attribute_name, "KeyType": key.key_type.as_str()});
     schema.iter().map(key).collect()
@@ -185,17 +167,7 @@ fn times_fit_to_each_other() {
     assert!(properties(&template, "WakeupQueue")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
 }
 
-/// Quotas that are parameters.
-#[test]
-fn the_page_of_limits_has_the_rates_of_the_http_api() {
-    let (template, page) = (template(), tree::read("docs/src/operations/limits.md"));
-    let of = |name: &str| template["Parameters"][name]["Default"].as_u64().unwrap();
-    let (rate, burst) = (of("RequestsPerSecond"), of("Burst"));
-    let said = format!("`RequestsPerSecond` ({rate}) and `Burst` ({},{:03})", burst / 1_000, burst % 1_000);
-    assert!(page.contains(&said), "{said}");
-}
-
-/// By whatever the stack is deleted or a resource replaced. No emulator heeds it, so it is read here.
+/// A deletion of the stack, or a replacement of a resource, keeps the data. The emulator does not support it.
 #[test]
 fn table_and_bucket_outlive_the_stack() {
     let template = template();
@@ -237,89 +209,95 @@ fn every_documented_route_leads_to_its_function() {
     }
 }
 
-/// The policy that Lambda needs for functions in a VPC is attached only if there is a VPC.
-#[test]
-fn functions_join_a_network_that_they_are_given() {
+/// Checks values of the template, by their paths.
+#[track_caller]
+fn assert_values(rows: &[(String, Value)]) {
     let template = template();
+    for (path, expected) in rows {
+        assert_eq!(template.pointer(path).unwrap_or(&Value::Null), expected, "{path}");
+    }
+}
+
+#[test]
+fn network_memory_and_log_are_those_of_the_parameters() {
     let network = json!({"SubnetIds": "SubnetIds", "SecurityGroupIds": "SecurityGroupIds"});
-    assert_eq!(template["Globals"]["Function"]["VpcConfig"], json!(["InNetwork", network, NOTHING]));
-    assert_eq!(template["Conditions"]["InNetwork"], json!([[["", "SubnetIds"], ""]]));
+    let addresses = ["ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"];
+    let interfaces = ["ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"];
+    let policy = "/Resources/VpcAccessPolicy/Properties/PolicyDocument/Statement";
+    let statement = |number: u8, key: &str| format!("{policy}/{number}/{key}");
+    let mut rows = vec![
+        ("/Globals/Function/VpcConfig".to_owned(), json!(["InNetwork", network, NOTHING])),
+        ("/Conditions/InNetwork".to_owned(), json!([[["", "SubnetIds"], ""]])),
+        // The policy that Lambda needs for functions in a VPC is attached only if there is a VPC.
+        ("/Resources/VpcAccessPolicy/Condition".to_owned(), json!("InNetwork")),
+        (statement(0, "Effect"), json!("Allow")),
+        (statement(0, "Action"), json!(["ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"])),
+        (statement(1, "Effect"), json!("Allow")),
+        (statement(1, "Action"), json!([interfaces, addresses].concat())),
+        // The key exists in requests of a function's code.
+        (statement(2, "Effect"), json!("Deny")),
+        (statement(2, "Action"), json!("ec2:*")),
+        (statement(2, "Condition"), json!({"Null": {"lambda:SourceFunctionArn": "false"}})),
+        (statement(3, "Effect"), Value::Null),
+        (
+            "/Resources/Sweep/Properties/Events/Wakeup/Properties/ScalingConfig".to_owned(),
+            json!({"MaximumConcurrency": "WakeupConcurrency"}),
+        ),
+        // AWS takes no less than 2.
+        ("/Parameters/WakeupConcurrency/MinValue".to_owned(), json!(2)),
+        // Other logs of API Gateway fill the account's resource policy for logs, which has 5,120 bytes.
+        (
+            "/Resources/HttpApiLog/Properties/LogGroupName".to_owned(),
+            json!("/aws/vendedlogs/http-api/${AWS::StackName}"),
+        ),
+    ];
     for name in ["SubnetIds", "SecurityGroupIds"] {
-        let parameter = &template["Parameters"][name];
-        assert_eq!((&parameter["Type"], &parameter["Default"]), (&json!("CommaDelimitedList"), &json!("")));
+        rows.push((format!("/Parameters/{name}/Type"), json!("CommaDelimitedList")));
+        rows.push((format!("/Parameters/{name}/Default"), json!("")));
     }
-    assert_eq!(template["Resources"]["VpcAccessPolicy"]["Condition"], "InNetwork");
-    let policy = &properties(&template, "VpcAccessPolicy")["PolicyDocument"]["Statement"];
-    let [shown, made, denied] = &policy.as_array().unwrap()[..] else { panic!("{policy}") };
-    let allows = |statement: &Value, operations: &[&str]| {
-        let expected: Vec<String> = operations.iter().map(|operation| format!("ec2:{operation}")).collect();
-        assert_eq!((&statement["Effect"], &statement["Action"]), (&json!("Allow"), &json!(expected)));
-    };
-    allows(shown, &["DescribeNetworkInterfaces", "DescribeSubnets"]);
-    let addresses = ["AssignPrivateIpAddresses", "UnassignPrivateIpAddresses"];
-    allows(made, &[&["CreateNetworkInterface", "DeleteNetworkInterface"][..], &addresses[..]].concat());
-    // The key is there when the code of a function asks.
-    let of_functions = json!({"Null": {"lambda:SourceFunctionArn": "false"}});
-    assert_eq!((&denied["Effect"], &denied["Action"]), (&json!("Deny"), &json!("ec2:*")));
-    assert_eq!(denied["Condition"], of_functions);
-}
-
-#[test]
-fn memory_and_concurrency_are_parameters() {
-    let template = template();
-    let default = |name: &str| template["Parameters"][name]["Default"].as_u64();
     for function in FUNCTIONS {
-        let of = properties(&template, function);
-        assert_eq!(of["MemorySize"], format!("{function}Memory"));
-        assert_eq!(default(&format!("{function}Memory")), Some(256));
-        let (reserves, concurrency) = (format!("Reserves{function}"), format!("{function}Concurrency"));
-        assert_eq!(of["ReservedConcurrentExecutions"], json!([reserves, concurrency, NOTHING]));
-        assert_eq!(template["Conditions"][&reserves], json!([[concurrency, 0]]));
+        let (memory, concurrency) = (format!("{function}Memory"), format!("{function}Concurrency"));
+        let (reserves, of) = (format!("Reserves{function}"), format!("/Resources/{function}/Properties"));
+        rows.push((format!("{of}/MemorySize"), json!(memory)));
+        rows.push((format!("/Parameters/{memory}/Default"), json!(256)));
+        rows.push((format!("{of}/ReservedConcurrentExecutions"), json!([reserves, concurrency, NOTHING])));
+        rows.push((format!("/Conditions/{reserves}"), json!([[concurrency, 0]])));
         // Concurrency that one function reserves is taken from all others of the account: the default reserves none.
-        assert_eq!(default(&concurrency), Some(0));
+        rows.push((format!("/Parameters/{concurrency}/Default"), json!(0)));
     }
-    let queue = &properties(&template, "Sweep")["Events"]["Wakeup"]["Properties"];
-    assert_eq!(queue["ScalingConfig"], json!({"MaximumConcurrency": "WakeupConcurrency"}));
-    // AWS takes no less than 2.
-    assert_eq!(template["Parameters"]["WakeupConcurrency"]["MinValue"], 2);
+    assert_values(&rows);
 }
 
-/// One function has a URL of its own, if that is asked for; pages of browsers may not call it.
+/// Only `Complete` has a URL of its own, if the parameter says so. Browsers may not call it.
 #[test]
 fn callbacks_come_in_where_the_parameter_says() {
-    let template = template();
-    assert_eq!(template["Conditions"]["ByFunctionUrl"], json!(["CallbackEndpoint", "FunctionUrl"]));
-    assert_eq!(template["Parameters"]["CallbackEndpoint"]["Default"], "HttpApi");
-    let conditional = |name: &str| {
-        assert_eq!(template["Resources"][name]["Condition"], "ByFunctionUrl", "{name}");
-        properties(&template, name)
-    };
-    assert_eq!(
-        *conditional("CompleteUrl"),
-        json!({"TargetFunctionArn": "Complete.Arn", "AuthType": "NONE"}),
-        "signatures and tokens are proven inside"
-    );
-    assert_eq!(conditional("CompleteUrlPermission")["Action"], "lambda:InvokeFunctionUrl");
-    assert_eq!(conditional("CompleteUrlInvocation")["Action"], "lambda:InvokeFunction");
-    let urls = template["Resources"].as_object().unwrap().values();
-    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 1);
     let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
     let http_api = json!([base, {"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]}]);
-    let variable = |place: &Value| place["Environment"]["Variables"]["EBB_CALLBACK_URL"].clone();
     let expected = json!(["ByFunctionUrl", own, http_api]);
-    assert_eq!(variable(&template["Globals"]["Function"]), expected);
-    assert_eq!(template["Outputs"]["CallbackUrl"]["Value"], expected);
-    // It cannot name itself, and learns its URL from the events.
-    assert_eq!(variable(properties(&template, "Complete")), json!(["ByFunctionUrl", "", http_api]));
-    for function in ["Receive", "Sweep", "Api"] {
-        assert_eq!(variable(properties(&template, function)), Value::Null, "{function}");
+    let variable = |place: &str| format!("{place}/Environment/Variables/EBB_CALLBACK_URL");
+    let mut rows = vec![
+        ("/Conditions/ByFunctionUrl".to_owned(), json!(["CallbackEndpoint", "FunctionUrl"])),
+        ("/Parameters/CallbackEndpoint/Default".to_owned(), json!("HttpApi")),
+        // Signatures and tokens are verified by the function.
+        (
+            "/Resources/CompleteUrl/Properties".to_owned(),
+            json!({"TargetFunctionArn": "Complete.Arn", "AuthType": "NONE"}),
+        ),
+        ("/Resources/CompleteUrlPermission/Properties/Action".to_owned(), json!("lambda:InvokeFunctionUrl")),
+        ("/Resources/CompleteUrlInvocation/Properties/Action".to_owned(), json!("lambda:InvokeFunction")),
+        (variable("/Globals/Function"), expected.clone()),
+        ("/Outputs/CallbackUrl/Value".to_owned(), expected),
+        // It cannot name itself, and learns its URL from the events.
+        (variable("/Resources/Complete/Properties"), json!(["ByFunctionUrl", "", http_api])),
+    ];
+    for resource in ["CompleteUrl", "CompleteUrlPermission", "CompleteUrlInvocation"] {
+        rows.push((format!("/Resources/{resource}/Condition"), json!("ByFunctionUrl")));
     }
-}
-
-/// Elsewhere each log of API Gateway takes room in the account's resource policy for logs, which has 5,120 bytes.
-#[test]
-fn the_log_of_the_http_api_is_a_vended_one() {
+    for function in ["Receive", "Sweep", "Api"] {
+        rows.push((variable(&format!("/Resources/{function}/Properties")), Value::Null));
+    }
+    assert_values(&rows);
     let template = template();
-    let name = properties(&template, "HttpApiLog")["LogGroupName"].as_str().unwrap();
-    assert!(name.starts_with("/aws/vendedlogs/"), "{name}");
+    let urls = template["Resources"].as_object().unwrap().values();
+    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 1);
 }
