@@ -13,7 +13,6 @@ mod messages;
 mod placed;
 mod requests;
 mod tokens;
-pub mod worst;
 
 /// The longest input, in bytes. Larger ones find the same errors later.
 pub const MAX_INPUT: usize = 16 << 10;

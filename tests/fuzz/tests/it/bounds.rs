@@ -120,6 +120,63 @@ fn documents() {
                     "${".repeat(500_000)
                 ),
             ),
+            (
+                "6,000 patterns of 1 KB",
+                format!(
+                    "{PLUGIN}params:\n{}",
+                    lines(6_000, |n| {
+                        let end = "z".repeat(n % 400 + 1);
+                        format!("  p{n}: {{type: string, required: false, pattern: '[a-f]{{60}}q*{end}'}}\n")
+                    })
+                ),
+            ),
+            (
+                "8 patterns with cases of all letters",
+                format!(
+                    "{PLUGIN}params:\n{}",
+                    lines(8, |n| format!("  p{n}: {{type: string, required: false, pattern: '(?i)\\p{{any}}'}}\n"))
+                ),
+            ),
+            (
+                "a long default",
+                format!(
+                    "{PLUGIN}params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n",
+                    "a".repeat(1_000_000)
+                ),
+            ),
+            (
+                "20,000 calls of unknown functions",
+                format!(
+                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: \"{}\"}}}}\n",
+                    "${aaaaaaaaaaaaaaaaaaaaaa(1)}".repeat(20_000)
+                ),
+            ),
+            (
+                "names that are nearly right",
+                format!(
+                    "{PLUGIN}params: {{v: {{type: string}}}}\n---\n{SANDBOX}resources:\n{}",
+                    lines(100, |n| {
+                        let reads = lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""));
+                        let name = format!("{n:0>4}").replace('0', "o");
+                        format!("  r{:x<55}{name}a: {{plugin: p, params: {{v: \"{reads}\"}}}}\n", "")
+                    })
+                ),
+            ),
+            (
+                "values that are handed on",
+                format!(
+                    "{PLUGIN}params: {{v: {{type: string, default: x}}}}\npreStart:\n{}outputs: {{o: \"{}\"}}\n---\n{SANDBOX}resources:\n{}",
+                    lines(4, |n| format!(
+                        "  u{n}: {{webhook: {{url: \"https://a.example.org/\", body: \"${{params.v}}\"}}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n"
+                    )),
+                    lines(4, |n| format!("${{units.u{n}.outputs.o}}")),
+                    lines(100, |n| {
+                        let value =
+                            if n == 0 { "x".to_owned() } else { format!("${{resources.q{}.outputs.o}}", n - 1) };
+                        format!("  q{n}: {{plugin: p, params: {{v: \"{value}\"}}}}\n")
+                    })
+                ),
+            ),
             ("50,000 placeholders", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "@{x}".repeat(50_000))),
             (
                 "embedded again and again",
