@@ -38,34 +38,22 @@ pub struct FaultBudget {
 /// What happens next.
 #[derive(Clone, Debug)]
 pub(super) enum StepChoice {
-    Step {
-        number: u64,
-    },
+    Step(u64),
     /// A task goes on, and its answer is lost.
-    Lose {
-        number: u64,
-    },
+    Lose(u64),
     /// A request does not arrive, and its sender gets an error.
-    Miss {
-        number: u64,
-    },
+    Miss(u64),
     /// A kill does not arrive, and its sender gets an error.
-    Spare {
-        number: u64,
-    },
+    Spare(u64),
     /// A task dies where it stands.
-    Die {
-        number: u64,
-    },
+    Die(u64),
     /// A request arrives; `well`: how work ends that ends at once.
     Arrive {
         number: u64,
         well: bool,
     },
     /// The sender of a request gets no response; the request may still arrive.
-    Unanswered {
-        number: u64,
-    },
+    Unanswered(u64),
     Finish {
         name: String,
         well: bool,
@@ -76,12 +64,8 @@ pub(super) enum StepChoice {
         twice: bool,
     },
     /// The server of a webhook unit makes one more thing, and reports it by a callback of the same attempt.
-    Contradict {
-        number: u64,
-    },
-    Drop {
-        number: u64,
-    },
+    Contradict(u64),
+    Drop(u64),
     Sweep(RunId),
     SweepTarget,
     /// Time passes until then.
@@ -163,25 +147,25 @@ impl ModelSimulation {
         let mut usual = Vec::new();
         let mut faults = Vec::new();
         for (number, point) in self.gates.waiting() {
-            usual.push(StepChoice::Step { number });
+            usual.push(StepChoice::Step(number));
             if budget.losses > 0 && point.kind == GateKind::Write {
-                faults.push(StepChoice::Lose { number });
+                faults.push(StepChoice::Lose(number));
             }
             if budget.losses > 0 && point.kind == GateKind::Send {
-                faults.push(StepChoice::Miss { number });
+                faults.push(StepChoice::Miss(number));
                 // Other answers are lost on their own way.
                 if point.what.starts_with("cancel") || point.what == "notify" {
-                    faults.push(StepChoice::Lose { number });
+                    faults.push(StepChoice::Lose(number));
                 }
             }
             if budget.kills > 0 && point.what.starts_with("cancel") {
-                faults.push(StepChoice::Spare { number });
+                faults.push(StepChoice::Spare(number));
             }
             if budget.drops > 0 && point.kind == GateKind::Queue {
-                faults.push(StepChoice::Lose { number });
+                faults.push(StepChoice::Lose(number));
             }
             if budget.deaths > 0 && !self.gates.has_only_read(point.task) {
-                faults.push(StepChoice::Die { number });
+                faults.push(StepChoice::Die(number));
             }
         }
         let (flights, works, mail) = {
@@ -199,7 +183,7 @@ impl ModelSimulation {
                 faults.push(StepChoice::Arrive { number, well: false });
             }
             if budget.losses > 0 && ModelEnvironment::is_awaited(&flight) {
-                faults.push(StepChoice::Unanswered { number });
+                faults.push(StepChoice::Unanswered(number));
             }
         }
         for name in works {
@@ -225,10 +209,10 @@ impl ModelSimulation {
                 }
             }
             if budget.contradictions > 0 && self.environment.may_contradict(&mail) {
-                faults.push(StepChoice::Contradict { number });
+                faults.push(StepChoice::Contradict(number));
             }
             if budget.drops > 0 && matches!(mail, PendingDelivery::Message { .. }) {
-                faults.push(StepChoice::Drop { number });
+                faults.push(StepChoice::Drop(number));
             }
         }
         let quiet = self.is_quiet();
@@ -298,8 +282,8 @@ impl ModelSimulation {
         deletion: &mut DeletionState,
     ) {
         match choice {
-            StepChoice::Step { number, .. } => self.gates.release(*number, WriteFate::Proceed),
-            StepChoice::Lose { number, .. } => {
+            StepChoice::Step(number) => self.gates.release(*number, WriteFate::Proceed),
+            StepChoice::Lose(number) => {
                 let queue =
                     self.gates.waiting().iter().any(|(at, point)| at == number && point.kind == GateKind::Queue);
                 if queue {
@@ -309,15 +293,15 @@ impl ModelSimulation {
                 }
                 self.gates.release(*number, WriteFate::LoseResponse);
             }
-            StepChoice::Miss { number } => {
+            StepChoice::Miss(number) => {
                 budget.losses -= 1;
                 self.gates.release(*number, WriteFate::Die);
             }
-            StepChoice::Spare { number } => {
+            StepChoice::Spare(number) => {
                 budget.kills -= 1;
                 self.gates.release(*number, WriteFate::Die);
             }
-            StepChoice::Die { number } => {
+            StepChoice::Die(number) => {
                 budget.deaths -= 1;
                 let task = self.point(*number).expect("only who waits dies").task;
                 self.runtime.kill(task);
@@ -332,7 +316,7 @@ impl ModelSimulation {
                 }
                 self.environment.arrive(*number, *well);
             }
-            StepChoice::Unanswered { number, .. } => {
+            StepChoice::Unanswered(number) => {
                 budget.losses -= 1;
                 let flight = self.environment.state().in_flight.get(number).cloned().expect("it is on its way");
                 ModelEnvironment::answer(&flight, self.environment.no_answer(&flight.request));
@@ -353,11 +337,11 @@ impl ModelSimulation {
                 }
                 self.invoke(ModelInvocation::Deliver(*number));
             }
-            StepChoice::Contradict { number } => {
+            StepChoice::Contradict(number) => {
                 budget.contradictions -= 1;
                 self.environment.contradict(*number);
             }
-            StepChoice::Drop { number, .. } => {
+            StepChoice::Drop(number) => {
                 budget.drops -= 1;
                 self.environment.state().deliveries.remove(number);
             }

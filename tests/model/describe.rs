@@ -10,26 +10,26 @@ impl ModelSimulation {
     /// What a choice is, before it happens.
     pub(super) fn describe(&self, choice: &StepChoice) -> String {
         match choice {
-            StepChoice::Step { number } => self.step(*number),
-            StepChoice::Lose { number } => format!("{}: THE ANSWER IS LOST", self.step(*number)),
-            StepChoice::Miss { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
-            StepChoice::Spare { number } => format!("{}: DOES NOT ARRIVE", self.step(*number)),
-            StepChoice::Die { number } => format!("{}: DIES BEFORE IT", self.step(*number)),
+            StepChoice::Step(number) => self.step(*number),
+            StepChoice::Lose(number) => format!("{}: THE ANSWER IS LOST", self.step(*number)),
+            StepChoice::Miss(number) => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            StepChoice::Spare(number) => format!("{}: DOES NOT ARRIVE", self.step(*number)),
+            StepChoice::Die(number) => format!("{}: DIES BEFORE IT", self.step(*number)),
             StepChoice::Arrive { number, well: true } => {
                 format!("the request of {} arrives", self.flight(*number))
             }
             StepChoice::Arrive { number, .. } => {
                 format!("the request of {} arrives and FAILS", self.flight(*number))
             }
-            StepChoice::Unanswered { number } => {
+            StepChoice::Unanswered(number) => {
                 format!("the request of {} is NOT ANSWERED, and on its way", self.flight(*number))
             }
             StepChoice::Finish { name, well: true } => format!("{name} succeeds"),
             StepChoice::Finish { name, .. } => format!("{name} FAILS"),
             StepChoice::Deliver { number, twice: false } => format!("delivery: {}", self.mail(*number)),
             StepChoice::Deliver { number, .. } => format!("delivery, ONE OF TWO: {}", self.mail(*number)),
-            StepChoice::Contradict { number } => format!("ANOTHER RESULT beside: {}", self.mail(*number)),
-            StepChoice::Drop { number } => format!("LOST: {}", self.mail(*number)),
+            StepChoice::Contradict(number) => format!("ANOTHER RESULT beside: {}", self.mail(*number)),
+            StepChoice::Drop(number) => format!("LOST: {}", self.mail(*number)),
             StepChoice::Sweep(run) => format!("sweep {run}"),
             StepChoice::SweepTarget => "sweep target".to_owned(),
             StepChoice::Tick(at) => format!("time passes: {at} ms"),

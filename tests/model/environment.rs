@@ -47,7 +47,7 @@ pub(super) struct InFlightRequest {
 }
 
 /// What a request asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct UnitRequest {
     pub(super) unit: String,
     pub(super) attempt: u32,
@@ -237,7 +237,7 @@ impl ModelEnvironment {
         answer
     }
 
-    /// An invocation has ended well: what it was told is noted.
+    /// Records the responses of an invocation that has ended well.
     pub(super) fn promised(&self, task: SimTaskId) {
         let mut state = self.state();
         let names: Vec<String> =
@@ -248,7 +248,7 @@ impl ModelEnvironment {
         }
     }
 
-    /// Returns what a sender is told of a request that may still arrive: by its gateway, if there is one.
+    /// Returns the response to a request that may still arrive: that of its gateway, if there is one.
     pub(super) fn no_answer(&self, what: &UnitRequest) -> ModelReply {
         match self.graph.gateway {
             Some(status) if !what.by_relay => {
@@ -414,7 +414,7 @@ impl ModelEnvironment {
     }
 }
 
-/// What a sender is told that gets no answer.
+/// Returns the error of a sender that gets no response.
 pub(super) fn unanswered(what: &UnitRequest) -> ModelReply {
     let reason = "as planned".to_owned();
     match what.by_relay {
@@ -579,19 +579,8 @@ impl ModelEnvironment {
                     TaskState::Tombstoned
                 }
                 None => {
-                    let parcel = UnitRequest {
-                        unit: String::new(),
-                        attempt: 0,
-                        name: name.clone(),
-                        token: String::new(),
-                        inputs: BTreeMap::new(),
-                        key: String::new(),
-                        undoes: String::new(),
-                        by_relay: true,
-                        later: true,
-                        once: false,
-                        has_output: false,
-                    };
+                    let name = name.clone();
+                    let parcel = UnitRequest { name: name.clone(), by_relay: true, later: true, ..Default::default() };
                     tombstone(&mut state, &name, &parcel);
                     TaskState::Tombstoned
                 }

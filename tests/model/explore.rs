@@ -119,8 +119,8 @@ impl PathSearch<'_> {
         false
     }
 
-    /// Goes the present path, and on from its end by what is usual. `told`: with its words.
-    fn go(&mut self, told: bool) {
+    /// Follows the present path, and continues from its end with usual steps. With a schedule, it describes each step.
+    fn go(&mut self, has_schedule: bool) {
         let place = Arc::new(ModelSimulation::new(&self.loaded, &self.case.graph, &self.case.budget));
         let given = std::mem::take(&mut self.path);
         let walk = Arc::new(Mutex::new(PathWalk {
@@ -128,7 +128,7 @@ impl PathSearch<'_> {
             path: Vec::new(),
             most: self.most,
             seen: std::mem::take(&mut self.seen),
-            schedule: told.then(Vec::new),
+            schedule: has_schedule.then(Vec::new),
             wrong: None,
             ended: false,
         }));

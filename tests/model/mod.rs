@@ -6,7 +6,7 @@
 //! where it comes to a state that was seen. A state is what the table, the outside and the queue hold, and of each
 //! invocation what it has learnt: invocations are deterministic, so that says where they stand.
 //!
-//! Every path ends with the whole instance over: what was promised is checked there, and what can be told earlier, at every
+//! Every path ends with the whole instance over: what was promised is checked there, and what shows earlier, at every
 //! step. Without one of the [`rules`] of the state protocol, a path has to break a promise.
 
 mod cases;

@@ -28,7 +28,7 @@ pub(super) struct ActorOrder {
 impl ActorOrder {
     fn actor(place: &ModelSimulation, choice: &StepChoice) -> Option<Actor> {
         match choice {
-            StepChoice::Step { number } => place.point(*number).map(|point| Actor::Task(point.task)),
+            StepChoice::Step(number) => place.point(*number).map(|point| Actor::Task(point.task)),
             StepChoice::Arrive { number, .. } => Some(Actor::Flight(*number)),
             StepChoice::Finish { name, .. } => Some(Actor::Work(name.clone())),
             StepChoice::Deliver { number, .. } => Some(Actor::Mail(*number)),

@@ -140,13 +140,13 @@ impl Scenario {
 
     /// Returns the documents.
     pub fn target(&self) -> TargetScenario {
-        let plugin = ("world".to_owned(), "1.0.0".to_owned(), self.plugin());
-        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: world@1.0.0}\n";
+        let plugin = ("planned".to_owned(), "1.0.0".to_owned(), self.plugin());
+        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources:\n  r: {plugin: planned@1.0.0}\n";
         TargetScenario::new(vec![plugin], document.to_owned(), UnitBehavior::Planned(self.clone()))
     }
 
     fn plugin(&self) -> String {
-        let mut text = documents::head("world", false, self.defaults);
+        let mut text = documents::head("planned", false, self.defaults);
         for hook in [Hook::PreStart, Hook::PostStart] {
             let units = self.units.iter().enumerate().filter(|(_, unit)| unit.hook == hook);
             text += &documents::hook(hook, units.map(|(unit, _)| self.setup(unit)));

@@ -187,31 +187,20 @@ proptest! {
     }
 
     #[test]
-    fn lost_and_duplicated_messages_change_nothing(
+    fn messages_and_requests_that_are_lost_or_duplicated_change_nothing(
         scenario in scenarios(6, 15),
         lost in 0..=100_u64,
+        relay_away in prop_oneof![Just(0_u64), 1..60_u64],
         has_unreachable in prop::bool::ANY,
         latency_ms in 0..40_u64,
     ) {
-        let rates =
-            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 50), (FaultKind::CallbackDuplicated, 50)];
+        let rates = [
+            (FaultKind::MessageLost, lost),
+            (FaultKind::MessageDuplicated, 50),
+            (FaultKind::CallbackDuplicated, 50),
+            (FaultKind::RelayAway, relay_away),
+        ];
         let options = SimOptions { faults: FaultInjector::often(scenario.seed, &rates), latency_ms, ..SimOptions::default() };
-        let run = Run::of(simulation(&scenario, has_unreachable, options), scenario);
-        run.check_end()?;
-        run.check_setup()?;
-        run.check_inputs()?;
-    }
-
-    #[test]
-    fn a_relay_that_does_not_always_respond_gets_another_request(
-        scenario in scenarios(5, 10),
-        relay in 0..60_u64,
-        has_unreachable in prop::bool::ANY,
-        lost in 0..=100_u64,
-    ) {
-        let rates =
-            [(FaultKind::MessageLost, lost), (FaultKind::MessageDuplicated, 20), (FaultKind::RelayAway, relay)];
-        let options = SimOptions { faults: FaultInjector::often(scenario.seed, &rates), ..SimOptions::default() };
         let run = Run::of(simulation(&scenario, has_unreachable, options), scenario);
         run.check_end()?;
         run.check_setup()?;

@@ -1,25 +1,8 @@
 //! Faults that random simulations have found.
 
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate, simulate_target,
+    FaultInjector, FaultKind, SimReport, TargetScenario, TraceMode, UnitBehavior, simulate_target,
 };
-
-/// Seeds of simulations that failed once. Their events change with the parts of the simulation, so each fault has a test of its
-/// own below.
-const SEEDS: [u64; 4] = [
-    1_001, // An undo of two units was skipped because one of them was: the object of the other one was left.
-    1_003, // The same, in a simulation with other faults.
-    6_819, // A repeated late success became the newest: the undo deleted one object twice, and another one never.
-    2_045, // A retry died after it had moved the target: no later retry was accepted.
-];
-
-#[test]
-fn simulations_that_failed_once() {
-    for seed in SEEDS {
-        let report = simulate(seed, &[], TraceMode::Off);
-        assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
-    }
-}
 
 fn target(rest: &str) -> TargetScenario {
     let plugin = format!(

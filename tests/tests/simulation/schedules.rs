@@ -1,6 +1,6 @@
 //! Invocations in chosen orders of their operations on the table.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -227,41 +227,54 @@ fn count(simulation: &Simulation, is_counted: impl Fn(&QueueMessage) -> bool) ->
     simulation.ledger.state().messages.iter().filter(|(_, message)| is_counted(message)).count()
 }
 
-/// Holds back the writes of the first task until another one has made its two writes: the time at which it asks for a queued
-/// task again, and the wake-up of its run.
-struct OvertakenWrites {
+/// Holds back writes for as long as `is_held` says so, which gets the tasks of all writes so far and the number of the write.
+struct HeldWrites {
     runtime: SimRuntime,
     writers: Mutex<Vec<SimTaskId>>,
+    is_held: fn(&[SimTaskId], usize) -> bool,
+    /// True if a write was made because the patience was over.
+    is_expired: AtomicBool,
 }
 
-impl OvertakenWrites {
-    fn is_overtaken(&self) -> bool {
-        let writers = self.writers.lock().unwrap();
-        writers.iter().filter(|writer| Some(*writer) != writers.first()).count() >= 2
+impl HeldWrites {
+    /// Lets every further write of a simulation pass this gate.
+    fn new(simulation: &Simulation, is_held: fn(&[SimTaskId], usize) -> bool) -> Arc<Self> {
+        let runtime = simulation.runtime.clone();
+        let gate = Arc::new(Self { runtime, writers: Mutex::default(), is_held, is_expired: AtomicBool::new(false) });
+        simulation.table.set_gate(gate.clone());
+        gate
+    }
+
+    fn is_held(&self, write: usize) -> bool {
+        (self.is_held)(&self.writers.lock().unwrap(), write)
     }
 }
 
 #[async_trait]
-impl TableGate for OvertakenWrites {
+impl TableGate for HeldWrites {
     async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
-        let this = self.runtime.current();
         if access == TableAccess::Read {
             return WriteFate::Proceed;
         }
-        let is_first = {
+        let write = {
             let mut writers = self.writers.lock().unwrap();
-            writers.push(this);
-            writers.first() == Some(&this)
+            writers.push(self.runtime.current());
+            writers.len() - 1
         };
         let end = self.runtime.elapsed() + PATIENCE_MS;
-        while is_first && !self.is_overtaken() && self.runtime.elapsed() < end {
+        while self.is_held(write) {
+            if self.runtime.elapsed() >= end {
+                self.is_expired.store(true, Ordering::Relaxed);
+                break;
+            }
             self.runtime.sleep(POLL_MS).await;
         }
         WriteFate::Proceed
     }
 }
 
-/// Each sweep sets a wake-up a minute later. The second one does not know the wake-up of the first one.
+/// Each sweep sets a wake-up a minute later. The second one does not know the wake-up of the first one: it makes its two
+/// writes, the time of the next request for the queued task and the wake-up of the run, before those of the first one.
 #[test]
 fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Pod, SECOND, &[])]);
@@ -271,8 +284,10 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     simulation.create();
     let run = runs(&simulation).remove(0);
     advance_to_wakeup(&simulation);
-    let gate = Arc::new(OvertakenWrites { runtime: simulation.runtime.clone(), writers: Mutex::default() });
-    simulation.table.set_gate(gate.clone());
+    let gate = HeldWrites::new(&simulation, |writers, write| {
+        let others = writers.iter().filter(|writer| **writer != writers[0]);
+        writers[write] == writers[0] && others.count() < 2
+    });
     let begun = simulation.runtime.now();
     let sweeps = [0, SECOND].map(|wait| {
         let (runtime, functions) = (simulation.runtime.clone(), Arc::clone(&simulation.functions));
@@ -286,7 +301,7 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
             sweep.await;
         }
     });
-    assert!(gate.is_overtaken());
+    assert!(!gate.is_held(0) && !gate.is_expired.load(Ordering::Relaxed));
     assert_eq!(due(&simulation, &run), Some(begun.plus(Millis(60 * SECOND))), "{}", simulation.trace());
 }
 
@@ -352,30 +367,8 @@ fn duplicated_messages_for_a_run_do_not_multiply() {
     assert_eq!(messages_after_deletion(5), alone);
 }
 
-/// Holds back one write until the next one has begun.
-struct HeldWrite {
-    runtime: SimRuntime,
-    writes: AtomicUsize,
-    /// The number of writes that had begun when the held one was made.
-    begun: AtomicUsize,
-}
-
 /// The write that seals the third undo. Before it: the target stops, two undos are sealed, and one of them is done.
 const SEAL: usize = 4;
-
-#[async_trait]
-impl TableGate for HeldWrite {
-    async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
-        if access == TableAccess::Write && self.writes.fetch_add(1, Ordering::Relaxed) + 1 == SEAL {
-            let end = self.runtime.elapsed() + PATIENCE_MS;
-            while self.writes.load(Ordering::Relaxed) == SEAL && self.runtime.elapsed() < end {
-                self.runtime.sleep(POLL_MS).await;
-            }
-            self.begun.store(self.writes.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        WriteFate::Proceed
-    }
-}
 
 /// The second undo of the chain is sealed while an invocation waits for another undo, and may need what the seal holds back.
 #[test]
@@ -384,12 +377,11 @@ fn a_dispatch_goes_on_while_the_next_one_is_prepared() {
     let units = units.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
     let simulation = simulation(&Scenario::of(units.into()));
     set_up(&simulation);
-    let gate =
-        HeldWrite { runtime: simulation.runtime.clone(), writes: AtomicUsize::new(0), begun: AtomicUsize::new(0) };
-    let gate = Arc::new(gate);
-    simulation.table.set_gate(gate.clone());
+    // The write is held back until the next one has begun.
+    let gate = HeldWrites::new(&simulation, |writers, write| write + 1 == SEAL && writers.len() == SEAL);
     simulation.delete();
     simulation.run_until_idle();
     assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Gone));
-    assert!(gate.begun.load(Ordering::Relaxed) > SEAL, "{}", simulation.trace());
+    let writes = gate.writers.lock().unwrap().len();
+    assert!(writes > SEAL && !gate.is_expired.load(Ordering::Relaxed), "{}", simulation.trace());
 }

@@ -55,7 +55,7 @@ fn target() -> TargetHead {
             plugins,
             ttl_ms: Some(1),
         }),
-        release: vec![store::SecretRelease { instance: "life".into(), cluster: Some("far".into()) }],
+        release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         due: Some(AT),
         version: 1,
     }
@@ -89,7 +89,7 @@ fn failure() -> AttemptResult {
 }
 
 async fn store_instances(store: &Store) {
-    let run = &RunId::new("life", 1, Hook::PreStart);
+    let run = &RunId::new("instance", 1, Hook::PreStart);
     let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
     let expiry = InstanceExpiry { kind, name, uid, generation, plan, due: AT, failures: 1 };
     store.put_expiry(&expiry).await.unwrap();
@@ -198,7 +198,7 @@ async fn what_is_stored_has_the_form_of_the_snapshot() {
     documents(&store).await;
     clusters(&store).await;
 
-    // Items of a run are told apart by their sort keys.
+    // The items of a run differ by their sort keys.
     let mut kinds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     let mut keys = BTreeSet::new();
     let mut items = store.dynamo.client().scan().table_name(NAME).send().await.unwrap().items.unwrap();

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use ebb_protocol::api::{TargetDetail, TargetState};
+use anyhow::ensure;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{GONE, LifecycleData, READY};
 use ebb_protocol::sign::WebhookSecret;
@@ -35,9 +34,6 @@ pub(crate) struct ManyTargetsArgs {
     /// Targets at once
     #[arg(long, default_value_t = 1_000)]
     targets: usize,
-    /// So many of them have a unit that is a script
-    #[arg(long, default_value_t = 10)]
-    pods: usize,
 }
 
 /// Sets up and tears down all targets, twice.
@@ -47,21 +43,17 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
     receiver.always("POST /things", json!({"id": "made"}));
     let place = Workdir::with(&["--platform-url", &format!("{}/outcomes", receiver.url())]);
     let dev = place.dev().await;
-    for plugin in [&WEBHOOK_PLUGIN.replace("RECEIVER", receiver.url()), POD_PLUGIN] {
-        place.apply("plugin", plugin).await;
-    }
+    place.apply("plugin", &PLUGIN.replace("RECEIVER", receiver.url())).await;
     let memory = |field| memory_mib(&dev.pid().to_string(), field);
-    let (targets, pods) = (arguments.targets, arguments.pods);
-    println!("{targets} targets, {pods} of them with a script; {:.0} MiB at first", memory("VmRSS")?);
+    let targets = arguments.targets;
+    println!("{targets} targets; {:.0} MiB at first", memory("VmRSS")?);
     let mut resident = Vec::new();
     for round in 1..=2 {
         let time = Instant::now();
         let events: Vec<LifecycleData> = (0..targets)
             .map(|number| {
-                let script = if number < pods { "\n  script: {plugin: script@1.0.0}" } else { "" };
-                let rest = format!("cluster: local\nresources:\n  thing: {{plugin: thing@1.0.0}}{script}\n");
                 let name = format!("target-{round}-{number}");
-                sandbox(&name, &name, &rest)
+                sandbox(&name, &name, "cluster: local\nresources:\n  thing: {plugin: thing@1.0.0}\n")
             })
             .collect();
         let mut times = Vec::new();
@@ -72,7 +64,6 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
             eprintln!("round {round}: all {outcome}");
             objects_are(&receiver, &events, deletions)?;
         }
-        all_are_gone(&dev, &events).await?;
         let (now, most) = (memory("VmRSS")?, memory("VmHWM")?);
         println!(
             "round {round}: all ready after {:.1} s, all gone after {:.1} s; {now:.0} MiB resident, {most:.0} MiB at most",
@@ -109,11 +100,11 @@ async fn all_are(receiver: &TestReceiver, events: &[LifecycleData], wanted: &str
     let mut last = (0, Instant::now());
     loop {
         let outcomes = receiver.calls("POST /outcomes");
-        let told: BTreeMap<&str, &str> = outcomes
+        let last_outcomes: BTreeMap<&str, &str> = outcomes
             .iter()
             .filter_map(|call| Some((call.body["data"]["name"].as_str()?, call.body["type"].as_str()?)))
             .collect();
-        let left = events.iter().filter(|event| told.get(&*event.name) != Some(&wanted)).count();
+        let left = events.iter().filter(|event| last_outcomes.get(&*event.name) != Some(&wanted)).count();
         if left == 0 {
             return Ok(());
         }
@@ -145,21 +136,8 @@ fn objects_are(receiver: &TestReceiver, events: &[LifecycleData], deletions: usi
     Ok(())
 }
 
-/// Checks that the server lists all targets as gone.
-async fn all_are_gone(dev: &DevProcess, events: &[LifecycleData]) -> anyhow::Result<()> {
-    let http = http();
-    let looks = events.iter().map(async |event| {
-        let url = format!("{}/v1/targets/sandbox/{}", dev.url, event.name);
-        let answer = http.get(url).bearer_auth(&dev.token).send().await?.error_for_status()?;
-        let seen: TargetDetail = answer.json().await.with_context(|| event.name.clone())?;
-        ensure!(seen.info.phase == TargetState::Gone, "{} is {:?}", event.name, seen.info.phase);
-        anyhow::Ok(())
-    });
-    futures::stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
-}
-
 /// An object that the receiver creates and deletes.
-const WEBHOOK_PLUGIN: &str = r#"apiVersion: ebb.dev/v1
+const PLUGIN: &str = r#"apiVersion: ebb.dev/v1
 kind: Plugin
 name: thing@1.0.0
 defaults: {timeout: 5m, retry: {attempts: 10, backoff: 200ms, maxBackoff: 5s, on: [connect, timeout, 429, 5xx]}}
@@ -171,20 +149,3 @@ postStop:
   drop: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/things/${target.name}"}}
 outputs: {id: "${units.make.outputs.id}"}
 "#;
-
-/// A script that creates something and one that removes it.
-const POD_PLUGIN: &str = r##"apiVersion: ebb.dev/v1
-kind: Plugin
-name: script@1.0.0
-runners: {shell: {image: "busybox:1.37"}}
-preStart:
-  make:
-    pod: {script: "#!/bin/sh\nprintf %s \"$EBB_KEY\" >/tmp/name"}
-    outputs: {name: {file: /tmp/name}}
-postStop:
-  remove:
-    undoes: make
-    pod: {script: "#!/bin/sh\n[ -n \"$NAME\" ]"}
-    inputs: {name: "${units.make.outputs.name}"}
-outputs: {name: "${units.make.outputs.name}"}
-"##;

@@ -1,4 +1,4 @@
-//! The price of a sandbox on AWS: one life, from the webhook that creates it until what is stored of it is removed, by what it
+//! The price of a sandbox on AWS: one instance, from the webhook that creates it until what is stored of it is removed, by what it
 //! asks for and by list prices. Each function has one instance that knows nothing yet, and all units answer later.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,7 +89,7 @@ impl HttpCall for PricesServer {
     }
 }
 
-/// Returns the amounts of the prices that a life needs, and after them those of its removal.
+/// Returns the amounts of the prices that an instance needs, and after them those of its removal.
 async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
     let default = |name: &str| &template["Parameters"][name]["Default"];

@@ -75,7 +75,7 @@ fn whole(arguments: &ModelArgs) -> usize {
         states.fetch_add(explored.states, Ordering::Relaxed);
         paths.fetch_add(explored.paths, Ordering::Relaxed);
         let mut text = format!(
-            "{}: {} states, {} paths, {} to the end of the life, longest {}, {:.1} s",
+            "{}: {} states, {} paths, {} to the end of the instance, longest {}, {:.1} s",
             case.name,
             explored.states,
             explored.paths,

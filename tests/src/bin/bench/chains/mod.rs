@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail, ensure};
-use comfy_table::Table;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_tests::workdir::Workdir;
 
@@ -179,18 +178,10 @@ fn report(arguments: &ChainsArgs, rounds: &[ChainRound]) {
         of_all(1.0).as_millis(),
         gaps.len()
     );
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).force_no_tty();
-    table.set_header(["round", "chain, s", "bare Jobs, s", "ratio"]);
     for (number, round) in rounds.iter().enumerate() {
-        table.add_row([
-            (number + 1).to_string(),
-            format!("{:.2}", round.chain.as_secs_f64()),
-            format!("{:.2}", round.bare.as_secs_f64()),
-            format!("{:.2}", round.chain.as_secs_f64() / round.bare.as_secs_f64()),
-        ]);
+        println!("round {}: chain {:.2?}, bare Jobs {:.2?}", number + 1, round.chain, round.bare);
     }
     let sum = |time: fn(&ChainRound) -> Duration| rounds.iter().map(time).sum::<Duration>().as_secs_f64();
     let ratio = sum(|round| round.chain) / sum(|round| round.bare);
-    println!("{table}\n{} scripts in a chain take {ratio:.2} times as long as bare Jobs", arguments.units);
+    println!("{} scripts in a chain take {ratio:.2} times as long as bare Jobs", arguments.units);
 }

@@ -11,7 +11,7 @@ use crate::word;
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
 /// *Honest figures*: an accepted 202 costs at most one. Acceptances of one invocation share one.
 const ACCEPTED: u64 = 1;
-/// Write units of a life's first run beside its units', index entries included: the start of target, run
+/// Write units of an instance's first run beside its units', index entries included: the start of target, run
 /// and plan 8 (target 2, its place in the list 1, run 2, its wake-up 1, plan 2), the target's way to ready 1, the run's close 2.
 const RUN_UNITS: u64 = 11;
 /// Our own sizing cannot know whether an index entry was there that a write removes.

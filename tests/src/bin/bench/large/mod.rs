@@ -63,7 +63,7 @@ pub(crate) struct LargeArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum LargeCase {
-    /// The platform is told that the target of the large run is ready.
+    /// The platform is notified that the target of the large run is ready.
     Ready,
     /// A person looks at that target.
     Get,
@@ -173,8 +173,8 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
         LargeCase::Ready => {
             let target = store.read_target(KIND, LARGE).await?.context("the target")?;
             ebb_flow::instance::notify::notify(env, &target).await?;
-            let told = store.read_target(KIND, LARGE).await?.context("the target")?;
-            ensure!(told.notification.is_none(), "the platform was not told: {:?}", told.notification);
+            let notified = store.read_target(KIND, LARGE).await?.context("the target")?;
+            ensure!(notified.notification.is_none(), "the platform was not notified: {:?}", notified.notification);
         }
         LargeCase::Get => {
             let target = ebb_api::queries::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
