@@ -1,7 +1,6 @@
 //! What a run costs, the figures that are promised for it, and both as a table.
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
 
 use super::RunCost;
 use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
@@ -40,48 +39,25 @@ const HEAD_BYTES: u64 = 1024;
 /// A record of a result that waits for nothing is below 1 KB: one page of a query holds a thousand of them.
 const PAGE: u64 = 1000;
 
-/// One line.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A case and its cost.
 pub(crate) struct CountRow {
-    #[serde(flatten)]
-    case: CountCase,
-    requests: u64,
-    writes: u64,
-    reads: u64,
-    read_units: f64,
-    write_units: f64,
-    sized_write_units: u64,
-    largest_head: usize,
-    messages: usize,
-    webhooks: usize,
-    begun_ms: u128,
-    duration_ms: u128,
-    by_operation: std::collections::BTreeMap<&'static str, u64>,
+    pub(super) case: CountCase,
+    pub(super) cost: RunCost,
 }
 
 const READS: [&str; 3] = ["GetItem", "Query", "BatchGetItem"];
 
 impl CountRow {
-    pub(super) fn new(case: CountCase, cost: RunCost) -> Self {
-        let figures = cost.figures;
-        let requests: u64 = figures.requests.values().sum();
-        let reads = READS.iter().filter_map(|operation| figures.requests.get(operation)).sum();
-        Self {
-            case,
-            requests,
-            writes: requests - reads,
-            reads,
-            read_units: figures.read_units,
-            write_units: figures.write_units,
-            sized_write_units: figures.sized_write_units,
-            largest_head: figures.largest_head,
-            messages: cost.messages,
-            webhooks: cost.webhooks,
-            begun_ms: cost.begun.as_millis(),
-            duration_ms: cost.took.as_millis(),
-            by_operation: figures.requests,
-        }
+    fn requests(&self) -> u64 {
+        self.cost.figures.requests.values().sum()
+    }
+
+    fn reads(&self) -> u64 {
+        READS.iter().filter_map(|operation| self.cost.figures.requests.get(operation)).sum()
+    }
+
+    fn writes(&self) -> u64 {
+        self.requests() - self.reads()
     }
 
     /// What does not hold of the figures that are promised.
@@ -102,13 +78,14 @@ impl CountRow {
         let passes = per_pass * invocations + JOIN_WRITES * late;
         // A join reads what it waits for, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
+        let figures = &self.cost.figures;
         let bounds = [
-            ("write units", self.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
-            ("sized write units", self.sized_write_units, of_units + RUN_UNITS + UNKNOWN_ENTRIES + passes),
-            ("writes", self.writes, of_units + RUN_WRITES + passes),
-            ("reads", self.reads, most_reads + 2 * items + queries),
-            ("bytes of the largest head", self.largest_head as u64, HEAD_BYTES),
-            ("webhooks", self.webhooks as u64, units + twice),
+            ("write units", figures.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
+            ("sized write units", figures.sized_write_units, of_units + RUN_UNITS + UNKNOWN_ENTRIES + passes),
+            ("writes", self.writes(), of_units + RUN_WRITES + passes),
+            ("reads", self.reads(), most_reads + 2 * items + queries),
+            ("bytes of the largest head", figures.largest_head as u64, HEAD_BYTES),
+            ("webhooks", self.cost.webhooks as u64, units + twice),
         ];
         let named = self.name();
         let broken = bounds.iter().filter(|(_, is, most)| is > most);
@@ -122,24 +99,25 @@ impl CountRow {
 
     fn columns(&self) -> [(&'static str, String); 16] {
         let CountCase { shape, units, outputs, answers } = self.case;
+        let (figures, requests) = (&self.cost.figures, self.requests());
         let each = |all: f64| ("per unit", format!("{:.3}", all / units as f64));
         [
             ("shape", word(shape)),
             ("units", units.to_string()),
             ("outputs", word(outputs)),
             ("answered", word(answers)),
-            ("requests", self.requests.to_string()),
-            each(self.requests as f64),
-            ("writes", self.writes.to_string()),
-            ("reads", self.reads.to_string()),
-            ("write units", self.write_units.to_string()),
-            each(self.write_units),
-            ("sized", self.sized_write_units.to_string()),
-            each(self.sized_write_units as f64),
-            ("head bytes", self.largest_head.to_string()),
-            ("messages", self.messages.to_string()),
-            ("begun s", format!("{:.2}", self.begun_ms as f64 / 1000.0)),
-            ("took s", format!("{:.2}", self.duration_ms as f64 / 1000.0)),
+            ("requests", requests.to_string()),
+            each(requests as f64),
+            ("writes", self.writes().to_string()),
+            ("reads", self.reads().to_string()),
+            ("write units", figures.write_units.to_string()),
+            each(figures.write_units),
+            ("sized", figures.sized_write_units.to_string()),
+            each(figures.sized_write_units as f64),
+            ("head bytes", figures.largest_head.to_string()),
+            ("messages", self.cost.messages.to_string()),
+            ("begun s", format!("{:.2}", self.cost.begun.as_secs_f64())),
+            ("took s", format!("{:.2}", self.cost.took.as_secs_f64())),
         ]
     }
 }

@@ -53,9 +53,6 @@ pub(crate) struct CountsArgs {
     /// Fail where a figure is worse than promised
     #[arg(long)]
     check: bool,
-    /// Write JSON instead of a table
-    #[arg(short = 'o', long = "output", value_parser = ["json"])]
-    output: Option<String>,
 }
 
 /// Runs every case, prints the rows, and returns what does not hold if that is asked for.
@@ -70,17 +67,14 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
             for &shape in shapes {
                 for &units in &arguments.sizes {
                     let case = CountCase { shape, units, outputs, answers };
-                    let row = CountRow::new(case, Box::pin(run(case)).await?);
+                    let row = CountRow { case, cost: Box::pin(run(case)).await? };
                     eprintln!("{}: done", row.name());
                     rows.push(row);
                 }
             }
         }
     }
-    match arguments.output {
-        Some(_) => println!("{}", serde_json::to_string_pretty(&rows)?),
-        None => println!("{}", figures::drawn(&rows)),
-    }
+    println!("{}", figures::drawn(&rows));
     Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
 }
 

@@ -40,8 +40,7 @@ pub(crate) enum ResultDelivery {
 }
 
 /// One run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CountCase {
     pub(crate) shape: RunShape,
     pub(crate) units: usize,
