@@ -35,8 +35,8 @@ fn codes_and_reasons() {
         // No signal is blocked.
         ("#!/bin/sh\ngrep -q '^SigBlk:.0000000000000000' /proc/self/status", 0, None, ""),
     ] {
-        let world = EntrypointFixture::new();
-        let done = world.run(&world.spec(text));
+        let fixture = EntrypointFixture::new();
+        let done = fixture.run(&fixture.spec(text));
         assert_eq!((done.code, done.reason()), (Some(code), reason), "{text:?}: {done:?}");
         assert!(done.message().contains(message) && done.stderr.contains(message), "{text:?}: {done:?}");
         let started = reason != Some(ReasonCode::NotStartable);
@@ -49,10 +49,10 @@ fn codes_and_reasons() {
 
 #[test]
 fn command_lines_and_specs_that_are_none() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let file = |name: &str, text: &str| {
-        fs::write(world.at(name), text).unwrap();
-        world.at(name)
+        fs::write(fixture.at(name), text).unwrap();
+        fixture.at(name)
     };
     let later = file("later", r#"{"v": 2, "script": {"all": "different"}}"#);
     let broken = file("broken", r#"{"v": 1, "text": 3}"#);
@@ -72,11 +72,11 @@ fn command_lines_and_specs_that_are_none() {
 
 #[test]
 fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
-    let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &[]) };
-    let done = world.run(&spec);
+    let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &[]) };
+    let done = fixture.run(&spec);
     assert_eq!((done.stdout.as_slice(), done.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
     let (report, _) = server.ended();
     assert_eq!(report.log_bytes, 8);
@@ -88,11 +88,11 @@ fn what_is_printed_passes_through_unchanged_and_its_end_is_kept() {
 
 #[test]
 fn a_gigabyte_of_log_needs_no_memory() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
-    let spec = EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &["peak"]) };
-    let status = world.command(&spec).stdout(Stdio::null()).status().unwrap();
+    let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &["peak"]) };
+    let status = fixture.command(&spec).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
     let (report, _) = server.ended();
     assert_eq!(report.log_bytes, 1_000_000_003);
@@ -106,14 +106,14 @@ fn a_gigabyte_of_log_needs_no_memory() {
 
 #[test]
 fn a_script_goes_on_without_a_reader() {
-    let world = EntrypointFixture::new();
-    let mut child = world
-        .command(&world.sh("while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a", &["a"]))
+    let fixture = EntrypointFixture::new();
+    let mut child = fixture
+        .command(&fixture.sh("while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 1000000; echo ok >$W/a", &["a"]))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    fs::write(world.at("go"), "").unwrap();
-    let done = world.done(child.wait_with_output().unwrap());
+    fs::write(fixture.at("go"), "").unwrap();
+    let done = fixture.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.output("a")), (Some(0), "ok\n"));
 }

@@ -12,31 +12,31 @@ use crate::fixture::*;
 
 /// A root with the folders of every container, and the entrypoint.
 fn image(with_shell: bool) -> EntrypointFixture {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     for folder in ["bin", "dev", "proc", "ebb/bin", "ebb/own", "ebb/in", "tmp"] {
-        fs::create_dir_all(world.at(folder)).unwrap();
+        fs::create_dir_all(fixture.at(folder)).unwrap();
     }
-    fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::copy(program(), world.at("init")).unwrap();
+    fs::set_permissions(fixture.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(program(), fixture.at("init")).unwrap();
     if with_shell {
-        fs::copy("/bin/busybox", world.at("bin/busybox")).expect("busybox-static is installed");
+        fs::copy("/bin/busybox", fixture.at("bin/busybox")).expect("busybox-static is installed");
         for name in ["sh", "cat", "id", "sleep"] {
-            std::os::unix::fs::symlink("busybox", world.at(&format!("bin/{name}"))).unwrap();
+            std::os::unix::fs::symlink("busybox", fixture.at(&format!("bin/{name}"))).unwrap();
         }
     }
-    world
+    fixture
 }
 
 /// Runs a command as user 65534 in a root that cannot be written to, but for the folders of the pod: `/ebb/bin`,
 /// `/ebb/own`, which is mounted `noexec`, and the termination message.
-fn inside(world: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
+fn inside(fixture: &EntrypointFixture, spec: Option<&EntrypointSpec>, command: &str) -> Output {
     if let Some(spec) = spec {
-        fs::write(world.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
+        fs::write(fixture.at("ebb/in/spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
-    let root = world.folder.path().to_str().unwrap();
-    fs::write(world.at("dev/termination-log"), "").unwrap();
-    fs::set_permissions(world.at("dev/termination-log"), fs::Permissions::from_mode(0o666)).unwrap();
-    fs::write(world.at("dev/null"), "").unwrap();
+    let root = fixture.folder.path().to_str().unwrap();
+    fs::write(fixture.at("dev/termination-log"), "").unwrap();
+    fs::set_permissions(fixture.at("dev/termination-log"), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::write(fixture.at("dev/null"), "").unwrap();
     let script = format!(
         "set -e; cd /; mount --bind {root} {root}; mount -o remount,bind,ro {root}; mount -t proc proc {root}/proc
          mount -t tmpfs -o mode=0777 tmpfs {root}/ebb/bin; mount -t tmpfs -o mode=0777,noexec tmpfs {root}/ebb/own
@@ -57,42 +57,42 @@ const RUN: &str = "/ebb/bin/ebb-entrypoint run --spec /ebb/in/spec.json";
 /// The output of the installation.
 const INSTALLED: &str = "755 65534\nebb-entrypoint\n";
 
-fn spec(world: &EntrypointFixture, text: &str) -> EntrypointSpec {
+fn spec(fixture: &EntrypointFixture, text: &str) -> EntrypointSpec {
     EntrypointSpec {
         folder: "/ebb/own/script".to_owned(),
         termination_log: "/dev/termination-log".to_owned(),
-        ..world.spec(text)
+        ..fixture.spec(text)
     }
 }
 
-fn said(world: &EntrypointFixture) -> TerminationResult {
-    let message = fs::read(world.at("dev/termination-log")).unwrap();
+fn said(fixture: &EntrypointFixture) -> TerminationResult {
+    let message = fs::read(fixture.at("dev/termination-log")).unwrap();
     serde_json::from_slice(&message).unwrap_or_else(|error| panic!("{error}: {message:?}"))
 }
 
 #[test]
 fn nothing_is_writable_and_the_user_is_not_root() {
-    let world = image(true);
-    let mut asked = spec(&world, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
+    let fixture = image(true);
+    let mut asked = spec(&fixture, "id -u; echo out >/ebb/own/a; cat /proc/1/comm; sleep 1000 & [ ! -w /tmp ]");
     asked.outputs.push(ebb_protocol::relay::ScriptOutput {
         name: "a".to_owned(),
         path: "/ebb/own/a".to_owned(),
         sensitive: false,
     });
-    let output = inside(&world, Some(&asked), RUN);
+    let output = inside(&fixture, Some(&asked), RUN);
     let printed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(printed, format!("{INSTALLED}65534\nebb-entrypoint\n"), "{output:?}");
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(said(&world).result.outputs["a"], "out\n");
+    assert_eq!(said(&fixture).result.outputs["a"], "out\n");
 }
 
 #[test]
 fn an_input_that_cannot_be_placed_names_the_way_out() {
-    let world = image(true);
+    let fixture = image(true);
     let value = ebb_protocol::value::UnitValue::Json("x".into());
     let inputs = vec![input("i", None, Some("/inputs/i"), Some(value))];
-    let output = inside(&world, Some(&EntrypointSpec { inputs, ..spec(&world, "true") }), RUN);
-    let reason = said(&world).result.reason.unwrap();
+    let output = inside(&fixture, Some(&EntrypointSpec { inputs, ..spec(&fixture, "true") }), RUN);
+    let reason = said(&fixture).result.reason.unwrap();
     let expected = "input \"i\": /inputs/i: its folder cannot be made: Read-only file system (os error 30): mount an \
                     emptyDir there, or choose another path";
     assert_eq!((reason.code, reason.message.as_str()), (ReasonCode::NotStartable, expected), "{output:?}");
@@ -105,18 +105,18 @@ fn an_image_without_a_shell() {
         ("#!/bin/bash -e\n", "this image has no /bin/bash, the script's interpreter"),
         ("echo", "this image has no /bin/sh, the script's interpreter, which runs scripts without a first line"),
     ] {
-        let world = image(false);
-        let output = inside(&world, Some(&spec(&world, text)), RUN);
+        let fixture = image(false);
+        let output = inside(&fixture, Some(&spec(&fixture, text)), RUN);
         assert_eq!(output.status.code(), Some(127), "{output:?}");
-        let reason = said(&world).result.reason.unwrap();
+        let reason = said(&fixture).result.reason.unwrap();
         assert!(reason.code == ReasonCode::NotStartable && reason.message.contains(expected), "{reason:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(expected));
     }
     // An interpreter that does not start.
-    let world = image(false);
-    fs::copy("/bin/sh", world.at("bin/sh")).unwrap();
-    inside(&world, Some(&spec(&world, "echo")), RUN);
-    let message = said(&world).result.reason.unwrap().message;
+    let fixture = image(false);
+    fs::copy("/bin/sh", fixture.at("bin/sh")).unwrap();
+    inside(&fixture, Some(&spec(&fixture, "echo")), RUN);
+    let message = said(&fixture).result.reason.unwrap().message;
     assert_eq!(message, "/bin/sh, the script's interpreter, needs a loader that this image does not have");
 }
 

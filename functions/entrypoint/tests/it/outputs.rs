@@ -11,10 +11,10 @@ use crate::server::{ReportSink, ServerReply};
 
 #[test]
 fn bytes_are_untouched() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let text = "printf 'with\\nline ends\\n\\n' >$W/a; : >$W/b; printf ' \\303\\274\\r\\n' >$W/c
         printf '\\377\\000\\n' >$W/d; mkdir -p $W/x/y; echo deep >$W/x/y/e; ln -s x $W/z";
-    let done = world.run(&world.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
+    let done = fixture.run(&fixture.sh(text, &["a", "b", "c", "d", "x/y/e", "z/y/e"]));
     for (name, expected) in
         [("a", "with\nline ends\n\n"), ("b", ""), ("c", " ü\r\n"), ("x/y/e", "deep\n"), ("z/y/e", "deep\n")]
     {
@@ -31,10 +31,10 @@ fn what_is_not_as_declared_fails_the_unit() {
         ("mknod $W/a c 1 5", ReasonCode::OutputInvalid, "is a device, not a file"),
         ("echo x >$W/a", ReasonCode::OutputTooLarge, "JSON, and without a relay 4096 is the limit"),
     ] {
-        let world = EntrypointFixture::new();
+        let fixture = EntrypointFixture::new();
         // Output `b` is larger than a termination message.
         let more = "; head -c 5000 /dev/urandom >$W/b";
-        let done = world.run(&world.sh(&(text.to_owned() + more), &["a", "b"]));
+        let done = fixture.run(&fixture.sh(&(text.to_owned() + more), &["a", "b"]));
         // The script has ended with 0, and the exit code of the container shows the failure too.
         let found = (done.code, done.said.exit_code, done.reason());
         assert_eq!(found, (Some(125), Some(0), Some(code)), "{text}: {done:?}");
@@ -55,9 +55,9 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
             Err("bytes as JSON; the limit is 5242880"),
         ),
     ] {
-        let world = EntrypointFixture::new();
+        let fixture = EntrypointFixture::new();
         let server = ReportSink::start([ServerReply::Status(200)]);
-        let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh(text, &outputs) });
+        let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &outputs) });
         let (report, body) = server.ended();
         let ReportState::Ended(ended) = report.state else { panic!() };
         let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
@@ -81,15 +81,15 @@ fn what_is_too_large_for_the_message_is_with_the_relay_alone() {
 
 #[test]
 fn sensitive_ones_are_with_the_relay_alone() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let sensitive = |mut spec: EntrypointSpec| {
         spec.outputs.iter_mut().filter(|output| output.name != "b").for_each(|output| output.sensitive = true);
         spec
     };
     let text = "printf 's3cr3t' >$W/a; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
     let server = ReportSink::start([ServerReply::Status(200)]);
-    let spec = sensitive(world.sh(text, &["a", "b", "c", "d", "e"]));
-    let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
+    let spec = sensitive(fixture.sh(text, &["a", "b", "c", "d", "e"]));
+    let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..spec.clone() });
     let (report, body) = server.ended();
     let ReportState::Ended(ended) = report.state else { panic!() };
     assert_eq!(ended.sensitive["a"], "czNjcjN0");
@@ -97,19 +97,19 @@ fn sensitive_ones_are_with_the_relay_alone() {
     assert_eq!(ended.result.outputs.keys().collect::<Vec<_>>(), ["b"]);
     assert!(body.len() <= REPORT_BODY && 3 * OUTPUT < OUTPUTS);
     assert!(done.said.report.is_some() && done.said.reported && done.said.result.outputs.is_empty());
-    let message = std::fs::read_to_string(world.at("termination-log")).unwrap() + &done.stderr;
+    let message = std::fs::read_to_string(fixture.at("termination-log")).unwrap() + &done.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
     // A failed unit has no sensitive outputs: nothing would remove them.
     let server = ReportSink::start([ServerReply::Status(200)]);
-    let missing = sensitive(world.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
+    let missing = sensitive(fixture.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
     assert_eq!(
-        world.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
+        fixture.run(&EntrypointSpec { relay: relay(server.url()), ..missing }).reason(),
         Some(ReasonCode::OutputMissing)
     );
     let ReportState::Ended(ended) = server.ended().0.state else { panic!() };
     assert!(ended.sensitive.is_empty());
     // Without a relay the unit fails before the script runs.
-    let done = world.run(&spec);
+    let done = fixture.run(&spec);
     assert_eq!((done.code, done.reason(), done.said.exit_code), (Some(126), Some(ReasonCode::NotStartable), None));
     assert!(done.message().contains("output \"a\" is sensitive and requires a relay"), "{done:?}");
 }
@@ -121,10 +121,10 @@ fn paths_that_are_none() {
         ("/a/", "output \"o\": \"/a/\": it names a folder"),
         ("/a\0", "output \"o\": \"/a\\0\": a path cannot have NUL bytes"),
     ] {
-        let world = EntrypointFixture::new();
-        let mut spec = world.sh("echo ran", &[]);
+        let fixture = EntrypointFixture::new();
+        let mut spec = fixture.sh("echo ran", &[]);
         spec.outputs.push(ScriptOutput { name: "o".to_owned(), path: path.to_owned(), sensitive: false });
-        let done = world.run(&spec);
+        let done = fixture.run(&spec);
         assert_eq!((done.code, done.message(), done.stdout.len()), (Some(126), expected, 0), "{done:?}");
     }
 }

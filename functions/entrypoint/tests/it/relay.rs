@@ -20,30 +20,30 @@ fn nowhere() -> std::net::SocketAddr {
 
 #[test]
 fn heartbeats_go_out_while_it_runs_and_none_after_its_end() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
-    let mut spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
+    let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
     spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
     // The environment of the image may name a proxy.
-    let mut command = world.command(&spec);
+    let mut command = fixture.command(&spec);
     let child = command
         .env("http_proxy", "http://127.0.0.1:1")
         .env("ALL_PROXY", "http://127.0.0.1:1")
         .stdout(Stdio::null())
         .spawn();
     until("heartbeats", || {
-        (server.told().iter().filter(|told| told.report().log_bytes == 5).count() > 2).then_some(())
+        (server.reports().iter().filter(|report| report.report().log_bytes == 5).count() > 2).then_some(())
     });
-    fs::write(world.at("go"), "").unwrap();
-    let done = world.done(child.unwrap().wait_with_output().unwrap());
+    fs::write(fixture.at("go"), "").unwrap();
+    let done = fixture.done(child.unwrap().wait_with_output().unwrap());
     assert!(done.said.reported && done.code == Some(0), "{done:?}");
-    let told = server.told();
-    assert!(matches!(told.last().unwrap().report().state, ReportState::Ended(_)));
+    let reports = server.reports();
+    assert!(matches!(reports.last().unwrap().report().state, ReportState::Ended(_)));
     assert_eq!(server.ends().len(), 1);
-    for told in told {
-        let head = told.head.to_ascii_lowercase();
+    for report in reports {
+        let head = report.head.to_ascii_lowercase();
         assert!(head.starts_with("post /v1/reports/a http/1.1\r\n"), "{head}");
         assert!(head.contains("\r\nauthorization: bearer t0ken\r\n"), "{head}");
         assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{head}");
@@ -60,36 +60,36 @@ fn the_end_is_reported_until_it_is_acknowledged() {
         (vec![Lost, Status(500), Status(429), Status(302), slow, Lost, Status(202)], 7, true),
         (vec![Status(503), Status(410)], 2, false),
     ] {
-        let world = EntrypointFixture::new();
+        let fixture = EntrypointFixture::new();
         let server = ReportSink::start(answers.clone());
-        let done = world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("printf x >$W/a", &["a"]) });
+        let done = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("printf x >$W/a", &["a"]) });
         assert_eq!((done.code, done.said.reported), (Some(0), is_reported), "{answers:?}: {done:?}");
         // Small outputs are in the termination message.
         assert_eq!((done.output("a"), &done.said.report), ("x", &None));
         let ends = server.ends();
         assert_eq!(ends.len(), tries, "{answers:?}");
-        assert!(ends.iter().all(|told| told.body == ends[0].body), "the same bytes every time");
+        assert!(ends.iter().all(|report| report.body == ends[0].body), "the same bytes every time");
     }
 }
 
 #[test]
 fn a_relay_that_comes_back_is_told() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let address = nowhere();
-    let spec = EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..world.sh("exit 4", &[]) };
-    let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("it has ended", || fs::exists(world.at("termination-log")).unwrap().then_some(()));
+    let spec = EntrypointSpec { relay: relay(format!("http://{address}/v1/reports/a")), ..fixture.sh("exit 4", &[]) };
+    let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
+    until("it has ended", || fs::exists(fixture.at("termination-log")).unwrap().then_some(()));
     let server = ReportSink::on(address, [ServerReply::Status(200)], ServerReply::Status(200));
-    let done = world.done(child.wait_with_output().unwrap());
+    let done = fixture.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.said.reported, server.ends().len()), (Some(4), true, 1));
 }
 
 #[test]
 fn a_relay_that_never_comes_costs_only_patience() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let address = RelayAddress { report_retry_ms: 400, ..relay(format!("http://{}/", nowhere())).unwrap() };
     let begun = Instant::now();
-    let done = world.run(&EntrypointSpec { relay: Some(address), ..world.sh("echo x >$W/a; exit 0", &["a"]) });
+    let done = fixture.run(&EntrypointSpec { relay: Some(address), ..fixture.sh("echo x >$W/a; exit 0", &["a"]) });
     assert_eq!((done.code, done.said.reported, done.output("a")), (Some(0), false, "x\n"));
     assert!(done.stderr.contains("the relay has not taken the report"), "{done:?}");
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -97,33 +97,33 @@ fn a_relay_that_never_comes_costs_only_patience() {
 
 #[test]
 fn who_asks_us_to_end_while_we_report_waits_for_the_grace_period() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let address = RelayAddress { report_retry_ms: u64::MAX, ..relay(format!("http://{}/", nowhere())).unwrap() };
-    let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..world.sh("exit 6", &[]) };
-    let child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
-    until("it has ended", || fs::read(world.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
+    let spec = EntrypointSpec { relay: Some(address), grace_ms: 200, ..fixture.sh("exit 6", &[]) };
+    let child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
+    until("it has ended", || fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-    let done = world.done(child.wait_with_output().unwrap());
+    let done = fixture.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.said.reported, done.reason()), (Some(6), false, Some(ReasonCode::Exit)));
 }
 
 #[test]
 fn a_slow_relay_does_not_slow_the_script() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let slow = ServerReply::Slow(Duration::from_secs(3));
     let server = ReportSink::on("127.0.0.1:0".parse().unwrap(), [ServerReply::Status(200)], slow);
     let address = RelayAddress { heartbeat_ms: 10, ..relay(server.url()).unwrap() };
     // The script ends while a heartbeat waits for its response.
     let text = "while [ ! -e $W/go ]; do sleep 0.01; done; yes | head -c 10000000";
-    let spec = EntrypointSpec { relay: Some(address), ..world.sh(text, &[]) };
-    let child = world.command(&spec).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    until("a heartbeat", || server.told().pop());
+    let spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
+    let child = fixture.command(&spec).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("a heartbeat", || server.reports().pop());
     let begun = Instant::now();
-    fs::write(world.at("go"), "").unwrap();
-    until("its end", || fs::read(world.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
+    fs::write(fixture.at("go"), "").unwrap();
+    until("its end", || fs::read(fixture.at("termination-log")).is_ok_and(|it| !it.is_empty()).then_some(()));
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(server.ends().is_empty());
-    let done = world.done(child.wait_with_output().unwrap());
+    let done = fixture.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.said.reported), (Some(0), true));
 }
 
@@ -135,12 +135,12 @@ fn addresses_that_are_none() {
         ("10.0.0.1", "does not begin with http://"),
         ("http://[::1/", "is not a URL"),
     ] {
-        let world = EntrypointFixture::new();
-        let done = world.run(&EntrypointSpec { relay: relay(url.to_owned()), ..world.sh("echo ran", &[]) });
+        let fixture = EntrypointFixture::new();
+        let done = fixture.run(&EntrypointSpec { relay: relay(url.to_owned()), ..fixture.sh("echo ran", &[]) });
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{done:?}");
     }
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let server = ReportSink::on("[::1]:0".parse().unwrap(), [ServerReply::Status(200)], ServerReply::Status(200));
-    assert!(world.run(&EntrypointSpec { relay: relay(server.url()), ..world.sh("", &[]) }).said.reported);
+    assert!(fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh("", &[]) }).said.reported);
 }

@@ -33,7 +33,7 @@ impl ReceivedReport {
 
 pub(crate) struct ReportSink {
     pub(crate) address: SocketAddr,
-    told: Arc<Mutex<Vec<ReceivedReport>>>,
+    reports: Arc<Mutex<Vec<ReceivedReport>>>,
 }
 
 impl ReportSink {
@@ -48,13 +48,13 @@ impl ReportSink {
         to_heartbeats: ServerReply,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
-        let told: Arc<Mutex<Vec<ReceivedReport>>> = Arc::default();
-        let server = Self { address: listener.local_addr().expect("it is bound"), told: Arc::clone(&told) };
+        let reports: Arc<Mutex<Vec<ReceivedReport>>> = Arc::default();
+        let server = Self { address: listener.local_addr().expect("it is bound"), reports: Arc::clone(&reports) };
         let answers: Arc<Mutex<VecDeque<ServerReply>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (told, answers) = (Arc::clone(&told), Arc::clone(&answers));
-                std::thread::spawn(move || serve(stream, &told, &answers, to_heartbeats));
+                let (reports, answers) = (Arc::clone(&reports), Arc::clone(&answers));
+                std::thread::spawn(move || serve(stream, &reports, &answers, to_heartbeats));
             }
         });
         server
@@ -64,26 +64,26 @@ impl ReportSink {
         format!("http://{}/v1/reports/a", self.address)
     }
 
-    pub(crate) fn told(&self) -> Vec<ReceivedReport> {
-        self.told.lock().expect("no panic").clone()
+    pub(crate) fn reports(&self) -> Vec<ReceivedReport> {
+        self.reports.lock().expect("no panic").clone()
     }
 
     /// Returns the reports of the end.
     pub(crate) fn ends(&self) -> Vec<ReceivedReport> {
-        let is_end = |told: &ReceivedReport| matches!(told.report().state, ReportState::Ended(_));
-        self.told().into_iter().filter(is_end).collect()
+        let is_end = |report: &ReceivedReport| matches!(report.report().state, ReportState::Ended(_));
+        self.reports().into_iter().filter(is_end).collect()
     }
 
     /// Waits for the report of the end, and returns it with its bytes.
     pub(crate) fn ended(&self) -> (ScriptReport, Vec<u8>) {
-        let told = until("it is told of the end", || self.ends().pop());
-        (told.report(), told.body)
+        let end = until("the report of the end", || self.ends().pop());
+        (end.report(), end.body)
     }
 }
 
 fn serve(
     stream: TcpStream,
-    told: &Mutex<Vec<ReceivedReport>>,
+    reports: &Mutex<Vec<ReceivedReport>>,
     answers: &Mutex<VecDeque<ServerReply>>,
     to_heartbeats: ServerReply,
 ) {
@@ -105,7 +105,7 @@ fn serve(
         }
         let heard = ReceivedReport { head, body };
         let is_end = matches!(heard.report().state, ReportState::Ended(_));
-        told.lock().expect("no panic").push(heard);
+        reports.lock().expect("no panic").push(heard);
         let answer = if is_end {
             let mut answers = answers.lock().expect("no panic");
             if answers.len() > 1 { answers.pop_front() } else { answers.front().copied() }

@@ -24,9 +24,9 @@ fn deadlines() {
         ("trap 'exit 0' TERM; while :; do sleep 0.02; done", 125),
         ("trap 'exit 7' TERM; while :; do sleep 0.02; done", 7),
     ] {
-        let world = EntrypointFixture::new();
+        let fixture = EntrypointFixture::new();
         let begun = Instant::now();
-        let done = world.run(&EntrypointSpec { timeout_ms: 400, ..world.sh(text, &[]) });
+        let done = fixture.run(&EntrypointSpec { timeout_ms: 400, ..fixture.sh(text, &[]) });
         assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Timeout)), "{text}: {done:?}");
         assert_eq!(done.message(), "the script took longer than 400 ms");
         assert!(begun.elapsed() < Duration::from_secs(30), "{text}");
@@ -37,9 +37,9 @@ fn deadlines() {
 /// `nix` has no name for real-time signals.
 #[test]
 fn a_real_time_signal_ends_a_script() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let begun = Instant::now();
-    let done = world.run(&EntrypointSpec { timeout_ms: 60_000, ..world.sh("kill -34 $$", &[]) });
+    let done = fixture.run(&EntrypointSpec { timeout_ms: 60_000, ..fixture.sh("kill -34 $$", &[]) });
     assert_eq!((done.code, done.reason()), (Some(128 + 34), Some(ReasonCode::Exit)), "{done:?}");
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
@@ -63,12 +63,12 @@ fn a_signal_to_the_entrypoint_reaches_the_script() {
         // The script has ended with 0 after the signal: its outputs are known.
         (once.to_owned(), Signal::SIGTERM, 0, None, ""),
     ] {
-        let world = EntrypointFixture::new();
+        let fixture = EntrypointFixture::new();
         let outputs: &[&str] = if reason.is_none() { &["a"] } else { &[] };
-        let child = world.command(&world.sh(&text, outputs)).stderr(Stdio::piped()).spawn().unwrap();
-        until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
+        let child = fixture.command(&fixture.sh(&text, outputs)).stderr(Stdio::piped()).spawn().unwrap();
+        until("it is ready", || fs::exists(fixture.at("ready")).unwrap().then_some(()));
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
-        let done = world.done(child.wait_with_output().unwrap());
+        let done = fixture.done(child.wait_with_output().unwrap());
         assert_eq!((done.code, done.reason()), (Some(code), reason), "{text}: {done:?}");
         assert!(done.message().contains(message), "{text}: {done:?}");
         assert!(reason.is_some() || done.output("a") == "made\n");
@@ -77,12 +77,12 @@ fn a_signal_to_the_entrypoint_reaches_the_script() {
 
 #[test]
 fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let text = format!("trap 'echo heard >>$W/heard' TERM; {STAY}");
-    let spec = EntrypointSpec { grace_ms: 300, ..world.sh(&text, &[]) };
-    let mut child = world.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
+    let spec = EntrypointSpec { grace_ms: 300, ..fixture.sh(&text, &[]) };
+    let mut child = fixture.command(&spec).stderr(Stdio::piped()).spawn().unwrap();
     let entrypoint = Pid::from_raw(child.id() as i32);
-    until("it is ready", || fs::exists(world.at("ready")).unwrap().then_some(()));
+    until("it is ready", || fs::exists(fixture.at("ready")).unwrap().then_some(()));
     let begun = Instant::now();
     let mut sent = 0;
     while child.try_wait().unwrap().is_none() {
@@ -93,20 +93,20 @@ fn a_flood_of_signals_delays_no_deadline_and_reaches_the_script_once() {
         }
     }
     assert!(sent > 10_000, "a flood of {sent} signals");
-    let done = world.done(child.wait_with_output().unwrap());
+    let done = fixture.done(child.wait_with_output().unwrap());
     assert_eq!((done.code, done.reason()), (Some(137), Some(ReasonCode::Lost)), "{done:?}");
-    assert_eq!(fs::read_to_string(world.at("heard")).unwrap(), "heard\n");
+    assert_eq!(fs::read_to_string(fixture.at("heard")).unwrap(), "heard\n");
 }
 
 #[test]
 fn no_process_is_left_behind() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     // In the group, in a session of its own, and one that has lost its parent and does not listen.
     let text = "sleep 1000 & echo $! >$W/1; setsid sleep 1000 & echo $! >$W/2
         (trap '' TERM; setsid sh -c 'echo $$ >$W/3; while :; do sleep 1000; done' & )
         while [ ! -s $W/3 ]; do sleep 0.01; done; echo out";
     let begun = Instant::now();
-    let done = world.run(&world.sh(text, &["1", "2", "3"]));
+    let done = fixture.run(&fixture.sh(text, &["1", "2", "3"]));
     assert_eq!((done.code, done.stdout.as_slice()), (Some(0), b"out\n".as_slice()));
     assert!(begun.elapsed() < Duration::from_secs(60));
     for name in ["1", "2", "3"] {
@@ -116,22 +116,22 @@ fn no_process_is_left_behind() {
 }
 
 /// The entrypoint as the first process of a PID namespace, as it is in a container.
-fn first(world: &EntrypointFixture, spec: &EntrypointSpec) -> EntrypointExit {
+fn first(fixture: &EntrypointFixture, spec: &EntrypointSpec) -> EntrypointExit {
     let mut command = Command::new("unshare");
     command.args(["--fork", "--pid", "--mount-proc", "--kill-child"]).arg(program());
-    world.done(command.args(["run", "--spec", &world.write(spec)]).output().unwrap())
+    fixture.done(command.args(["run", "--spec", &fixture.write(spec)]).output().unwrap())
 }
 
 #[test]
 fn the_first_process_reaps_orphans() {
-    let world = EntrypointFixture::new();
+    let fixture = EntrypointFixture::new();
     let text = "cat /proc/1/comm >$W/first
         (sh -c 'kill -34 $$' & echo $! >>$W/pids)
         for i in $(seq 100); do (sleep 0.1 & echo $! >>$W/pids); done
         left() { while read pid; do [ ! -e /proc/$pid ] || echo $pid; done <$W/pids; }
         until [ -z \"$(left)\" ]; do sleep 0.05; done
         setsid sleep 1000 & wc -l <$W/pids >$W/count";
-    let done = first(&world, &EntrypointSpec { timeout_ms: 30_000, ..world.sh(text, &["first", "count"]) });
+    let done = first(&fixture, &EntrypointSpec { timeout_ms: 30_000, ..fixture.sh(text, &["first", "count"]) });
     assert_eq!((done.code, done.output("first"), done.output("count")), (Some(0), "ebb-entrypoint\n", "101\n"));
 }
 
@@ -141,8 +141,8 @@ fn the_first_process_receives_signals() {
     for (text, code) in
         [(format!("trap 'exit 5' TERM; kill -TERM 1; {STAY}"), 5), (format!("trap '' TERM; kill -TERM 1; {STAY}"), 137)]
     {
-        let world = EntrypointFixture::new();
-        let done = first(&world, &world.sh(&text, &[]));
+        let fixture = EntrypointFixture::new();
+        let done = first(&fixture, &fixture.sh(&text, &[]));
         assert_eq!((done.code, done.reason()), (Some(code), Some(ReasonCode::Lost)), "{done:?}");
     }
 }

@@ -16,9 +16,9 @@ fn text(text: &str) -> Option<UnitValue> {
 
 #[test]
 fn variables_and_files() {
-    let world = EntrypointFixture::new();
-    fs::write(world.at("old"), "of the image").unwrap();
-    let at = |name: &str| world.at(name);
+    let fixture = EntrypointFixture::new();
+    fs::write(fixture.at("old"), "of the image").unwrap();
+    let at = |name: &str| fixture.at(name);
     let inputs = vec![
         input("both", Some("BOTH"), Some(&at("deep/er/both")), text("two\nlines\n\n")),
         input("bytes", None, Some(&at("bytes")), Some(UnitValue::Bytes(vec![0, 0xff, b'\n']))),
@@ -33,8 +33,8 @@ fn variables_and_files() {
         { cat $W/deep/er/both; od -An -tx1 $W/bytes; printf %s \"$RAW\" | od -An -tx1; } >$W/a
         echo \"$NUMBER,${EMPTY-unset},$HOME,${NONE-unset},${#LONG},$FROM_IMAGE\" >$W/b
         ls $W/old 2>&1 >/dev/null | grep -c 'No such' >$W/c; stat -c %a $W/bytes $W/own/script >$W/d";
-    let spec = EntrypointSpec { inputs, ..world.sh(script, &["a", "b", "c", "d"]) };
-    let done = world.done(world.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
+    let spec = EntrypointSpec { inputs, ..fixture.sh(script, &["a", "b", "c", "d"]) };
+    let done = fixture.done(fixture.command(&spec).env("FROM_IMAGE", "kept").output().unwrap());
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(done.output("a"), "two\nlines\n\n 00 ff 0a\n fe ff\n");
     assert_eq!(done.output("b"), format!("{{\"a\":1}},,ours,unset,{},kept\n", VARIABLE - 4));
@@ -43,9 +43,9 @@ fn variables_and_files() {
 
 #[test]
 fn what_cannot_be_carried_is_said_before_anything_runs() {
-    let world = EntrypointFixture::new();
-    fs::create_dir(world.at("folder")).unwrap();
-    fs::write(world.at("file"), "").unwrap();
+    let fixture = EntrypointFixture::new();
+    fs::create_dir(fixture.at("folder")).unwrap();
+    fs::write(fixture.at("file"), "").unwrap();
     let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
     for (given, expected) in [
         (
@@ -55,22 +55,22 @@ fn what_cannot_be_carried_is_said_before_anything_runs() {
         (input("i", Some("I=J"), None, text("")), "this is not a name of an environment variable"),
         (input("i", Some("I"), None, text(&"x".repeat(VARIABLE))), "can hold 131070 bytes, but this value has 131070"),
         (input("i", None, Some("a/b"), text("")), "input \"i\": \"a/b\": the path is not absolute"),
-        (input("i", None, Some(&world.at("folder")), text("")), "/folder: Is a directory"),
-        (input("i", None, Some(&world.at("folder")), None), "the input has no value, and what is there stays"),
-        (input("i", None, Some(&world.at("file/x")), text("")), "/file/x: its folder cannot be made: "),
+        (input("i", None, Some(&fixture.at("folder")), text("")), "/folder: Is a directory"),
+        (input("i", None, Some(&fixture.at("folder")), None), "the input has no value, and what is there stays"),
+        (input("i", None, Some(&fixture.at("file/x")), text("")), "/file/x: its folder cannot be made: "),
         (input("i", None, Some("/proc/ebb/x"), text("")), "/proc/ebb/x: its folder cannot be made: "),
         (
             input("i", Some("I"), None, Some(UnitValue::Secret(secret))),
             "a reference to a Secret is for the relay to resolve",
         ),
     ] {
-        let done = world.run(&EntrypointSpec { inputs: vec![given], ..world.sh("echo ran", &[]) });
+        let done = fixture.run(&EntrypointSpec { inputs: vec![given], ..fixture.sh("echo ran", &[]) });
         assert_eq!((done.code, done.reason()), (Some(126), Some(ReasonCode::NotStartable)), "{done:?}");
         assert!(done.message().contains(expected) && done.stdout.is_empty(), "{expected}: {done:?}");
     }
     // Each variable is small enough.
     let inputs = (0..30).map(|n| input("i", Some(&format!("I{n}")), None, text(&"x".repeat(100_000)))).collect();
-    let done = world.run(&EntrypointSpec { inputs, ..world.sh("echo ran", &[]) });
+    let done = fixture.run(&EntrypointSpec { inputs, ..fixture.sh("echo ran", &[]) });
     assert_eq!(done.code, Some(126));
     assert!(done.message().contains("all environment variables together are larger"), "{done:?}");
 }
