@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::Timestamp;
-use ebb_flow::ports::{Clock, MessageQueue, QueueMessage, RandomSource};
+use ebb_flow::ports::{Clock, MessageQueue, QueueMessage};
 
 /// The clock.
 #[derive(Debug, Default)]
@@ -27,16 +27,6 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
-    }
-}
-
-/// The same numbers each time.
-#[derive(Debug, Default)]
-pub struct CountingRandom(AtomicU64);
-
-impl RandomSource for CountingRandom {
-    fn next(&self) -> u64 {
-        self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst).wrapping_mul(0xbf58_476d_1ce4_e5b9)
     }
 }
 

@@ -80,15 +80,13 @@ fn main() {
         lifecycle::removal: a_run_that_another_instance_removed_is_gone a_target_is_forgotten_before_its_runs
             a_name_that_is_taken_again_keeps_the_former_instance damaged_items_keep_no_other_instance
             a_removal_that_hangs_keeps_no_other_instance lost_outputs_are_named;
-        lifecycle::many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses
-            a_plugin_is_read_once_however_many_resources_have_it gone_targets_are_listed_apart
+        lifecycle::many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses gone_targets_are_listed_apart
             a_withdrawn_version_serves_those_that_have_it;
         security::api: tokens roles checks unknown_routes_and_methods bodies versions_are_immutable
             every_documented_route_answers logs names_in_paths;
         security::callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired expired_at_a_relay
             outputs_that_break_the_contract twice refused_callbacks_are_shown signing_secrets
-            a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel
-            said_again_after_the_successor_was_accepted what_a_receiver_can_do_with_its_token of_an_earlier_try;
+            a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel what_a_receiver_can_do_with_its_token of_an_earlier_try;
         security::connections: answers_do_not_wait_for_receivers answers_do_not_wait_for_the_platform
             a_repeated_callback_posts_nothing_again a_callback_whose_sender_leaves_is_processed
             an_event_whose_sender_leaves_is_processed;

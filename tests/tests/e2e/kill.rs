@@ -88,12 +88,6 @@ impl KillScenario {
         KilledRun { whole, stage }
     }
 
-    /// As often as is enough for one.
-    pub(crate) async fn often_alone(self, kills: u32) {
-        let stages = self.kill_often(kills, seed()).await;
-        hit_enough(1, &stages.iter().collect::<Vec<_>>());
-    }
-
     /// Kills `kills` instances. Returns where the kills have hit.
     pub(crate) async fn kill_often(self, kills: u32, seed: u64) -> Vec<KillPoint> {
         let name = self.example.name();
@@ -164,5 +158,5 @@ pub(crate) fn seed() -> u64 {
 #[tokio::test]
 async fn s3_at_any_moment() {
     let story = KillScenario { example: ExampleKind::S3, dynamodb: None };
-    story.often_alone(FEW).await;
+    hit_enough(1, &story.kill_often(FEW, seed()).await.iter().collect::<Vec<_>>());
 }

@@ -6,9 +6,6 @@ use ebb_protocol::record::OutputStorage;
 use crate::harness::*;
 use crate::lifecycle::retention::LONG;
 
-/// Resources of one sandbox at most.
-const RESOURCES: usize = 500;
-
 /// `shown` is the only output that the resource hands on.
 const ONE_OF_TWO: &str = r#"
 preStart:
@@ -49,21 +46,6 @@ async fn without_its_object(harness: &Harness, plugin: &str, rest: &str) {
     let kept: Vec<String> = kept.collect();
     assert_eq!(kept.len(), 1, "the outputs are in one object of the bucket");
     harness.stack().store().bucket.remove(&kept[0]).await.unwrap();
-}
-
-/// The requests of a sandbox with many resources of one plugin.
-pub(crate) async fn a_plugin_is_read_once_however_many_resources_have_it() {
-    let harness = Harness::new().await;
-    harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
-    let resources: String = (0..RESOURCES).map(|n| format!("  r{n}: {{plugin: one}}\n")).collect();
-    let data = ebb_tests::platform::sandbox("a", "a-uid", &format!("resources:\n{resources}"));
-    harness.stack().meter().take();
-    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let requests = harness.stack().meter().take().requests;
-    // Versions once; the target, its tombstone, the plugin. The rest belongs to units that begin meanwhile.
-    let reads: u64 = ["GetItem", "Query"].iter().filter_map(|name| requests.get(name)).sum();
-    assert!(reads < 100, "{requests:?}");
-    harness.phase("a", TargetState::Ready).await;
 }
 
 /// Targets that are gone are in a list of their own.

@@ -367,21 +367,6 @@ pub(crate) async fn after_a_cancel() {
     assert!(harness.receiver.count("POST /undo") <= undone + 1);
 }
 
-/// A repeated callback sends the successors again, for its writer may have died before it did; but not one that has
-/// said already that it will call back.
-pub(crate) async fn said_again_after_the_successor_was_accepted() {
-    let (harness, call) = accepted().await;
-    harness.receiver.always("POST /next", 202);
-    harness.succeed(&call, "one").await;
-    let next = harness.receiver.call("POST /next", 1).await;
-    for _ in 0..3 {
-        harness.succeed(&call, "one").await;
-    }
-    assert_eq!(harness.receiver.count("POST /next"), 1);
-    harness.callback(next.token(), &done()).await.is(204);
-    harness.phase("a", TargetState::Ready).await;
-}
-
 /// The token of a webhook unit lets its holder say how that attempt ended, and nothing else.
 pub(crate) async fn what_a_receiver_can_do_with_its_token() {
     let (harness, call) = accepted().await;

@@ -1,5 +1,4 @@
-//! What stands in the secret of the deployment: for each use a key of its own, so that one that is taken for another is
-//! noticed.
+//! The secret of the deployment. Each use has a key of its own, so a wrong key is noticed.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,22 +9,20 @@ pub(crate) const TOKEN: &str = "operator-token";
 /// The key of callback tokens. Only programs on this machine see signatures of these keys.
 const TOKEN_KEY: [u8; 32] = [4; 32];
 
-/// What is signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Messages by their keys.
+#[derive(Clone, Copy)]
 pub(crate) enum SignedMessage {
-    /// A lifecycle webhook, by the platform.
     Lifecycle = 1,
     Outcome = 2,
     Unit = 3,
 }
 
 impl SignedMessage {
-    /// What it is signed with, as a text.
+    /// Returns its key as a text.
     pub(crate) fn key(self) -> String {
         format!("whsec_{}", STANDARD.encode([self as u8; 32]))
     }
 
-    /// What it is signed with.
     pub(crate) fn secret(self) -> anyhow::Result<WebhookSecret> {
         Ok(WebhookSecret::parse(&self.key())?)
     }

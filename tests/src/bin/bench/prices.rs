@@ -19,7 +19,8 @@ use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::{ReadTarget as _, TableSpec};
 use ebb_tests::fakes;
 use ebb_tests::log_buffer::LogBuffer;
-use ebb_tests::virtual_clock::{CountingRandom, ManualClock, ManualQueue};
+use ebb_tests::simulation::SimRandom;
+use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
@@ -117,7 +118,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
             fakes::settings("https://ebb.test", Some("https://platform.test".to_owned()), Millis(60_000))?;
         settings.retention = Some(Millis(retention));
         let env = fakes::env(store.clone(), Arc::new(servers.clone()), messages.clone(), settings);
-        Ok(Env { clock: clock.clone(), random: Arc::new(CountingRandom::default()), ..env })
+        Ok(Env { clock: clock.clone(), random: Arc::new(SimRandom::new(1)), ..env })
     };
     let (receive, complete, sweep) = (env()?, env()?, env()?);
     let came = || InvocationOrigin { request_id: UID.to_owned(), received: None };

@@ -97,23 +97,20 @@ impl CountRow {
         format!("{} of {units}, outputs {}, answered {}", word(shape), word(outputs), word(answers))
     }
 
-    fn columns(&self) -> [(&'static str, String); 16] {
+    fn columns(&self) -> [(&'static str, String); 14] {
         let CountCase { shape, units, outputs, answers } = self.case;
-        let (figures, requests) = (&self.cost.figures, self.requests());
-        let each = |all: f64| ("per unit", format!("{:.3}", all / units as f64));
+        let figures = &self.cost.figures;
         [
             ("shape", word(shape)),
             ("units", units.to_string()),
             ("outputs", word(outputs)),
             ("answered", word(answers)),
-            ("requests", requests.to_string()),
-            each(requests as f64),
+            ("requests", self.requests().to_string()),
             ("writes", self.writes().to_string()),
             ("reads", self.reads().to_string()),
             ("write units", figures.write_units.to_string()),
-            each(figures.write_units),
+            ("per unit", format!("{:.3}", figures.write_units / units as f64)),
             ("sized", figures.sized_write_units.to_string()),
-            each(figures.sized_write_units as f64),
             ("head bytes", figures.largest_head.to_string()),
             ("messages", self.cost.messages.to_string()),
             ("begun s", format!("{:.2}", self.cost.begun.as_secs_f64())),
