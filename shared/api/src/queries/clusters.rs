@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::api::{ClusterInfo, ClusterList, RelayOutage, TransportKind};
+use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_store::RelayOutages;
 
@@ -33,29 +34,17 @@ pub async fn list(env: &Env, store: &dyn RelayOutages) -> Result<ClusterList, Fl
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
     let ConnectedCluster { name, polls, uid } = cluster;
     let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
-    match env.relay.about(&name).await {
+    let info =
+        ClusterInfo { name, transport, uid, version: None, up_seconds: None, tasks: None, error: None, outage: None };
+    match env.relay.about(&info.name).await {
         Ok((about, reported)) => ClusterInfo {
-            name,
-            transport,
-            uid: Some(ebb_protocol::limits::message(&reported)),
-            version: Some(ebb_protocol::limits::message(&about.version)),
+            uid: Some(limits::message(&reported)),
+            version: Some(limits::message(&about.version)),
             up_seconds: Some(about.up_ms / 1000),
             tasks: Some(about.tasks),
-            error: None,
-            outage: None,
+            ..info
         },
-        Err(error) => ClusterInfo {
-            name,
-            transport,
-            uid,
-            version: None,
-            up_seconds: None,
-            tasks: None,
-            error: Some(match error {
-                RelayError::Refused(reason) => reason,
-                error @ (RelayError::Unreachable(_) | RelayError::Busy(_)) => error.to_string(),
-            }),
-            outage: None,
-        },
+        Err(RelayError::Refused(reason)) => ClusterInfo { error: Some(reason), ..info },
+        Err(error) => ClusterInfo { error: Some(error.to_string()), ..info },
     }
 }

@@ -95,7 +95,10 @@ pub async fn get(
 ) -> Result<Option<TargetDetail>, FlowError> {
     let Some(target) = env.store.read_target(kind, name).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
-        Err(error @ FlowError::Damaged { .. }) => return Ok(Some(damaged(&target, &error))),
+        Err(error @ FlowError::Damaged { .. }) => {
+            let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(&target) };
+            return Ok(Some(TargetDetail { info, ..without_plan(&target) }));
+        }
         loaded => loaded?,
     };
     let mut runs = Vec::new();
@@ -139,23 +142,21 @@ pub async fn get(
         remaining = runs::page(run, None, remaining).unwrap_or(remaining);
     }
     Ok(Some(TargetDetail {
-        info: about(&target),
         labels: loaded.plan.target.labels.clone(),
         resources,
         env: outputs.env,
         outputs_error: outputs.problem,
         runs,
         pending_notification: pending,
-        delivery: waits::delivery(&target),
-        waiting_uid: target.waiting.map(|waiting| waiting.uid),
         outage,
+        ..without_plan(&target)
     }))
 }
 
-fn damaged(target: &TargetHead, error: &FlowError) -> TargetDetail {
-    let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(target) };
+/// Returns what is known of a target without its plan.
+fn without_plan(target: &TargetHead) -> TargetDetail {
     TargetDetail {
-        info,
+        info: about(target),
         labels: BTreeMap::new(),
         resources: BTreeMap::new(),
         env: BTreeMap::new(),

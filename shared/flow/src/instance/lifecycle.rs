@@ -511,7 +511,9 @@ async fn begin_delete(
             None => None,
         };
         let hooks = loaded.as_ref().map(|loaded| loaded.hooks()).unwrap_or_default();
-        match (decide_delete(known.as_ref(), uid, hooks), seen, loaded) {
+        let decision = decide_delete(known.as_ref(), uid, hooks);
+        let is_cancel = matches!(decision, DeleteDecision::Cancel(_));
+        match (decision, seen, loaded) {
             (DeleteDecision::PutTombstone, seen, _) => {
                 env.store.put_tombstone(&retention::tombstone(env, uid, env.now())).await?;
                 // A concurrent creation may not have seen the tombstone. The new version of the target makes its
@@ -531,33 +533,21 @@ async fn begin_delete(
                     return Ok(FollowUp::default());
                 }
             }
-            (DeleteDecision::Cancel(step), Some(target), Some(loaded)) => {
+            (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target).await?;
                 let mut transition = transition::transition(env, &target, step, &loaded, None);
                 transition.target.stop_cause = cause;
                 if env.store.move_target(&transition).await? {
-                    return stop_setup_run(env, &transition.target).await;
-                }
-            }
-            (DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
-                retention::schedule_removal(env, &target).await?;
-                let mut transition = transition::transition(env, &target, step, &loaded, None);
-                transition.target.stop_cause = cause;
-                if env.store.move_target(&transition).await? {
+                    if is_cancel {
+                        return stop_setup_run(env, &transition.target).await;
+                    }
                     let sender = NotificationSender::Queue;
                     let continuation = transition::after_transition(env, transition, &loaded, sender).await?;
                     return Ok(FollowUp::drive(continuation));
                 }
             }
-            (
-                DeleteDecision::Repeated
-                | DeleteDecision::Unqueue
-                | DeleteDecision::Cancel(_)
-                | DeleteDecision::Begin(_),
-                _,
-                _,
-            ) => {
-                return Err(FlowError::Broken(format!("{kind}/{name}: the decision does not match the target")));
+            (decision, ..) => {
+                return Err(FlowError::Broken(format!("{kind}/{name}: {decision:?} does not match the target")));
             }
         }
     }

@@ -18,6 +18,12 @@ impl RunProgress {
     pub(super) fn late(late: LateResult) -> Self {
         Self { late: Some(late), ..Self::default() }
     }
+
+    /// Adds the progress by another result of the same run.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.ready.extend(other.ready);
+        self.outcome = self.outcome.or(other.outcome);
+    }
 }
 
 /// The reason why a result did not advance its run.

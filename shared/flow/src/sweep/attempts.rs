@@ -260,9 +260,7 @@ pub(super) async fn end_expired(
             true => 0,
             false => undo::remaining(env, run, unit, attempt, cache).await?,
         };
-        let progress = apply_result::apply_result(env, run, attempt, &end, remaining, cache).await?;
-        all.ready.extend(progress.ready);
-        all.outcome = all.outcome.or(progress.outcome);
+        all.merge(apply_result::apply_result(env, run, attempt, &end, remaining, cache).await?);
     }
     Ok(all)
 }

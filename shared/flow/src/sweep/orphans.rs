@@ -89,10 +89,8 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse,
                 continue;
             }
             match delete_task(env, &cluster.name, &task, end).await? {
-                TaskDeletion::Done => response.deleted.extend(task.objects.into_iter().filter(|orphan| orphan.owned)),
-                TaskDeletion::Pending(reason) => {
-                    response.remaining.push(ClusterError { cluster: cluster.name.clone(), reason });
-                }
+                None => response.deleted.extend(task.objects.into_iter().filter(|orphan| orphan.owned)),
+                Some(reason) => response.remaining.push(ClusterError { cluster: cluster.name.clone(), reason }),
             }
         }
     }
@@ -129,10 +127,7 @@ pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError
             break;
         }
         requested += 1;
-        let pending = match delete_task(env, &cluster.name, task, Instant::now()).await? {
-            TaskDeletion::Done => None,
-            TaskDeletion::Pending(reason) => Some(reason),
-        };
+        let pending = delete_task(env, &cluster.name, task, Instant::now()).await?;
         for orphan in task.objects.iter().filter(|orphan| orphan.owned) {
             let Orphan { cluster, kind, namespace, name, uid, reason, .. } = orphan;
             tracing::warn!(
@@ -280,30 +275,25 @@ fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> 
     Orphan { instance, age_seconds, reason, ..orphan(cluster, &unmanaged.object) }
 }
 
-enum TaskDeletion {
-    Done,
-    /// Objects remain. A reason.
-    Pending(String),
-}
-
 /// Deletes the objects of a task through its relay, and waits until `end`. A task of an active instance is not deleted.
-async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> Result<TaskDeletion, FlowError> {
+/// Returns the reason why objects remain.
+async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> Result<Option<String>, FlowError> {
     let run = run_of(&task.task.unit);
     let is_active = match &run {
         Some(run) => read_owner(env, run).await? == OwnerState::Active,
         None => false,
     };
     if is_active {
-        return Ok(TaskDeletion::Pending(format!("the instance of {} is active", task.task.unit)));
+        return Ok(Some(format!("the instance of {} is active", task.task.unit)));
     }
     loop {
         match env.relay.delete(cluster, &task.task).await {
-            Ok(()) => return Ok(TaskDeletion::Done),
+            Ok(()) => return Ok(None),
             Err(RelayError::Unreachable(_) | RelayError::Busy(_)) if Instant::now() + POLL_INTERVAL < end => {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             Err(RelayError::Unreachable(reason) | RelayError::Busy(reason) | RelayError::Refused(reason)) => {
-                return Ok(TaskDeletion::Pending(reason));
+                return Ok(Some(reason));
             }
         }
     }

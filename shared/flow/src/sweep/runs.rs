@@ -151,11 +151,11 @@ async fn sweep_once<'a>(
         let attempt = AttemptRef { unit, number: attempt, epoch };
         if let Some(result) = sweep.classify(env, &run, attempt, &records) {
             // The result was recorded, and its writer died before it updated the head item.
-            merge(&mut progress, apply_result::resume(env, &run, attempt, &result, &cache).await?);
+            progress.merge(apply_result::resume(env, &run, attempt, &result, &cache).await?);
         }
     }
     sweep.record_starts(env, &run).await?;
-    merge(&mut progress, end_expired(env, &run, &cache, &mut sweep).await?);
+    progress.merge(end_expired(env, &run, &cache, &mut sweep).await?);
     let context = SweepContext {
         unstarted: sweep.unstarted.clone(),
         next_sweep: now.plus(env.settings.first_sweep_delay),
@@ -167,11 +167,6 @@ async fn sweep_once<'a>(
         drive_for_sweep(env, Continuation { run, epoch, ready, outcome: progress.outcome, cache }, &context).await?;
     wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
     reschedule(env, id, &root, sweep.next_sweep).await
-}
-
-fn merge(all: &mut progress::RunProgress, other: progress::RunProgress) {
-    all.ready.extend(other.ready);
-    all.outcome = all.outcome.or(other.outcome);
 }
 
 /// Returns the clusters of tasks among `units`.
@@ -231,7 +226,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> R
         None => progress::RunProgress::default(),
     };
     sweep.record_starts(env, &run).await?;
-    merge(&mut progress, end_expired(env, &run, &cache, &mut sweep).await?);
+    progress.merge(end_expired(env, &run, &cache, &mut sweep).await?);
     let mut dispatches = sweep.take_dispatches(env, &run);
     if progress.ready.is_empty() && progress.outcome.is_none() && dispatches.is_empty() {
         // The message is early, or the deadline was set after it was sent.
