@@ -338,6 +338,9 @@ pub enum Template {
 }
 
 impl HookName {
+    /// All hooks in the order of the lifecycle.
+    pub const ALL: [Self; 4] = [Self::PreStart, Self::PostStart, Self::PreStop, Self::PostStop];
+
     /// Its name in documents.
     pub fn name(self) -> &'static str {
         match self {
@@ -412,24 +415,15 @@ pub fn cluster_name(cluster: Option<&str>) -> &str {
     cluster.unwrap_or("default")
 }
 
+// Both list the hooks in the order of the lifecycle.
 impl From<HookName> for ebb_engine::Hook {
     fn from(hook: HookName) -> Self {
-        match hook {
-            HookName::PreStart => Self::PreStart,
-            HookName::PostStart => Self::PostStart,
-            HookName::PreStop => Self::PreStop,
-            HookName::PostStop => Self::PostStop,
-        }
+        Self::ALL[hook as usize]
     }
 }
 
 impl From<ebb_engine::Hook> for HookName {
     fn from(hook: ebb_engine::Hook) -> Self {
-        match hook {
-            ebb_engine::Hook::PreStart => Self::PreStart,
-            ebb_engine::Hook::PostStart => Self::PostStart,
-            ebb_engine::Hook::PreStop => Self::PreStop,
-            ebb_engine::Hook::PostStop => Self::PostStop,
-        }
+        Self::ALL[hook as usize]
     }
 }

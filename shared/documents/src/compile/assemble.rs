@@ -19,8 +19,6 @@ use crate::plan::{
     Action, HookName, HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef,
 };
 
-const HOOKS: [HookName; 4] = [HookName::PreStart, HookName::PostStart, HookName::PreStop, HookName::PostStop];
-
 /// Gives every unit its place: hooks in the order of a life, in each the resources in the order of the sandbox.
 pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, instances: &mut [BoundResource<'_>]) {
     let mut counts: BTreeMap<HookName, u32> = BTreeMap::new();
@@ -60,7 +58,7 @@ pub(super) fn plan(
             units_of.entry(unit.hook).or_default().push(made);
         }
     }
-    let hooks = HOOKS.into_iter().filter_map(|hook| Some(HookPlan { hook, units: units_of.remove(&hook)? }));
+    let hooks = HookName::ALL.into_iter().filter_map(|hook| Some(HookPlan { hook, units: units_of.remove(&hook)? }));
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),

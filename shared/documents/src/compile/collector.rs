@@ -95,16 +95,6 @@ impl DiagnosticCollector {
         self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
     }
 
-    /// Names what was meant: the nearest candidate, or all of them.
-    pub(super) fn suggest<'c>(
-        &self,
-        diagnostic: Diagnostic,
-        name: &str,
-        candidates: impl IntoIterator<Item = &'c str>,
-    ) -> Diagnostic {
-        self.found.suggest(diagnostic, name, candidates)
-    }
-
     /// Adds an error at a place; gives it for what is to be added.
     pub(super) fn error(&self, code: &'static str, at: LineColumn, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error(code, &self.source, at, message)

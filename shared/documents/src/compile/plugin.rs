@@ -94,7 +94,7 @@ impl<'a> CheckedPlugin<'a> {
 
     /// An error for the name of a unit that is not there.
     fn unknown_unit(&self, report: &DiagnosticCollector, wrong: Diagnostic, name: &str) -> Diagnostic {
-        report.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
+        report.found.suggest(wrong, name, self.units.iter().map(|unit| unit.doc.name.value.as_str()))
     }
 
     /// Checks that what a place reads is there and may be read in this hook.
@@ -110,7 +110,7 @@ impl<'a> CheckedPlugin<'a> {
                 let diagnostic = wrong("unknown-param", format!("there is no param `{name}`"));
                 return Err(match self.params.is_empty() {
                     true => diagnostic.help(format!("declare it: `params: {{{name}: {{type: string}}}}`")),
-                    false => report.suggest(diagnostic, name, self.params.keys().copied()),
+                    false => report.found.suggest(diagnostic, name, self.params.keys().copied()),
                 });
             }
             ReferenceSource::Output { unit, output } => (unit, output),
@@ -124,7 +124,9 @@ impl<'a> CheckedPlugin<'a> {
             let diagnostic = diagnostic.related(producer.doc.name.at, "the unit");
             return Err(match producer.doc.outputs.is_empty() {
                 true => diagnostic.help("it declares none"),
-                false => report.suggest(diagnostic, output, producer.doc.outputs.iter().map(|o| o.name.value.as_str())),
+                false => {
+                    report.found.suggest(diagnostic, output, producer.doc.outputs.iter().map(|o| o.name.value.as_str()))
+                }
             });
         }
         let Some(reader) = reader else { return Ok(()) };

@@ -90,7 +90,7 @@ fn given<'a>(
             if checked.plugin.dialect == Dialect::Ebb {
                 let message = format!("plugin `{}` has no param `{}`", checked.plugin.name.value, name.value);
                 let diagnostic = report.error("unknown-param", name.at, message);
-                report.push(report.suggest(diagnostic, &name.value, checked.params.keys().copied()));
+                report.push(report.found.suggest(diagnostic, &name.value, checked.params.keys().copied()));
             }
             continue;
         };
@@ -287,7 +287,7 @@ fn public_output(
     let wrong = match by_name.get(resource) {
         None => {
             let wrong = error(report, UNKNOWN_RESOURCE, format!("there is no resource `{resource}`"));
-            report.suggest(wrong, resource, sandbox.resources.iter().map(|resource| resource.name.value.as_str()))
+            report.found.suggest(wrong, resource, sandbox.resources.iter().map(|resource| resource.name.value.as_str()))
         }
         Some(instance) => match instance.checked.outputs.get(output) {
             Some(public) => return Some(public.sensitivity),
@@ -295,7 +295,7 @@ fn public_output(
                 let plugin = &instance.checked.plugin.name.value;
                 let message = format!("resource `{resource}` (plugin `{plugin}`) has no output `{output}`");
                 let wrong = error(report, "unknown-output", message);
-                report.suggest(wrong, output, instance.checked.outputs.keys().copied())
+                report.found.suggest(wrong, output, instance.checked.outputs.keys().copied())
             }
         },
     };

@@ -240,7 +240,7 @@ fn pod(report: &mut DiagnosticCollector, plugin: &PluginDoc, doc: &UnitDoc, acti
         _ if found.is_some() => {}
         Some(name) => {
             let diagnostic = report.error("unknown-runner", name.at, format!("there is no runner `{}`", name.value));
-            report.push(report.suggest(diagnostic, &name.value, names()));
+            report.push(report.found.suggest(diagnostic, &name.value, names()));
         }
         None => {
             let list = names().take(8).collect::<Vec<_>>().join("`, `");

@@ -161,7 +161,7 @@ struct SandboxSpec {
     /// Labels.
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    ttl: Option<SandboxTtl>,
+    ttl: Option<SignadotTtl<SandboxTtlStart>>,
     /// Its resources.
     #[serde(default)]
     resources: Vec<SignadotResource>,
@@ -177,11 +177,12 @@ struct SandboxSpec {
 /// The lifetime of a sandbox.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SandboxTtl {
+#[schemars(rename = "SandboxTtl")]
+struct SignadotTtl<S> {
     /// A whole number and `m`, `h`, `d` or `w`.
     duration: SignadotDuration,
     /// The start of the duration.
-    offset_from: Option<At<SandboxTtlStart>>,
+    offset_from: Option<At<S>>,
 }
 
 #[derive(PartialEq, Deserialize, JsonSchema)]
@@ -225,14 +226,7 @@ struct RouteGroupSpec {
     r#match: Option<RouteGroupMatch>,
     #[serde(default)]
     endpoints: Vec<RouteGroupEndpoint>,
-    ttl: Option<At<RouteGroupTtl>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RouteGroupTtl {
-    duration: SignadotDuration,
-    offset_from: Option<At<TtlStart>>,
+    ttl: Option<At<SignadotTtl<TtlStart>>>,
 }
 
 #[derive(Deserialize)]
@@ -473,7 +467,7 @@ fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -
     short_name(reader, &name, "the route group's name");
     let cluster = spec.cluster;
     let (ttl, ttl_from) = match spec.ttl {
-        Some(At { value: RouteGroupTtl { duration, offset_from }, at }) => {
+        Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
             let ttl = lifetime(reader, &duration, offset_from.as_ref(), &TtlStart::UpdatedAt);
             (Some(ttl), Some(offset_from.unwrap_or(At { value: TtlStart::default(), at })))
         }
