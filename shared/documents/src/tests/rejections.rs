@@ -5,7 +5,7 @@
 //! `compiling::fixtures`.
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
-use super::compiling::fixtures::{SHARED_PG, TENANT_DB, checked, planned, plugins};
+use super::compiling::fixtures::{SHARED_PG, TENANT_DB, planned, plugins};
 use super::loading::folder;
 use crate::compile;
 use crate::diagnostic::{Diagnostic, DiagnosticStyle, Diagnostics};
@@ -40,7 +40,7 @@ fn judged(case: &str) -> Result<String, Diagnostics> {
             match document {
                 Document::Plugin(plugin) => own.push(plugin),
                 Document::Sandbox(document) => sandbox = Some(document),
-                Document::RouteGroup(_) => {}
+                Document::RouteGroup(group) => compile::check_route_group(&group)?,
             }
         }
     }
@@ -82,7 +82,14 @@ fn documents_are_small() {
     let unit = |make: String| format!("{HEAD}preStart:\n  make:\n    {make}\n");
     let bomb: String =
         (1..9).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
+    let patterns = |count: usize, pattern: &str| {
+        let param = |n| format!("  p{n}: {{type: string, required: false, pattern: '{pattern}x{n}'}}\n");
+        let params: String = (0..count).map(param).collect();
+        format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
+    };
     let cases = [
+        ("many patterns that ignore case", patterns(20, r"(?i)[ -\x{10FFFF}]")),
+        ("too many patterns that ignore case", patterns(20, &format!("(?i){}", "[^a]".repeat(60)))),
         ("empty", "# nothing\n---\n\n".to_owned()),
         ("too deep", format!("name: p\nspec: {}{}\n", "[".repeat(80), "]".repeat(80))),
         ("too deep block", (0..80).map(|n| format!("{}a:\n", " ".repeat(n))).collect()),
@@ -130,72 +137,10 @@ fn documents_of_another_kind() {
 }
 
 #[test]
-fn everything_wrong_comes_together() {
-    let text = "name: p\nspec:\n  runner: {image: a, imag: a}\n  create:\n  - {name: a_b, script: \"@{nothing}\"}\n  - {name: c, script: echo}\n";
-    let wrong = load::plugins("p.yaml", text, &load::NoFiles, &DocumentVars::none()).unwrap_err();
-    let codes: Vec<_> = wrong.iter().map(|d| (d.code, d.at.map(|at| at.line))).collect();
-    assert_eq!(
-        codes,
-        [
-            ("unknown-key", Some(3)),
-            ("bad-name", Some(5)),
-            ("unexpanded-variable", Some(5)),
-            ("no-interpreter", Some(6))
-        ]
-    );
-}
-
-#[test]
 fn drawings_differ_in_ink_only() {
     let wrong = load::plugins("p.yaml", "name: 5\nspec: {runner: {image: a}}\n", &load::NoFiles, &DocumentVars::none())
         .unwrap_err();
     assert!(wrong.drawn(DiagnosticStyle::Coloured).contains('\u{1b}'));
     assert!(wrong.drawn(DiagnosticStyle::Ascii).is_ascii());
     assert!(!wrong.drawn(DiagnosticStyle::Plain).contains('\u{1b}'));
-    let none = crate::expr::nearest("zzz", ["name", "spec"]);
-    assert_eq!(none, None);
-    assert_eq!(crate::expr::nearest("queue_url", ["queue-name", "queue-url"]), Some("queue-url"));
-}
-
-#[test]
-fn a_route_group_does_not_end_while_sandboxes_match_it() {
-    let group = |ttl: &str| {
-        let text = format!("name: g\nspec:\n  match: {{label: {{key: a, value: b}}}}\n  ttl: {{duration: 1d{ttl}}}\n");
-        match load::document("g.yaml", &text, &load::NoFiles, &DocumentVars::none()).unwrap() {
-            Document::RouteGroup(group) => group,
-            other => panic!("{other:?}"),
-        }
-    };
-    for ttl in ["", ", offsetFrom: noMatchedSandboxes"] {
-        let refused = compile::check_route_group(&group(ttl)).unwrap_err();
-        let told: Vec<&str> = refused.iter().map(|found| found.code).collect();
-        assert_eq!(told, ["ttl-offset"]);
-        assert!(refused.iter().all(|found| found.at.is_some()), "{refused}");
-    }
-    assert_eq!(compile::check_route_group(&group(", offsetFrom: createdAt")), Ok(()));
-}
-
-#[test]
-fn work_that_exceeds_the_budget() {
-    let patterns = |count: usize, pattern: &str| {
-        let params: String = (0..count)
-            .map(|n| format!("  p{n}: {{type: string, required: false, pattern: '{pattern}x{n}'}}\n"))
-            .collect();
-        format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
-    };
-    let too_large = checked(&patterns(1, r"\w{900}"));
-    assert_eq!(
-        too_large.iter().map(Diagnostic::plain).collect::<Vec<_>>(),
-        [
-            "plugin.yaml:6:48: error[param]: the pattern of `p0` cannot be used: it takes more than 65536 bytes when it is compiled"
-        ]
-    );
-    assert_eq!(checked(&patterns(20, r"(?i)[ -\x{10FFFF}]")), []);
-    let exhausted = checked(&patterns(60, &format!("(?i){}", "[^a]".repeat(200))));
-    let exhausted: Vec<String> = exhausted.iter().map(Diagnostic::plain).collect();
-    assert_eq!(exhausted.len(), 1, "{exhausted:?}");
-    assert!(
-        exhausted[0].starts_with("plugin.yaml:") && exhausted[0].contains("error[compile-limit]: up to here"),
-        "{exhausted:?}"
-    );
 }

@@ -6,7 +6,7 @@ use semver::Version;
 
 use crate::compile::{self, BoundPlugin};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::{self, Document, DocumentVars, NoFiles};
+use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::Plan;
 
@@ -43,19 +43,6 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
         }
     }
     compile::plan(sandbox, &bound)
-}
-
-/// Returns the errors of a plugin, or its warnings.
-pub(crate) fn checked(text: &str) -> Vec<Diagnostic> {
-    let document = load::document("plugin.yaml", text, &NoFiles, &DocumentVars::none());
-    match document {
-        Ok(Document::Plugin(plugin)) => match compile::check_plugin(&plugin) {
-            Ok(warnings) => warnings,
-            Err(errors) => errors.into_iter().collect(),
-        },
-        Ok(_) => panic!("this is no plugin"),
-        Err(errors) => errors.into_iter().collect(),
-    }
 }
 
 /// The plan of a sandbox whose only resource, `r`, is this plugin.
