@@ -127,6 +127,17 @@ pub struct ExpressionIssue {
     pub length: usize,
 }
 
+impl ExpressionIssue {
+    /// An issue of the whole expression.
+    fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), help: None, offset: 0, length: 0 }
+    }
+
+    fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+}
+
 impl Expression {
     /// Returns true if the text of the expression contains a name or key.
     pub(crate) fn writes(&self, name: &str) -> bool {
@@ -166,13 +177,12 @@ impl std::fmt::Display for ReferenceSource {
 /// # Errors
 /// All issues, at most [`MAX_ISSUES`]. After a syntax error, only that one.
 pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
-    let wrong = |code, message: String| vec![ExpressionIssue { code, message, help: None, offset: 0, length: 0 }];
     if text.len() > MAX_LENGTH {
         let message = format!("the expression has {} bytes; the limit is {MAX_LENGTH}", text.len());
-        return Err(wrong("expression-limit", message));
+        return Err(vec![ExpressionIssue::new("expression-limit", message)]);
     }
     if text.trim().is_empty() {
-        return Err(wrong("syntax", "the expression is empty".to_owned()));
+        return Err(vec![ExpressionIssue::new("syntax", "the expression is empty")]);
     }
     let dashes = DashedNames::replaced(text);
     let parser = PrattParser::new().enable_optional_syntax(true).max_expression_node_count(4 * MAX_NODES);
@@ -184,20 +194,14 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue
 
 fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {
     let Some(first) = errors.errors.first() else {
-        let message = "this is not a CEL expression".to_owned();
-        return ExpressionIssue { code: "syntax", message, help: None, offset: 0, length: 0 };
+        return ExpressionIssue::new("syntax", "this is not a CEL expression");
     };
     let message = first.msg.lines().next().unwrap_or_default();
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
     let message = message.replace("'<EOF>'", "<EOF>").replace("mismatched input <EOF>", "it ends too early,");
     let message = message.replace("<EOF>", "the end").replace("mismatched input", "unexpected");
-    ExpressionIssue {
-        code: "syntax",
-        message: format!("this is not a CEL expression: {message}"),
-        help: None,
-        offset: tokens::byte_of(text, first.pos),
-        length: 1,
-    }
+    let issue = ExpressionIssue::new("syntax", format!("this is not a CEL expression: {message}"));
+    ExpressionIssue { offset: tokens::byte_of(text, first.pos), length: 1, ..issue }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::{
 /// The name of `matches` with a compiled pattern. No text can call it.
 pub(super) const MATCHES: &str = "@matches";
 
+const SMALLER: &str = "compute the value in a unit and pass it as an output";
+
 /// Returns the expression with its references, or its issues.
 pub(super) fn analyse(text: &str, mut tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
     let mut walk = ExpressionWalker {
@@ -86,13 +88,11 @@ pub(super) fn shape(tree: &IdedExpr) -> Result<(), Vec<ExpressionIssue>> {
             None
         };
         if let Some(message) = limit {
-            let help = Some("compute the value in a unit and pass it as an output".to_owned());
-            return Err(vec![ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 }]);
+            return Err(vec![ExpressionIssue::new("expression-limit", message).help(SMALLER)]);
         }
         if matches!(expr.expr, Expr::Struct(_) | Expr::Unspecified) {
-            let message = "messages such as `Name{…}` are not supported".to_owned();
-            let help = Some("a map is written `{\"key\": value}`".to_owned());
-            return Err(vec![ExpressionIssue { code: "syntax", message, help, offset: 0, length: 0 }]);
+            let issue = ExpressionIssue::new("syntax", "messages such as `Name{…}` are not supported");
+            return Err(vec![issue.help("a map is written `{\"key\": value}`")]);
         }
         open.extend(children(expr).into_iter().map(|child| (child, depth + 1)));
     }
@@ -222,9 +222,8 @@ impl ExpressionWalker<'_> {
             Some(_) => "the pattern of `matches` is computed".to_owned(),
             None => return,
         };
-        let help = Some(format!("{PATTERN_HELP}; use a literal such as `\"^[a-z]+$\"`"));
-        let offset = self.offset_of("matches");
-        self.mistake(None, ExpressionIssue { code: "pattern", message, help, offset, length: 0 });
+        let help = format!("{PATTERN_HELP}; use a literal such as `\"^[a-z]+$\"`");
+        self.mistake_at("matches", ExpressionIssue::new("pattern", message).help(help));
     }
 
     /// Adds an issue, at most [`MAX_ISSUES`].
@@ -243,10 +242,8 @@ impl ExpressionWalker<'_> {
         match (call.target.as_deref(), call.args.as_slice()) {
             (None, [arg]) if SelectionPath::of(arg).is_some() => self.expr(arg, ReferenceUsage::SecretRef),
             _ => {
-                let offset = self.offset_of("secretRef");
-                let message = "`secretRef` takes one output or param".to_owned();
-                let help = Some("such as `secretRef(units.database.outputs.dsn)`".to_owned());
-                self.mistake(None, ExpressionIssue { code: "sensitive", message, help, offset, length: 0 });
+                let issue = ExpressionIssue::new("sensitive", "`secretRef` takes one output or param");
+                self.mistake_at("secretRef", issue.help("such as `secretRef(units.database.outputs.dsn)`"));
             }
         }
     }
@@ -259,8 +256,7 @@ impl ExpressionWalker<'_> {
         self.loops += 1;
         if self.loops == MAX_NESTED_LOOPS + 1 {
             let message = format!("`all`, `exists`, `map` and `filter` are nested more than {MAX_NESTED_LOOPS} deep");
-            let help = Some("compute the value in a unit and pass it as an output".to_owned());
-            self.mistake(None, ExpressionIssue { code: "expression-limit", message, help, offset: 0, length: 0 });
+            self.mistake(None, ExpressionIssue::new("expression-limit", message).help(SMALLER));
         }
         let parts =
             [&comprehension.accu_init, &comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
@@ -406,8 +402,7 @@ impl ExpressionWalker<'_> {
             true => format!("`{name}` is used in a wrong way"),
             false => format!("there is no function `{name}`"),
         };
-        let offset = self.offset_of(name);
-        self.mistake(None, ExpressionIssue { code: "unknown-function", message, help, offset, length: 0 });
+        self.mistake_at(name, ExpressionIssue { help, ..ExpressionIssue::new("unknown-function", message) });
     }
 
     /// Reports a subtraction that is probably a name with a dash. Returns true if it is one.
@@ -435,23 +430,20 @@ impl ExpressionWalker<'_> {
             Some(before) => before,
             None => path.root,
         };
-        let mistake = ExpressionIssue {
-            code: "dash",
-            message: format!("CEL reads `{before}.{dashed}` as a subtraction"),
-            help: Some(format!("write `{before}[\"{dashed}\"]`")),
-            offset,
-            length: dashed.chars().count(),
-        };
-        self.mistake(None, mistake);
+        let issue = ExpressionIssue::new("dash", format!("CEL reads `{before}.{dashed}` as a subtraction"));
+        let issue = issue.help(format!("write `{before}[\"{dashed}\"]`"));
+        self.mistake(None, ExpressionIssue { offset, length: dashed.chars().count(), ..issue });
         true
     }
 
     fn report(&mut self, root: u64, code: &'static str, message: String, help: Option<String>) {
-        self.mistake(Some(root), ExpressionIssue { code, message, help, offset: 0, length: 0 });
+        self.mistake(Some(root), ExpressionIssue { help, ..ExpressionIssue::new(code, message) });
     }
 
-    fn offset_of(&self, name: &str) -> usize {
-        self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset)
+    /// Adds an issue at the first place of a name.
+    fn mistake_at(&mut self, name: &str, issue: ExpressionIssue) {
+        let offset = self.names.iter().find(|found| found.text == name).map_or(0, |found| found.offset);
+        self.mistake(None, ExpressionIssue { offset, ..issue });
     }
 
     /// Returns references and issues with offsets. Node ids follow the order of the text, so the n-th path with a root
@@ -476,20 +468,18 @@ impl ExpressionWalker<'_> {
             .map(|(_, reference)| reference.source.clone())
             .collect();
         let mut references: Vec<ValueReference> = Vec::with_capacity(self.found.len());
-        for (id, mut reference) in self.found {
-            reference.offset = offset(id);
-            reference.length = path_length(self.text, reference.offset);
-            reference.optional |= guarded.contains(&reference.source);
-            references.push(reference);
+        for (id, reference) in self.found {
+            let offset = offset(id);
+            let optional = reference.optional || guarded.contains(&reference.source);
+            references.push(ValueReference { offset, length: path_length(self.text, offset), optional, ..reference });
         }
         references.sort_by_key(|reference| reference.offset);
         let mut mistakes: Vec<ExpressionIssue> = Vec::with_capacity(self.mistakes.len());
-        for (id, mut mistake) in self.mistakes {
-            if let Some(id) = id {
-                mistake.offset = offset(id);
-                mistake.length = path_length(self.text, mistake.offset);
-            }
-            mistakes.push(mistake);
+        for (id, mistake) in self.mistakes {
+            mistakes.push(match id.map(offset) {
+                Some(offset) => ExpressionIssue { offset, length: path_length(self.text, offset), ..mistake },
+                None => mistake,
+            });
         }
         mistakes.sort_by_key(|mistake| mistake.offset);
         (references, mistakes)

@@ -120,13 +120,7 @@ impl DiagnosticCollector {
         scope: Scope,
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Template {
-        let pieces = match template::split(text) {
-            Ok(pieces) => pieces,
-            Err(UnclosedExpression { offset }) => {
-                self.unclosed(text, at, offset);
-                return Template::Literal(text.into());
-            }
-        };
+        let Some(pieces) = self.pieces(text, at) else { return Template::Literal(text.into()) };
         let alone = pieces.len() == 1;
         let mut literal = String::new();
         let mut expressions = false;
@@ -157,13 +151,7 @@ impl DiagnosticCollector {
         uses: &mut Vec<ExpressionRead<'a>>,
     ) -> Option<String> {
         let content = text.value.as_str();
-        let pieces = match template::split(content) {
-            Ok(pieces) => pieces,
-            Err(UnclosedExpression { offset }) => {
-                self.unclosed(content, text.at, offset);
-                return None;
-            }
-        };
+        let pieces = self.pieces(content, text.at)?;
         let (expression, offset) = match pieces.as_slice() {
             [TemplatePiece::Expression { text, offset }] => (text.clone(), *offset),
             [] | [TemplatePiece::Literal(_)] => (content.to_owned(), 0),
@@ -218,10 +206,14 @@ impl DiagnosticCollector {
         strings(self.tree(&tree.value, tree.at, scope, uses))
     }
 
-    fn unclosed(&mut self, text: &str, at: LineColumn, offset: usize) {
-        let spot = TextSpan { text, at, offset, length: 2 };
-        let diagnostic = self.error_in("syntax", &spot, "`${` is never closed");
-        self.push(diagnostic.help("close it with `}`, or write `$${` for a literal `${`"));
+    fn pieces(&mut self, text: &str, at: LineColumn) -> Option<Vec<TemplatePiece>> {
+        let split = template::split(text);
+        if let Err(UnclosedExpression { offset }) = split {
+            let spot = TextSpan { text, at, offset, length: 2 };
+            let diagnostic = self.error_in("syntax", &spot, "`${` is never closed");
+            self.push(diagnostic.help("close it with `}`, or write `$${` for a literal `${`"));
+        }
+        split.ok()
     }
 
     fn uses<'a>(

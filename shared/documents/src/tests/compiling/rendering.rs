@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderValue, RenderedUnit, SecretKeyRef,
-    TargetFacts,
+    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
+    SecretKeyRef, TargetFacts,
 };
 
 fn facts() -> TargetFacts {
@@ -49,17 +49,29 @@ fn at(plan: &Plan, key: &str) -> UnitRef {
     found.unwrap()
 }
 
+fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
+    states.iter().map(|(key, state)| (at(plan, key), state.clone())).collect()
+}
+
+fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> Result<RenderedUnit, RenderError> {
+    render::unit(plan, &CompiledExpressions::new(plan)?, at(plan, key), &facts(), &known(plan, states))
+}
+
+/// The outputs of a webhook with this response.
+fn answered(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
+    render::outputs_from_response(&CompiledExpressions::new(plan)?, plan.unit(at(plan, key)).unwrap(), &response)
+}
+
 /// Each unit as it would be sent.
-fn shown(plan: &Plan, known: &[(&str, ProducerState)]) -> String {
+fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
     let compiled = CompiledExpressions::new(plan).unwrap();
-    let known: KnownOutputs = known.iter().map(|(key, produced)| (at(plan, key), produced.clone())).collect();
+    let known = known(plan, states);
     let mut shown = String::new();
-    for hook in &plan.hooks {
-        for unit in &hook.units {
-            match render::unit(plan, &compiled, at(plan, &unit.key), &facts(), &known) {
-                Ok(rendered) => shown += &format!("{} {rendered:#?}\n", unit.key),
-                Err(error) => shown += &format!("{} error: {error}\n", unit.key),
-            }
+    for unit in plan.hooks.iter().flat_map(|hook| &hook.units) {
+        match rendered(plan, &unit.key, states) {
+            Ok(rendered) => shown += &format!("{} {rendered:#?}\n", unit.key),
+            Err(error) => shown += &format!("{} error: {error}\n", unit.key),
         }
     }
     shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known));
@@ -94,10 +106,8 @@ fn units_failed_or_were_skipped() {
 
 #[test]
 fn secrets_do_not_leave_their_cluster() {
-    let plan = wired();
-    let compiled = CompiledExpressions::new(&plan).unwrap();
-    let known: KnownOutputs = [(at(&plan, "pg/start"), outputs(&[("dsn", secret("other"))]))].into();
-    let error = render::unit(&plan, &compiled, at(&plan, "users/database"), &facts(), &known).unwrap_err();
+    let other = outputs(&[("dsn", secret("other"))]);
+    let error = rendered(&wired(), "users/database", &[("pg/start", other)]).unwrap_err();
     insta::assert_snapshot!(error);
 }
 
@@ -105,13 +115,12 @@ fn secrets_do_not_leave_their_cluster() {
 fn previews() {
     let plan = wired();
     let compiled = CompiledExpressions::new(&plan).unwrap();
-    let mut shown = String::new();
-    for hook in &plan.hooks {
-        for unit in &hook.units {
-            let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
-            shown += &format!("{} {preview:#?}\n", unit.key);
-        }
-    }
+    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
+    let shown = units.map(|unit| {
+        let preview = render::preview(&plan, &compiled, at(&plan, &unit.key), &facts(), &KnownOutputs::new());
+        format!("{} {preview:#?}\n", unit.key)
+    });
+    let shown: String = shown.collect();
     insta::assert_snapshot!(shown);
 }
 
@@ -126,10 +135,7 @@ fn one(inputs: &str) -> Plan {
 }
 
 fn used(inputs: &str, made: ProducerState) -> String {
-    let plan = one(inputs);
-    let compiled = CompiledExpressions::new(&plan).unwrap();
-    let known: KnownOutputs = [(at(&plan, "r/make"), made)].into();
-    match render::unit(&plan, &compiled, at(&plan, "r/use"), &facts(), &known) {
+    match rendered(&one(inputs), "r/use", &[("r/make", made)]) {
         Ok(render::RenderedUnit::Pod { inputs }) => {
             inputs.iter().map(|input| format!("{} = {:?}\n", input.name, input.value)).collect()
         }
@@ -185,13 +191,9 @@ fn types_are_kept_and_absence_is_allowed_where_it_is_written() {
 #[test]
 fn outputs_of_answers() {
     let plan = wired();
-    let compiled = CompiledExpressions::new(&plan).unwrap();
-    let unit = plan.unit(at(&plan, "users/register")).unwrap();
-    let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
-    let good = render::outputs_from_response(&compiled, unit, &response(json!({"id": 7}))).unwrap();
+    let good = answered(&plan, "users/register", json!({"id": 7})).unwrap();
     assert_eq!(good, BTreeMap::from([("tenant".to_owned(), RenderValue::Json(json!(7)))]));
-    let bad = render::outputs_from_response(&compiled, unit, &response(json!("no")));
-    insta::assert_snapshot!(bad.unwrap_err());
+    insta::assert_snapshot!(answered(&plan, "users/register", json!("no")).unwrap_err());
 }
 
 /// Users of a plugin cannot change the parts that decide what runs and where.
@@ -205,9 +207,7 @@ fn scripts_and_places_are_no_templates() {
     assert_eq!(pod.image, "a/${params.v}");
     assert_eq!(pod.namespace.as_deref(), Some("units"));
     assert_eq!(pod.script, "#!/bin/sh\necho ${params.v} $${target.name}");
-    let compiled = CompiledExpressions::new(&plan).unwrap();
-    let rendered = render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &KnownOutputs::new()).unwrap();
-    let RenderedUnit::Pod { inputs } = rendered else { panic!("a pod") };
+    let RenderedUnit::Pod { inputs } = rendered(&plan, "r/u", &[]).unwrap() else { panic!("a pod") };
     assert_eq!(inputs[0].value, InputValue::Text("evil".to_owned()));
 }
 
@@ -228,8 +228,7 @@ fn manifests_are_one_or_several() {
         );
         let plugin = crate::load::plugins("p", &text, &File(file), &crate::load::DocumentVars::none());
         let (plan, _) = super::fixtures::bound(&plugin.unwrap()[0]).unwrap();
-        let compiled = CompiledExpressions::new(&plan).unwrap();
-        match render::unit(&plan, &compiled, at(&plan, "r/u"), &facts(), &KnownOutputs::new()).unwrap() {
+        match rendered(&plan, "r/u", &[]).unwrap() {
             RenderedUnit::Object { manifests } => manifests
                 .iter()
                 .map(|manifest| manifest["metadata"]["name"].as_str().unwrap().to_owned())
@@ -252,10 +251,7 @@ fn errors_name_no_computed_key() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
     let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
     let (plan, _) = compiled(sandbox, &[text]).unwrap();
-    let compiled = CompiledExpressions::new(&plan).unwrap();
-    let unit = plan.unit(at(&plan, "r/u")).unwrap();
-    let response = |body| render::WebhookResponse { status: 200, headers: BTreeMap::new(), body };
-    let said = |body| render::outputs_from_response(&compiled, unit, &response(body)).unwrap_err().to_string();
+    let said = |body| answered(&plan, "r/u", body).unwrap_err().to_string();
     let computed = said(json!({"k": "canary", "m": {}}));
     assert!(computed.contains("a computed key does not exist") && !computed.contains("canary"), "{computed}");
     assert!(said(json!({"k": "canary"})).contains("there is no key `m`"));
