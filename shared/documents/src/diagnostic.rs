@@ -152,12 +152,6 @@ impl Diagnostic {
     /// Several lines with file, place, the lines around it, a label and the help. A place far to the right in a very
     /// long line is named without its line.
     pub fn drawn(&self, drawing: DiagnosticStyle) -> String {
-        if self.source.text.replace("\r\n", "").contains('\r') {
-            // miette is not consistent in taking a carriage return alone for the end of a line.
-            let lines: Vec<&str> = self.source.lines().collect();
-            let source = SourceText::new(self.source.name.clone(), lines.join("\n"));
-            return Self { source, ..self.clone() }.drawn(drawing);
-        }
         let around = |at: LineColumn| at.line.saturating_sub(1)..=at.line.saturating_add(1);
         let places = self.at.into_iter().chain(self.related.iter().map(|(at, _)| *at));
         let long = |line: u32| self.source.line(line).is_some_and(|line| line.len() > MAX_DRAWN);

@@ -35,10 +35,10 @@ impl SourceText {
     ///
     /// A line ends as it does for YAML: by a line feed, a carriage return, or both.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        // A carriage return alone becomes a line feed, so that every reader counts the same lines.
         let text: String = text.into();
-        let ends = text.match_indices(['\n', '\r']).map(|(end, _)| end + 1);
-        let starts = ends.filter(|&start| !text[start - 1..].starts_with("\r\n"));
-        let starts = std::iter::once(0).chain(starts).collect();
+        let text = text.split("\r\n").map(|part| part.replace('\r', "\n")).collect::<Vec<_>>().join("\r\n");
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(end, _)| end + 1)).collect();
         let runs = runs(&text);
         Arc::new(Self { name: name.into(), text, starts, runs })
     }

@@ -140,25 +140,19 @@ impl DocumentReader<'_> {
     /// A script: an interpreter in the first line, not too large.
     pub(crate) fn check_script(&self, script: &At<String>) {
         if script.value.len() > MAX_SCRIPT {
-            let wrong = self.wrong(
-                "too-large",
-                script.at,
-                format!("the script has {} bytes, more than {MAX_SCRIPT}", script.value.len()),
-            );
+            let message = format!("the script has {} bytes, more than {MAX_SCRIPT}", script.value.len());
+            let wrong = self.wrong("too-large", script.at, message);
             self.note(wrong.help("put large data into the image, or load it in the script"));
         }
-        let first = script.value.lines().next().unwrap_or_default();
-        if !first.starts_with("#!") || first.trim_start_matches("#!").trim().is_empty() {
-            let wrong = self.wrong("no-interpreter", script.at, "the script does not name its interpreter");
-            self.note(wrong.help("begin it with a line such as `#!/bin/sh -eu`"));
-        } else if script.value.split('\n').next().is_some_and(|line| line.ends_with('\r')) {
-            let wrong = self.wrong(
-                "no-interpreter",
-                script.at,
-                "the script's lines end in CR LF, so its interpreter is not found",
-            );
-            self.note(wrong.help("save it with LF line ends"));
-        }
+        let first = script.value.split('\n').next().unwrap_or_default();
+        let (message, help) = if first.strip_prefix("#!").is_none_or(|program| program.trim().is_empty()) {
+            ("the script does not name its interpreter", "begin it with a line such as `#!/bin/sh -eu`")
+        } else if first.ends_with('\r') {
+            ("the script's lines end in CR LF, so its interpreter is not found", "save it with LF line ends")
+        } else {
+            return;
+        };
+        self.note(self.wrong("no-interpreter", script.at, message).help(help));
     }
 
     /// Reports the keys of a mapping that are not valid names.

@@ -302,7 +302,7 @@ fn missing(place: &str, reference: &ValueReference) -> RenderError {
 
 pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
     match bytes > MAX_VALUE_BYTES {
-        true => Err(RenderError::TooLarge { place: place.to_owned(), bytes, limit: MAX_VALUE_BYTES }),
+        true => Err(RenderError::TooLarge { place: place.to_owned(), bytes }),
         false => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::RenderError;
 use crate::expr::convert::CelOutput;
-use crate::expr::{self, EvaluationError, Expression, MAX_COST, Scope};
+use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitRef};
 use crate::template::{self, TemplatePiece};
 
@@ -149,7 +149,7 @@ impl CompiledExpressions {
         let place = || place.to_owned();
         expr::evaluate(expression, variables).map_err(|failure| match failure {
             EvaluationError::Evaluation(reason) => RenderError::Evaluation { place: place(), reason },
-            EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost, limit: MAX_COST },
+            EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost },
         })
     }
 }

@@ -155,21 +155,11 @@ pub enum RenderError {
         /// The type of what was made.
         got: &'static str,
     },
-    #[error("{place} has {bytes} bytes; the limit is {limit}")]
-    TooLarge {
-        place: String,
-        bytes: usize,
-        /// [`MAX_VALUE_BYTES`].
-        limit: usize,
-    },
+    #[error("{place} has {bytes} bytes; the limit is {MAX_VALUE_BYTES}")]
+    TooLarge { place: String, bytes: usize },
     /// Evaluation could take too long on these values.
-    #[error("{place}: the expression could touch {cost} values; the limit is {limit}")]
-    TooCostly {
-        place: String,
-        cost: u64,
-        /// [`MAX_COST`].
-        limit: u64,
-    },
+    #[error("{place}: the expression could touch {cost} values; the limit is {MAX_COST}")]
+    TooCostly { place: String, cost: u64 },
     /// A sensitive value would leave its cluster.
     #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
     OtherCluster { place: String, what: String, holder: String, user: String },

@@ -45,10 +45,10 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
     compile::plan(sandbox, &bound)
 }
 
-/// The plan of a sandbox whose only resource, `r`, is this plugin.
-pub(crate) fn bound(plugin: &PluginDoc) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
-    let sandbox = load::sandbox("sandbox.yaml", sandbox, &NoFiles, &DocumentVars::none())?;
-    let version = Version::new(0, 0, 0);
-    compile::plan(&sandbox, &[("r".to_owned(), BoundPlugin { plugin, version: &version, digest: "sha256:00" })].into())
+/// A sandbox with the resource `r` of the plugin `p`.
+pub(crate) const ALONE: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
+
+/// The plan of [`ALONE`].
+pub(crate) fn alone(plugin: &str) -> Plan {
+    compiled(ALONE, &[plugin]).unwrap().0
 }

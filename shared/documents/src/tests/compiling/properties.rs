@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::fixtures::compiled;
+use super::fixtures::{ALONE, alone, planned, plugins};
 use crate::compile::{EdgeReason, edges};
+use crate::load::{self, DocumentVars, NoFiles};
 use crate::render::CompiledExpressions;
-
-const SANDBOX: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
 
 /// A plugin with these edges (`true`: by an output, else by `after`), its units in this order.
 fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
@@ -44,8 +43,7 @@ fn dag() -> impl Strategy<Value = (usize, Vec<(usize, usize, bool)>, Vec<usize>)
 type Edges = BTreeSet<(String, String, EdgeReason)>;
 
 fn graph(text: &str) -> Edges {
-    let (plan, _) = compiled(SANDBOX, &[text]).unwrap();
-    edges(&plan).into_iter().map(|edge| (edge.from, edge.to, edge.reason)).collect()
+    edges(&alone(text)).into_iter().map(|edge| (edge.from, edge.to, edge.reason)).collect()
 }
 
 proptest! {
@@ -74,13 +72,10 @@ fn ten_thousand_units_compile_in_time() {
         (1..9_000).map(|unit| (unit / 2, unit, unit % 2 == 0)).filter(|(a, b, _)| a < b).collect();
     let order: Vec<usize> = (0..9_000).collect();
     let text = document(9_000, &edges, &order);
-    let plugins = super::fixtures::plugins(&[&text]).unwrap();
-    let sandbox =
-        crate::load::sandbox("s.yaml", SANDBOX, &crate::load::NoFiles, &crate::load::DocumentVars::none()).unwrap();
-    let version = semver::Version::new(0, 0, 0);
-    let bound = crate::compile::BoundPlugin { plugin: &plugins[0], version: &version, digest: "sha256:00" };
+    let plugins = plugins(&[&text]).unwrap();
+    let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
     let start = std::time::Instant::now();
-    let (plan, _) = crate::compile::plan(&sandbox, &[("r".to_owned(), bound)].into()).unwrap();
+    let (plan, _) = planned(&sandbox, &plugins).unwrap();
     let compiled = start.elapsed();
     CompiledExpressions::new(&plan).unwrap();
     println!("plan {compiled:?}, expressions {:?}, digest {}", start.elapsed() - compiled, plan.digest());

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::fixtures::{SHARED_PG, TENANT_DB, WIRED, compiled};
+use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, planned};
+use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
     self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
@@ -130,8 +131,7 @@ fn one(inputs: &str) -> Plan {
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams:\n  list: {{type: array, default: [1, 2, 3]}}\n  big: {{type: array, default: [{}]}}\n  text: {{type: string, default: a}}\n  none: {{type: string, default: \"\"}}\npreStart:\n  make: {{pod: {{script: '#!/bin/sh'}}, outputs: {{o: {{file: /o}}}}}}\n  use:\n    pod: {{script: '#!/bin/sh'}}\n    inputs:\n{inputs}",
         vec!["1"; 400].join(", ")
     );
-    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  r: {plugin: p}\n";
-    compiled(sandbox, &[&plugin]).unwrap().0
+    alone(&plugin)
 }
 
 fn used(inputs: &str, made: ProducerState) -> String {
@@ -215,8 +215,8 @@ fn scripts_and_places_are_no_templates() {
 #[test]
 fn manifests_are_one_or_several() {
     struct File(&'static str);
-    impl crate::load::FileSource for File {
-        fn read(&self, _: &str) -> Result<Vec<u8>, crate::load::FileError> {
+    impl FileSource for File {
+        fn read(&self, _: &str) -> Result<Vec<u8>, FileError> {
             Ok(self.0.as_bytes().to_vec())
         }
     }
@@ -226,8 +226,9 @@ fn manifests_are_one_or_several() {
         let text = format!(
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u: {{object: {{manifest: {unit}}}}}\n"
         );
-        let plugin = crate::load::plugins("p", &text, &File(file), &crate::load::DocumentVars::none());
-        let (plan, _) = super::fixtures::bound(&plugin.unwrap()[0]).unwrap();
+        let plugin = load::plugins("p", &text, &File(file), &DocumentVars::none());
+        let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
+        let (plan, _) = planned(&sandbox, &plugin.unwrap()).unwrap();
         match rendered(&plan, "r/u", &[]).unwrap() {
             RenderedUnit::Object { manifests } => manifests
                 .iter()
@@ -249,8 +250,7 @@ fn manifests_are_one_or_several() {
 #[test]
 fn errors_name_no_computed_key() {
     let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
-    let sandbox = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {r: {plugin: p}}\n";
-    let (plan, _) = compiled(sandbox, &[text]).unwrap();
+    let plan = alone(text);
     let said = |body| answered(&plan, "r/u", body).unwrap_err().to_string();
     let computed = said(json!({"k": "canary", "m": {}}));
     assert!(computed.contains("a computed key does not exist") && !computed.contains("canary"), "{computed}");
