@@ -32,10 +32,8 @@ pub(crate) fn bound(expression: &Expression, variables: &BTreeMap<&str, cel::Val
 /// Returns the number of values in a value. Long texts count more than once.
 fn size(value: &cel::Value) -> u64 {
     match value {
-        cel::Value::List(items) => items.iter().map(size).fold(1, u64::saturating_add),
-        cel::Value::Map(map) => {
-            map.map.values().map(size).fold(1, u64::saturating_add).saturating_add(map.map.len() as u64)
-        }
+        cel::Value::List(items) => total(items.iter().map(size).chain([1])),
+        cel::Value::Map(map) => total(map.map.values().map(size).chain([1, map.map.len() as u64])),
         cel::Value::String(text) => 1 + text.len() as u64 / BYTES_PER_VALUE,
         cel::Value::Bytes(bytes) => 1 + bytes.len() as u64 / BYTES_PER_VALUE,
         _ => 1,
@@ -92,8 +90,8 @@ impl<'a> CostEstimator<'a> {
             Expr::Call(call) => {
                 let operands = call.target.as_deref().into_iter().chain(&call.args);
                 let parts: Vec<CostBound> = operands.map(|operand| self.of(operand)).collect();
-                let sum = parts.iter().fold(1_u64, |sum, part| sum.saturating_add(part.size));
-                let cost = parts.iter().fold(sum, |sum, part| sum.saturating_add(part.cost));
+                let sum = total(parts.iter().map(|part| part.size).chain([1]));
+                let cost = total(parts.iter().map(|part| part.cost).chain([sum]));
                 match call.func_name.as_str() {
                     "replace" | "join" | "split" => {
                         // A short text can be replaced at every byte, and a size unit has 64 bytes.
@@ -135,11 +133,9 @@ impl<'a> CostEstimator<'a> {
                 self.local.push((&c.accu_var, 0));
                 let (condition, step, result) = (self.of(&c.loop_cond), self.of(&c.loop_step), self.of(&c.result));
                 self.local.truncate(outer);
-                let round = condition.cost.saturating_add(step.cost).saturating_add(range.size);
-                let size = start.size.saturating_add(range.size.saturating_mul(step.size)).saturating_add(result.size);
-                let loops = range.size.saturating_mul(round);
-                let cost = range.cost.saturating_add(start.cost).saturating_add(loops).saturating_add(result.cost);
-                CostBound { size, cost: cost.saturating_add(size) }
+                let size = total([start.size, range.size.saturating_mul(step.size), result.size]);
+                let loops = range.size.saturating_mul(total([condition.cost, step.cost, range.size]));
+                CostBound { size, cost: total([range.cost, start.cost, loops, result.cost, size]) }
             }
             Expr::Struct(_) | Expr::Unspecified => CostBound::default(),
         }
@@ -148,4 +144,8 @@ impl<'a> CostEstimator<'a> {
 
 fn plus(a: CostBound, b: CostBound) -> CostBound {
     CostBound { size: a.size.saturating_add(b.size), cost: a.cost.saturating_add(b.cost) }
+}
+
+fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
+    parts.into_iter().fold(0, u64::saturating_add)
 }

@@ -27,17 +27,9 @@ impl RootVariable {
         Self::Objects,
     ];
 
+    /// Returns the name. The names are in the order of the variants.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Params => "params",
-            Self::Units => "units",
-            Self::Resources => "resources",
-            Self::Target => "target",
-            Self::Resource => "resource",
-            Self::Response => "response",
-            Self::Object => "object",
-            Self::Objects => "objects",
-        }
+        ["params", "units", "resources", "target", "resource", "response", "object", "objects"][self as usize]
     }
 
     pub fn named(name: &str) -> Option<Self> {

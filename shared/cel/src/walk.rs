@@ -304,11 +304,17 @@ impl ExpressionWalker<'_> {
                 }
                 Some(ReferenceSource::Response)
             }
-            RootVariable::Target => {
-                Some(ReferenceSource::Target(self.field(path, (at, name), "target.name", &TARGET_FIELDS)?))
-            }
-            RootVariable::Resource => {
-                Some(ReferenceSource::OwnResource(self.field(path, (at, name), "resource.name", &RESOURCE_FIELDS)?))
+            RootVariable::Target | RootVariable::Resource => {
+                let fields = if root == RootVariable::Target { &TARGET_FIELDS[..] } else { &RESOURCE_FIELDS };
+                let field = self.constant(path, 0, &format!("{name}.name"))?.to_owned();
+                if !fields.contains(&field.as_str()) {
+                    self.unknown_field(at, name, &field, fields);
+                    return None;
+                }
+                Some(match root {
+                    RootVariable::Target => ReferenceSource::Target(field),
+                    _ => ReferenceSource::OwnResource(field),
+                })
             }
             RootVariable::Params => Some(ReferenceSource::Param(self.constant(path, 0, "params.NAME")?.to_owned())),
             RootVariable::Units | RootVariable::Resources => {
@@ -350,25 +356,9 @@ impl ExpressionWalker<'_> {
         name
     }
 
-    /// Returns the field of a root with these `fields`, or reports an issue.
-    fn field(
-        &mut self,
-        path: &SelectionPath<'_>,
-        (at, root): (u64, &str),
-        shape: &str,
-        fields: &[&str],
-    ) -> Option<String> {
-        let field = self.constant(path, 0, shape)?;
-        if !fields.contains(&field) {
-            self.unknown_field(at, root, field, fields);
-            return None;
-        }
-        Some(field.to_owned())
-    }
-
     fn unknown_root(&mut self, path: &SelectionPath<'_>) {
         let allowed: Vec<&str> = self.scope.roots().iter().map(|root| root.as_str()).collect();
-        let here = allowed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let here = format!("`{}`", allowed.join("`, `"));
         let name = path.root;
         let (message, help) = match RootVariable::named(name) {
             Some(RootVariable::Resources) => (
@@ -387,9 +377,7 @@ impl ExpressionWalker<'_> {
     fn unknown_field(&mut self, at: u64, root: &str, field: &str, fields: &[&str]) {
         let help = match self.near(field, fields.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                format!("there is {}", fields.iter().map(|f| format!("`{f}`")).collect::<Vec<_>>().join(", "))
-            }
+            None => format!("there is `{}`", fields.join("`, `")),
         };
         self.report(at, "unknown-name", format!("`{root}` has no `{field}`"), Some(help));
     }

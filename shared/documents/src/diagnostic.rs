@@ -120,10 +120,9 @@ impl Diagnostic {
         if candidates.is_empty() {
             return self;
         }
-        let shown: Vec<String> = candidates.iter().take(12).map(|c| format!("`{c}`")).collect();
-        let rest = candidates.len().saturating_sub(12);
-        let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-        self.help(format!("there is {}{more}", shown.join(", ")))
+        let (shown, rest) = candidates.split_at(candidates.len().min(12));
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        self.help(format!("there is `{}`{more}", shown.join("`, `")))
     }
 
     /// Underlines this many characters.

@@ -352,6 +352,13 @@ impl HookName {
     }
 }
 
+impl UnitPlan {
+    /// The resource that it belongs to.
+    pub fn resource(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
+    }
+}
+
 impl HookPlan {
     /// The graph of this hook. The compiler has checked it, so this fails only for a plan that was tampered with.
     ///

@@ -231,16 +231,13 @@ pub(super) fn order_teardown(plan: &mut Plan) {
         .units
         .iter()
         .map(|unit| TeardownUnit {
-            resource: unit.key.split_once('/').map_or("", |(resource, _)| resource),
+            resource: unit.resource(),
             undoes: &unit.undoes,
-            touches: unit
-                .undoes
-                .iter()
-                .copied()
-                .chain(unit.reads.iter().map(|read| read.at))
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
+            touches: {
+                let touched: BTreeSet<UnitRef> =
+                    unit.undoes.iter().copied().chain(unit.reads.iter().map(|read| read.at)).collect();
+                touched.into_iter().collect()
+            },
             dependencies: &unit.dependencies,
             order: if unit.action == Action::Removal { OrderSource::Compiler } else { OrderSource::Author },
         })

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Action, HookName, HookPlan, Plan, UnitPlan};
+use crate::plan::{Action, HookName, HookPlan, Plan};
 
 /// One unit waits for another one of the same hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,19 +47,14 @@ fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
                     edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
                 }
                 // `after` names units of the same plugin; teardown order is made across resources and for removals.
-                None if is_written(first, unit) => edges.push(edge(EdgeReason::After)),
+                None if first.resource() == unit.resource()
+                    && ![first, unit].iter().any(|unit| unit.action == Action::Removal) =>
+                {
+                    edges.push(edge(EdgeReason::After));
+                }
                 None => edges.push(edge(EdgeReason::TeardownOrder)),
             }
         }
     }
     edges
-}
-
-fn is_written(first: &UnitPlan, unit: &UnitPlan) -> bool {
-    let removal = [first, unit].iter().any(|unit| unit.action == Action::Removal);
-    !removal && resource(&first.key) == resource(&unit.key)
-}
-
-fn resource(key: &str) -> &str {
-    key.split_once('/').map_or(key, |(resource, _)| resource)
 }

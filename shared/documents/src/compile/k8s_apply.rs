@@ -14,8 +14,8 @@ use crate::load;
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, Entries, HookDoc, LineColumn, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc,
-    SandboxDoc, SourceText, TemplateTree, UnitDoc, UnitSpec,
+    ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc, SandboxDoc,
+    SourceText, TemplateTree, UnitSpec,
 };
 use crate::template::{self, TemplatePiece};
 
@@ -109,7 +109,11 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
     };
     let pre_start = data.as_ref().and_then(|(name, data)| {
         let manifest = At { value: TemplateTree::List(manifests(report, data)?), at: data.at };
-        let unit = unit(name.at, manifest, ready);
+        let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
+        let unit = Named {
+            name: At { value: UNIT.to_owned(), at: name.at },
+            inner: UnitSpec { action, ..UnitSpec::default() },
+        };
         Some(HookDoc { name: At { value: "preStart".to_owned(), at: name.at }, inner: Entries(vec![unit]) })
     });
     PluginDoc {
@@ -120,11 +124,6 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
         pre_start,
         ..PluginDoc::default()
     }
-}
-
-fn unit(at: LineColumn, manifest: At<TemplateTree>, ready: Option<At<String>>) -> UnitDoc {
-    let action = ActionDoc::Object(ObjectDoc { manifest, ready, fail: None });
-    Named { name: At { value: UNIT.to_owned(), at }, inner: UnitSpec { action, ..UnitSpec::default() } }
 }
 
 /// The text of a param, which is taken as it is.

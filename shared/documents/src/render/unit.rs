@@ -61,14 +61,13 @@ fn render(
         let unit = plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
         return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
     }
-    let resource = unit.key.split_once('/').map_or(unit.key.as_str(), |(resource, _)| resource);
     let world = RenderContext {
         plan,
         compiled,
         facts,
         outputs: known,
         unknowns,
-        resource,
+        resource: unit.resource(),
         reader: ValueReader::Cluster(plan.cluster(unit)),
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
