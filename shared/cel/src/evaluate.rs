@@ -38,16 +38,16 @@ pub fn evaluate(expression: &Expression, variables: BTreeMap<&str, cel::Value>) 
     }
     let mut context = Context::with_env(Arc::clone(&ENV));
     // A sensitive value is a reference here, so the function returns its argument.
-    let declared = context.add_function("secretRef", |value: cel::Value| value);
-    declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
+    let mut declared = context.add_function("secretRef", |value: cel::Value| value);
     if !expression.patterns.is_empty() {
         let patterns = Arc::clone(&expression.patterns);
-        let declared = context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
-            // Patterns are literals that were compiled by the parser.
-            patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
-        });
-        declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
+        declared =
+            declared.and(context.add_function(walk::MATCHES, move |This(text): This<Arc<String>>, of: Arc<String>| {
+                // Patterns are literals that were compiled by the parser.
+                patterns.get(of.as_str()).is_some_and(|pattern| pattern.is_match(&text))
+            }));
     }
+    declared.map_err(|error| EvaluationError::Evaluation(error.to_string()))?;
     for (name, value) in variables {
         context.add_variable_from_value(name, value);
     }

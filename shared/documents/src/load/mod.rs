@@ -87,8 +87,8 @@ pub fn documents(
     let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
     for mut node in nodes {
         let refused = DirectiveExpansion::new(&source, files, vars, &mut found).expand(&mut node);
-        let mut own = Diagnostics::new();
-        documents.extend(read(&source, &node, as_written.as_deref(), &mut own));
+        let (document, own) = read(&source, &node, as_written.as_deref());
+        documents.extend(document);
         found.extend(own.into_iter().filter(|diagnostic| {
             let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
             !refused.iter().any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
@@ -99,12 +99,7 @@ pub fn documents(
 }
 
 /// Reads one document whose strings are expanded. Its text is `as_written`, or is written again.
-fn read(
-    source: &Arc<SourceText>,
-    node: &YamlNode,
-    as_written: Option<&str>,
-    found: &mut Diagnostics,
-) -> Option<Document> {
+fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> (Option<Document>, Diagnostics) {
     let kind = signadot::shape(node);
     let ours = kind.is_none() && (node.get("apiVersion").is_some() || node.get("kind").is_some());
     let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
@@ -112,13 +107,9 @@ fn read(
     let document = match kind {
         Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
         None if ours => ebb::document(&reader, node, stored(node)),
-        None => {
-            unknown(&reader, node);
-            None
-        }
+        None => unknown(&reader, node),
     };
-    found.extend(reader.into_found());
-    document
+    (document, reader.into_found())
 }
 
 /// The document as YAML that reads as the same again.
@@ -133,8 +124,8 @@ fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
     }
 }
 
-/// Says what makes a document one that is read.
-fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) {
+/// Reports what makes a document one that is read. Returns no document.
+fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
     let (at, message) = match (&node.value, node.get("spec")) {
         (YamlValue::Map(_), Some(spec)) if node.get("name").is_some() => {
             (spec.at, "`spec` is neither that of a plugin nor that of a sandbox")
@@ -142,13 +133,15 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) {
         (YamlValue::Map(_), _) => (node.at, "missing name or spec fields"),
         (value, _) => {
             let message = format!("the document is {}, a mapping is wanted", value.noun());
-            return reader.note(reader.wrong("wrong-type", node.at, message));
+            reader.note(reader.wrong("wrong-type", node.at, message));
+            return None;
         }
     };
     reader.note(reader.wrong("unknown-document", at, message).help(
         "one of ours begins with `apiVersion: ebb.dev/v1` and `kind:`; Signadot's have `name:` and `spec:`, with \
          `runner`, `create`, `delete` in a plugin's and `cluster`, `resources`, `forks` in a sandbox's",
     ));
+    None
 }
 
 /// The only document of a text, of any kind.

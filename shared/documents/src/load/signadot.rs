@@ -296,10 +296,7 @@ pub(crate) fn document(
         SignadotKind::Plugin => plugin(reader, node, expanded).map(Document::Plugin),
         SignadotKind::Sandbox => sandbox(reader, node, expanded).map(Document::Sandbox),
         SignadotKind::RouteGroup => route_group(reader, node, expanded).map(Document::RouteGroup),
-        SignadotKind::Alpha => {
-            alpha(reader, node);
-            None
-        }
+        SignadotKind::Alpha => alpha(reader, node),
     }
 }
 
@@ -312,8 +309,8 @@ pub(crate) fn kept(document: &YamlNode) -> YamlNode {
     kept
 }
 
-/// Says what an old document has to become.
-fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) {
+/// Reports what an old document has to become. Returns no document.
+fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) -> Option<Document> {
     let at = document.get("apiVersion").map_or(document.at, |node| node.at);
     let wrong = reader.wrong("old-format", at, "this is Signadot's format from before its API, which is not read");
     let plugin = document.get("kind").is_none_or(|kind| kind.value == YamlValue::String("ResourcePlugin".to_owned()));
@@ -324,6 +321,7 @@ fn alpha(reader: &DocumentReader<'_>, document: &YamlNode) {
     } else {
         "write `name:` and `spec:` at the top, without `apiVersion`, `kind` and `metadata`"
     }));
+    None
 }
 
 /// Checks the name of a step, an input, an output or a target.
