@@ -1,15 +1,20 @@
 //! A relay that runs as a child of another program, as `ebb dev --kubeconfig` starts it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::io;
 
 use anyhow::Context as _;
+use ebb_protocol::id::short_digest;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, PodSecurityLevel};
+use ebb_relay_core::{ClusterPolicy, PodSecurityLevel, RelaySettings};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 /// The kinds that are allowed without `--policy`. All of them are namespaced.
 const KINDS: [&str; 14] = [
@@ -52,12 +57,61 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
     }
 }
 
-/// Creates a namespace that is missing.
-pub(crate) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    if api.get_opt(name).await?.is_none() {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        api.patch(name, &PatchParams::apply("ebb"), &Patch::Apply(namespace)).await?;
+/// The rules of the chart. Its template completes them in the same way.
+const RULES: &str = include_str!("../../../infra/relay/chart/rules.yaml");
+
+/// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig.
+pub(crate) async fn prepare(client: &Client, settings: &RelaySettings) -> anyhow::Result<()> {
+    let policy = &settings.policy;
+    let level = policy.pod_security_level.name();
+    let labels = json!({"pod-security.kubernetes.io/enforce": level});
+    for (name, labels) in [(&settings.own_namespace, json!({})), (&settings.default_namespace, labels)] {
+        let api: Api<Namespace> = Api::all(client.clone());
+        if api.get_opt(name).await?.is_none() {
+            let metadata = json!({"name": name, "labels": labels});
+            apply(&api, name, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+        }
     }
+    let review: SelfSubjectReview = serde_json::from_value(json!({"metadata": {}}))?;
+    let review = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    let user = review.status.and_then(|status| status.user_info?.username).unwrap_or_default();
+    let levels: &[_] = if level == "baseline" { &["baseline", "restricted"] } else { &["restricted"] };
+    let variables = [
+        ("levels", json!(levels)),
+        ("accounts", json!(policy.namespaces)),
+        ("runtimeClasses", json!(policy.runtime_classes)),
+        ("priorityClasses", json!(policy.priority_classes)),
+    ];
+    let mut spec: Value = serde_saphyr::from_str(RULES)?;
+    let variables = variables.map(|(name, value)| json!({"name": name, "expression": value.to_string()}));
+    let rules = spec["variables"].as_array().into_iter().flatten().cloned();
+    spec["variables"] = variables.into_iter().chain(rules).collect();
+    let condition = format!("request.userInfo.username == {}", json!(user));
+    spec["matchConditions"] = json!([{"name": "relay", "expression": condition}]);
+    // Not the name of the chart, whose relay may be in this cluster.
+    let name = format!("ebb-dev-{}", short_digest(&[&user, &settings.default_namespace], 12));
+    let namespaces: Vec<_> = policy.namespaces.keys().collect();
+    let selector = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}]);
+    let binding = json!({
+        "policyName": name, "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": {"matchExpressions": selector}},
+    });
+    let manifest = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+        })
+    };
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let hint = "units need an admission policy, which your user must be allowed to create";
+    apply(&policies, &name, manifest("ValidatingAdmissionPolicy", spec)).await.context(hint)?;
+    apply(&bindings, &name, manifest("ValidatingAdmissionPolicyBinding", binding)).await.context(hint)
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, manifest: Value) -> anyhow::Result<()>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    api.patch(name, &PatchParams::apply("ebb").force(), &Patch::Apply(manifest)).await?;
     Ok(())
 }

@@ -40,9 +40,9 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     let (keys, settings) = (options.keys()?, options.settings()?);
     let client = options.client().await?;
     if options.attached {
-        attached::make_namespace(&client, &settings.own_namespace).await?;
-        attached::make_namespace(&client, &settings.default_namespace).await?;
+        attached::prepare(&client, &settings).await?;
     }
+    ebb_relay_core::check_admission(&client, &settings.default_namespace).await.map_err(anyhow::Error::msg)?;
     let relay = Relay::open(client, settings).await.context("cannot open the relay")?;
     let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
     let counted = relay.clone();

@@ -1,26 +1,22 @@
-//! Pod templates: merges an author's overlay onto the base, and checks pods and manifests against the policy of a
-//! cluster.
+//! Pod templates and manifests of authors, as far as Ebb reserves parts of them.
 //!
-//! 1. [`parse`] parses an overlay.
-//! 2. [`merge`] applies it to the base template.
-//! 3. [`template_violations`] checks the result against the operator's policy. [`manifest_violations`] checks a whole
-//!    manifest with its pods.
+//! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
+//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that are not the author's.
 //!
-//! All are pure functions. The crate is separate because both sides use it: the control plane merges
-//! templates, and the relay, which trusts no sender, enforces the policy.
-mod checks;
-mod fields;
+//! All are pure functions. The crate is separate because both sides use it: the control plane merges templates, and
+//! the relay, which trusts no sender, checks manifests. The API server checks pods.
+mod manifest;
 mod merge;
 mod overlay;
-mod patch_schema;
 mod policy;
 mod reserved;
 mod violation;
 
-pub use checks::{manifest_violations, template_violations};
-pub use overlay::{MAX_OVERLAY, merge, parse, strategic};
+pub use manifest::manifest_violations;
+pub use merge::strategic;
+pub use overlay::{merge, parse};
 pub use policy::{ClusterPolicy, PodSecurityLevel};
-pub use reserved::{RESERVED_DOMAIN, RESERVED_PREFIX};
+pub use reserved::RESERVED_PREFIX;
 pub use violation::PodspecViolation;
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::merge::apply_patch;
+use crate::merge::strategic;
+use crate::reserved;
 use crate::violation::{PodspecViolation, ViolationList};
-use crate::{fields, patch_schema, reserved};
 
 /// The maximum size of an overlay in bytes: a quarter of the limit of a cluster object.
-pub const MAX_OVERLAY: usize = 256 << 10;
+const MAX_OVERLAY: usize = 256 << 10;
 
 /// Parses an overlay as YAML with the booleans of YAML 1.1, like Kubernetes. An empty text is an empty overlay. Fails
 /// if the text is not YAML or not a mapping.
@@ -49,28 +49,13 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// Merges a patch onto a base by the rules of Kubernetes' strategic merge patch (`$patch`, `$retainKeys`,
-/// `$setElementOrder/…`, `$deleteFromPrimitiveList/…`, `null` deletes).
-///
-/// Differences from the Go code of `k8s.io/apimachinery`: `$patch: merge` is allowed and is the default. Directives
-/// and nulls in a new list item are followed or omitted, never kept as fields. A patch that both deletes from a list
-/// and orders it uses the original list.
+/// Merges an overlay onto our base template, as [`strategic`](crate::strategic). The API server refuses unknown fields.
 ///
 /// # Errors
-/// All violations: unknown fields, values of a wrong type, directives in a wrong place.
-pub fn strategic(base: &Value, patch: &Value) -> Result<Value, Vec<PodspecViolation>> {
-    let mut report = ViolationList::default();
-    patch_schema::check(patch, fields::ROOT, "", &mut report);
-    if report.0.is_empty() { Ok(apply_patch(base, patch)) } else { Err(report.0) }
-}
-
-/// Merges an overlay onto our base template, as [`strategic`].
-///
-/// # Errors
-/// Also changes of reserved parts: names with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), and image and command of
-/// the container `main`. The policy of a cluster is checked by [`template_violations`](crate::template_violations).
+/// Changes of reserved parts: names with [`RESERVED_PREFIX`](crate::RESERVED_PREFIX), and image and command of the
+/// container `main`.
 pub fn merge(base: &Value, overlay: &Value) -> Result<Value, Vec<PodspecViolation>> {
-    let merged = strategic(base, overlay)?;
+    let merged = strategic(base, overlay);
     let mut report = ViolationList::default();
     reserved::check(base, &merged, &mut report);
     if report.0.is_empty() { Ok(merged) } else { Err(report.0) }

@@ -3,6 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 /// The policy of a cluster's operator. It allows only what it names. [`Default`] allows no namespace and no kind.
+///
+/// The relay enforces `namespaces` and the kinds. The admission policy of its chart enforces the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClusterPolicy {
@@ -31,15 +33,12 @@ pub enum PodSecurityLevel {
     Baseline,
 }
 
-impl ClusterPolicy {
-    pub(crate) fn has_kind(kinds: &BTreeSet<String>, kind: &str, group: &str) -> bool {
-        if group.is_empty() {
-            return kinds.contains(kind);
+impl PodSecurityLevel {
+    /// Returns the name in labels and messages of Kubernetes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Restricted => "restricted",
+            Self::Baseline => "baseline",
         }
-        kinds.contains(&format!("{kind}.{group}")) || kinds.contains(&format!("*.{group}"))
-    }
-
-    pub(crate) fn allows_account(&self, namespace: &str, account: &str) -> bool {
-        self.namespaces.get(namespace).is_some_and(|accounts| accounts.contains(account))
     }
 }

@@ -7,7 +7,7 @@ use crate::violation::{ViolationList, below};
 /// The prefix of reserved names of volumes, containers, Secrets and objects.
 pub const RESERVED_PREFIX: &str = "ebb-";
 /// The domain of reserved labels and annotations.
-pub const RESERVED_DOMAIN: &str = "ebb.dev";
+pub(crate) const RESERVED_DOMAIN: &str = "ebb.dev";
 
 /// Names that Signadot's operator reserves. A document with one of them would not load there.
 const SIGNADOT: [&str; 3] =

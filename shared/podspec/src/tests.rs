@@ -1,5 +1,5 @@
 //! Overlays and manifests, as an author writes them.
 
 mod base;
+mod manifests;
 mod merging;
-mod refusing;

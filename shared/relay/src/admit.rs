@@ -1,15 +1,20 @@
 //! Validates a request before anything is written.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use ebb_podspec::ClusterPolicy;
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
-use kube::ResourceExt as _;
+use http::header::{CONTENT_TYPE, WARNING};
+use kube::api::{Api, DynamicObject};
+use kube::client::Body;
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::discovery::ResourceKind;
 use crate::error::{ReconcileError, error_message, status};
-use crate::names;
+use crate::names::{self, MANAGER};
 use crate::objects::{self, ObjectOwnership};
 use crate::ready_rules;
 use crate::reconciler::Reconciler;
@@ -53,7 +58,7 @@ impl Reconciler {
         let until = request.body.until.clone();
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
-            self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
+            let kind = self.complete_manifest(manifest, &namespace, &allowed, is_awaited).await?;
             add_labels(manifest, "", &labels).map_err(RequestError::Refused)?;
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
@@ -61,6 +66,15 @@ impl Reconciler {
                 }
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
                 add_labels(manifest, "/spec/template", &labels).map_err(RequestError::Refused)?;
+            }
+            let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());
+            let (code, why) = dry_run(&self.client, api.resource_url(), manifest).await?;
+            // Other refusals are left to the real request: a quota, or an object that an earlier manifest creates. So are
+            // warnings of another level, which the namespace may not enforce.
+            let level = format!("{POD_SECURITY} \"{}:", allowed.pod_security_level.name());
+            let violates = why.contains("violates PodSecurity") || why.contains(&level);
+            if violates || (matches!(code, 400 | 422) && !why.starts_with("admission webhook")) {
+                return refuse(format!("{}: {why}", ObjectRef::of(manifest)));
             }
         }
         let documents = request.body.secrets.iter().map(|it| ObjectRef::secret(&namespace, &it.name));
@@ -94,14 +108,14 @@ impl Reconciler {
         Ok(allowed)
     }
 
-    /// Fills in the namespace of a manifest and checks it. `is_awaited` marks the Job whose container is awaited.
+    /// Fills in the namespace of a manifest, checks it and returns its kind. `is_awaited` marks the Job whose container is awaited.
     async fn complete_manifest(
         &self,
         manifest: &mut Value,
         namespace: &str,
         allowed: &ClusterPolicy,
         is_awaited: bool,
-    ) -> Result<(), RequestError> {
+    ) -> Result<ResourceKind, RequestError> {
         if !manifest["metadata"]["name"].is_string() {
             return refuse("a manifest has no `metadata.name`");
         }
@@ -125,7 +139,7 @@ impl Reconciler {
         }
         let refusals = ebb_podspec::manifest_violations(&judged, allowed);
         if refusals.is_empty() {
-            return Ok(());
+            return Ok(kind);
         }
         let messages: Vec<_> = refusals.iter().map(ToString::to_string).collect();
         refuse(format!("{object_ref}: {}", messages.join("; ")))
@@ -145,6 +159,67 @@ impl Reconciler {
         }
         Ok(())
     }
+}
+
+/// The longest time after which a new admission policy is in force.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(10);
+const POLICY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Checks that the API server enforces the admission policy of the relay and Pod Security, in the namespace of units.
+/// The policy requires Pod Security in the other namespaces.
+///
+/// # Errors
+/// Returns what is missing. Nothing else keeps pods from the node and from credentials.
+pub async fn check_admission(client: &Client, namespace: &str) -> Result<(), String> {
+    let pod =
+        json!({"hostNetwork": true, "restartPolicy": "Never", "containers": [{"name": "check", "image": "check"}]});
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ebb-admission-check"},
+        "spec": {"template": {"spec": pod}},
+    });
+    let url = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
+    let begun = Instant::now();
+    loop {
+        let (code, text) = dry_run(client, &url, &job).await.map_err(|error| error.to_string())?;
+        let why = match (text.contains("may not set hostNetwork"), text.contains(POD_SECURITY)) {
+            (true, true) => return Ok(()),
+            (true, false) => {
+                "Pod Security does not warn of pods; enable its admission plugin, and remove the label \
+                 pod-security.kubernetes.io/warn"
+            }
+            (false, _) if code < 300 => {
+                "the API server does not enforce the ValidatingAdmissionPolicy of the relay; install it with the chart, \
+                 in Kubernetes 1.30 or newer"
+            }
+            (false, _) => &text,
+        };
+        if begun.elapsed() > POLICY_TIMEOUT {
+            return Err(format!("the namespace {namespace} is not protected: {why}"));
+        }
+        tokio::time::sleep(POLICY_INTERVAL).await;
+    }
+}
+
+/// Pod Security refuses pods with this text, and warns of pod templates.
+const POD_SECURITY: &str = "PodSecurity";
+
+/// Requests a new object without storing it. Returns the status, and the reasons why it would be refused.
+async fn dry_run(client: &Client, url: &str, manifest: &Value) -> Result<(u16, String), kube::Error> {
+    let url = format!("{url}?dryRun=All&fieldManager={MANAGER}&fieldValidation=Strict");
+    let request = http::Request::post(url).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(manifest.to_string().into_bytes()));
+    let request =
+        request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+    let response = client.send(request).await?;
+    let code = response.status().as_u16();
+    // `299 - "would violate PodSecurity \"restricted:latest\": …"`
+    let warnings = response.headers().get_all(WARNING).iter().filter_map(|warning| warning.to_str().ok());
+    let warnings = warnings.filter(|warning| warning.contains(POD_SECURITY));
+    let warnings: Vec<_> =
+        warnings.map(|it| it.trim_start_matches("299 - ").trim_matches('"').replace("\\\"", "\"")).collect();
+    let body: Value = serde_json::from_slice(&response.into_body().collect_bytes().await?).unwrap_or_default();
+    let message = body["message"].as_str().filter(|_| code >= 400).map(str::to_owned);
+    Ok((code, message.into_iter().chain(warnings).collect::<Vec<_>>().join("; ")))
 }
 
 /// Maps a failed read. A 403 is final: without the right to read an object, the relay has no right to create it.

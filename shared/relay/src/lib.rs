@@ -57,6 +57,7 @@ mod terminate;
 mod wait_container;
 mod watches;
 
+pub use admit::check_admission;
 pub use client::client;
 pub use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
 pub use error::ReconcileError;

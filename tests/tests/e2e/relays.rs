@@ -92,14 +92,12 @@ struct E2eRelay {
 impl E2eRelay {
     async fn new(cluster: &'static TestCluster, title: &str) -> Self {
         let units = format!("{title}-{:08x}", rand::random::<u32>());
-        for name in [units.clone(), format!("{units}-relay")] {
-            kubectl(cluster, &["create", "namespace", &name], "").unwrap();
-        }
         let (folder, secret) = (tempfile::tempdir().unwrap(), WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()));
         let policy = json!({
             "podSecurityLevel": "baseline", "namespaces": {units.as_str(): []}, "kinds": ["Job.batch", "ConfigMap"],
         });
-        std::fs::write(folder.path().join("policy"), policy.to_string()).unwrap();
+        let user = kubectl(cluster, &["auth", "whoami", "-o=jsonpath={.status.userInfo.username}"], "").unwrap();
+        std::fs::write(folder.path().join("policy"), cluster.enforce(&units, &policy, &user)).unwrap();
         let secret = secret.unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
         let port = std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
@@ -172,6 +170,7 @@ impl E2eRelay {
         self.kill().await;
         let (units, own) = (self.units.clone(), format!("{}-relay", self.units));
         kubectl(self.cluster, &["delete", "namespace", "--wait=false", &units, &own], "").unwrap();
+        self.cluster.stop_enforcing(&units);
     }
 }
 

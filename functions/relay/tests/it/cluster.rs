@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// A shell and the small tools; every cluster has it.
@@ -37,6 +38,37 @@ impl TestCluster {
         let done = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+}
+
+impl TestCluster {
+    /// Applies what the chart has for the namespaces `UNITS` and `UNITS-relay`: their labels, and the admission policy for
+    /// a user who acts as the relay. Returns the relay's policy, as YAML.
+    pub(crate) fn enforce(&self, units: &str, policy: &Value, user: &str) -> String {
+        let own = format!("{units}-relay");
+        let values = json!({
+            "image": "i", "unitNamespace": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
+            "policy": policy, "createNamespaces": [units, own],
+        });
+        let release = format!("--namespace={own}");
+        let template = |file: &str| {
+            let file = format!("--show-only=templates/{file}.yaml");
+            let command = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", &release, &file];
+            self.run("helm", &command, &values.to_string()).unwrap()
+        };
+        let (namespaces, rules) = (template("namespaces"), template("admission"));
+        let rules = rules.replace(&format!("system:serviceaccount:{own}:ebb-relay"), user);
+        self.run("kubectl", &["apply", "--server-side", "--filename=-"], &format!("{namespaces}\n{rules}")).unwrap();
+        let settings: Value = serde_saphyr::from_str(&template("settings")).unwrap();
+        settings["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
+    }
+
+    /// Removes the admission policy.
+    pub(crate) fn stop_enforcing(&self, units: &str) {
+        let name = format!("ebb-relay.{units}-relay");
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+            self.run("kubectl", &["delete", "--ignore-not-found", kind, &name], "").unwrap();
+        }
     }
 }
 

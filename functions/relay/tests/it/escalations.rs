@@ -1,29 +1,29 @@
-//! What a plugin that wants more than it may have would write: attempts of each sort are refused with their place, before
-//! anything is made. All that is refused is in the tests of `ebb-podspec`. The policy is one that the chart has
-//! rendered, with more kinds than an operator would name.
+//! Attempts of a plugin to get more than it may have. The relay refuses each of them with its reason, before anything is
+//! applied. The policy is that of the chart, with more kinds than an operator would name.
 
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::api::DynamicObject;
 use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
+use serde::Deserialize;
 
-use crate::cluster::TestCluster;
+use crate::client::{client_of, kubeconfig_of};
 use crate::fixture::*;
+use crate::rights::{further, give};
 
 /// All that an attempt could have left behind in the namespace of units.
 const KINDS: [(&str, &str); 3] = [("v1", "Pod"), ("apps/v1", "DaemonSet"), ("batch/v1", "Job")];
 
-/// Returns the policy as the chart renders it.
-fn rendered(cluster: &TestCluster, units: &str) -> String {
-    let values = json!({
-        "image": "i", "unitNamespace": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
-        "policy": {"podSecurityLevel": "restricted", "kinds": ["ConfigMap", "*.apps", "*.batch"]},
-    });
-    let arguments = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-"];
-    let only = ["--show-only=templates/settings.yaml", "--namespace=elsewhere"];
-    let text = cluster.run("helm", &[&arguments[..], &only].concat(), &values.to_string()).unwrap();
-    let map: Value = serde_saphyr::from_str(&text).unwrap();
-    map["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
+/// Additions to each part of a script's task, and objects, each with a part of the refusal.
+#[derive(Deserialize)]
+struct Cases {
+    pods: Vec<(Value, String)>,
+    containers: Vec<(Value, String)>,
+    volumes: Vec<(Value, String)>,
+    metadata: Vec<(Value, String)>,
+    objects: Vec<(Value, String)>,
+    fine: Vec<Value>,
 }
 
 /// A script's task, changed.
@@ -33,61 +33,67 @@ fn changed(change: impl FnOnce(&mut ObjectTask)) -> ObjectTask {
     work
 }
 
-/// A script's task with another value in its pod, at a JSON Pointer whose last field may be missing.
-fn in_pod(pointer: &str, value: Value) -> ObjectTask {
-    changed(|work| {
-        let (above, field) = pointer.rsplit_once('/').unwrap();
-        let pod = &mut work.apply[0]["spec"]["template"]["spec"];
-        pod.pointer_mut(above).unwrap()[field] = value;
-    })
+/// Adds fields, or an item, to the part of a script's pod template at a JSON Pointer.
+fn add(job: &mut Value, pointer: &str, added: Value) {
+    match (job["spec"]["template"].pointer_mut(pointer).unwrap(), added) {
+        (Value::Object(part), Value::Object(fields)) => part.extend(fields),
+        (Value::Array(part), item) => part.push(item),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Attempts, each with a part of the refusal.
-fn attempts(units: &str) -> [(&'static str, ObjectTask); 12] {
-    let host = json!([{"name": "v", "hostPath": {"path": "/"}}]);
-    let of_others = json!([{"secretRef": {"name": "ebb-other-1"}}]);
-    let set = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "a"},
-        "spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"hostPID": true, "containers": []}}},
-    });
-    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"name": "a"}, "items": []});
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "a"},
-    });
+fn attempts(cases: Cases, units: &str) -> Vec<(String, ObjectTask)> {
+    let below = |(metadata, said)| (json!({"metadata": metadata}), said);
+    let mut all = Vec::new();
+    for (pointer, additions) in [
+        ("/spec", cases.pods),
+        ("/spec/containers/0", cases.containers),
+        ("/spec/volumes", cases.volumes),
+        ("", cases.metadata.into_iter().map(below).collect()),
+    ] {
+        let added = |fields| changed(|work| add(&mut work.apply[0], pointer, fields));
+        all.extend(additions.into_iter().map(|(fields, said)| (said, added(fields))));
+    }
+    all.extend(cases.objects.into_iter().map(|(object, said)| (said, objects(vec![object]))));
     let placed = |namespace: String| changed(|work| work.apply[0]["metadata"]["namespace"] = namespace.into());
-    [
-        ("spec.template.spec.volumes[v].hostPath", in_pod("/volumes", host)),
-        ("spec.template.spec.hostNetwork", in_pod("/hostNetwork", true.into())),
-        ("spec.template.spec.containers[main].envFrom[0].secretRef.name", in_pod("/containers/0/envFrom", of_others)),
-        (
-            "spec.template.spec.containers[main].securityContext.runAsUser",
-            in_pod("/containers/0/securityContext/runAsUser", 0.into()),
-        ),
-        ("spec.template.spec.hostPID", objects(vec![set])),
-        ("kind `PodList`", objects(vec![list])),
-        ("kind: ", objects(vec![binding])),
-        (
-            "metadata.labels[ebb.dev/attempt]",
-            changed(|work| work.apply[0]["metadata"]["labels"] = json!({"ebb.dev/attempt": "x"})),
-        ),
+    let label = json!({"ebb.dev/attempt": "x"});
+    let further = [
+        ("metadata.labels[ebb.dev/attempt]", changed(|work| work.apply[0]["metadata"]["labels"] = label)),
         ("`ebb-other-1` is reserved", changed(|work| work.apply[0]["metadata"]["name"] = "ebb-other-1".into())),
         ("the namespace `kube-system` is not allowed", placed("kube-system".to_owned())),
         ("the namespace `kube-system` is not allowed", changed(|work| work.namespace = Some("kube-system".to_owned()))),
         ("the relay's own namespace is not allowed", placed(format!("{units}-relay"))),
-    ]
+    ];
+    all.extend(further.map(|(said, work)| (said.to_owned(), work)));
+    all
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escalations() {
-    let cluster = cluster().await;
-    let world = RelayFixture::allowing("hostile", &[], |units| rendered(cluster, units)).await;
-    let attempts = attempts(&world.units);
+    let world = RelayFixture::allowing("hostile", &[], |units| {
+        json!({
+            "namespaces": {units: ["builder"]}, "runtimeClasses": ["gvisor"], "priorityClasses": ["low"],
+            "kinds": ["ConfigMap", "Pod", "PodTemplate", "ReplicationController", "Secret", "Service", "*.apps", "*.batch"],
+        })
+    })
+    .await;
+    let core = ["pods", "podtemplates", "replicationcontrollers", "services"].map(|kind| further("", kind));
+    let apps = ["controllerrevisions", "daemonsets", "statefulsets"].map(|kind| further("apps", kind));
+    let rules = [&core[..], &apps, &[further("batch", "cronjobs")]].concat();
+    give(&world.client, &world.units, &world.units, "more", json!(rules)).await;
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", world.units), "ebb-relay")).await;
+    let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> = Api::namespaced(relay.clone(), &world.units);
+    until("its rights", async || sets.list(&ListParams::default()).await.ok()).await;
+    let cases: Cases = serde_saphyr::from_str(include_str!("escalations/cases.yaml")).unwrap();
+    let fine = cases.fine.clone();
+    let attempts = attempts(cases, &world.units);
     let requests = attempts.iter().map(|(_, work)| world.request(&name("unit", 1), work.clone()));
     let answers = world.ask_all(requests.collect()).await;
     let mut through = Vec::new();
-    for ((path, _), answer) in attempts.iter().zip(answers) {
-        if !matches!(&answer, RelayResponse::Refused(why) if why.contains(path)) {
-            through.push(format!("{path}: {answer:?}"));
+    for ((reason, _), answer) in attempts.iter().zip(answers) {
+        if !matches!(&answer, RelayResponse::Refused(why) if why.contains(reason)) {
+            through.push(format!("{reason}: {answer:?}"));
         }
     }
     assert!(through.is_empty(), "{} of {}:\n{}", through.len(), attempts.len(), through.join("\n"));
@@ -100,6 +106,53 @@ async fn escalations() {
         let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.units, &resource);
         assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty(), "{kind:?}");
     }
+    let jobs: Api<Job> = Api::namespaced(relay, &world.units);
+    let dry = PostParams { dry_run: true, ..Default::default() };
+    for fields in fine {
+        let mut job = script(&name("fine", 1), "#").apply.remove(0);
+        let [template, spec] = ["metadata", "spec"].map(|part| fields[part].clone());
+        job["spec"]["template"]["metadata"] = template;
+        // The volumes of the script are replaced.
+        for (pointer, added) in [
+            ("/spec/containers/0", json!({"volumeMounts": null})),
+            ("/spec/initContainers/0", json!({"volumeMounts": null})),
+            ("/spec", spec),
+        ] {
+            add(&mut job, pointer, added);
+        }
+        let taken = jobs.create(&dry, &serde_json::from_value(job).unwrap()).await;
+        assert!(taken.is_ok(), "{fields}: {taken:?}");
+    }
+    world.close().await;
+}
+
+/// Without the admission policy or Pod Security, the relay does not start.
+#[tokio::test(flavor = "multi_thread")]
+async fn unprotected_namespaces() {
+    let mut world = RelayFixture::new("open", &[]).await;
+    world.kill().await;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    for (label, value, said) in [
+        ("warn", "privileged", "Pod Security does not warn of pods"),
+        ("enforce", "privileged", "expected its label pod-security.kubernetes.io/enforce to be restricted"),
+    ] {
+        let label = format!("pod-security.kubernetes.io/{label}");
+        let labels = |value: &str| json!({"metadata": {"labels": {label.as_str(): value}}});
+        merge(&namespaces, &world.units, labels(value)).await;
+        assert_eq!(world.launch().await, None);
+        assert!(world.log().contains(said), "{}", world.log());
+        merge(&namespaces, &world.units, labels("restricted")).await;
+    }
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.client.clone());
+    bindings.delete(&format!("ebb-relay.{}-relay", world.units), &DeleteParams::default()).await.unwrap();
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", world.units), "ebb-relay")).await;
+    let (jobs, dry) = (Api::<Job>::namespaced(relay, &world.units), PostParams { dry_run: true, ..Default::default() });
+    let mut job = script(&name("unit", 1), "#").apply.remove(0);
+    add(&mut job, "/spec", json!({"nodeName": "node"}));
+    let job = serde_json::from_value(job).unwrap();
+    until("the end of the policy", async || jobs.create(&dry, &job).await.ok()).await;
+    assert_eq!(world.launch().await, None);
+    assert!(world.log().contains("does not enforce the ValidatingAdmissionPolicy of the relay"), "{}", world.log());
     world.close().await;
 }
 

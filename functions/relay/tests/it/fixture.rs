@@ -105,27 +105,23 @@ impl RelayFixture {
         let level = if title == "denied" { "baseline" } else { "restricted" };
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
         let policy = |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
-        Self::allowing(title, options, |units| policy(units).to_string()).await
+        Self::allowing(title, options, policy).await
     }
 
-    /// Starts a relay with a policy, as YAML, for the namespace of units.
-    pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> String) -> Self {
+    /// Starts a relay with a policy of the chart for the namespace of units.
+    pub(crate) async fn allowing(title: &str, options: &[&str], policy: impl Fn(&str) -> Value) -> Self {
         let (cluster, client) = (cluster().await, client().await);
         let (plane, url) = CallbackReceiver::start_at("127.0.0.1").await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
-        for name in [units.clone(), format!("{units}-relay")] {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            let api: Api<Namespace> = Api::all(client.clone());
-            api.patch(&name, &PatchParams::apply("tests"), &Patch::Apply(namespace)).await.unwrap();
-        }
         let folder = tempfile::tempdir().unwrap();
+        let user = format!("system:serviceaccount:{units}-relay:ebb-relay");
+        std::fs::write(folder.path().join("policy.yaml"), cluster.enforce(&units, &policy(&units), &user)).unwrap();
         rights::grant(&client, &units).await;
         let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
         std::fs::write(folder.path().join("kubeconfig"), serde_json::to_string(&relay).unwrap()).unwrap();
         rights::effective(relay, &units).await;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
-        std::fs::write(folder.path().join("policy.yaml"), policy(&units)).unwrap();
         let port = free_port();
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -161,6 +157,12 @@ impl RelayFixture {
     }
 
     pub(crate) async fn start(&mut self) {
+        let line = self.launch().await;
+        assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
+    }
+
+    /// Starts the relay. Returns its first line, or `None` if it ends.
+    pub(crate) async fn launch(&mut self) -> Option<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
         // As it is shipped, or the one of this build.
@@ -180,9 +182,8 @@ impl RelayFixture {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
-        let line = lines.next_line().await.unwrap();
-        assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
         self.relay = Some(relay);
+        lines.next_line().await.unwrap()
     }
 
     /// `kill -9`.
@@ -374,5 +375,6 @@ impl RelayFixture {
         for name in [self.units.clone(), format!("{}-relay", self.units)] {
             api.delete(&name, &DeleteParams::default()).await.unwrap();
         }
+        self.cluster.stop_enforcing(&self.units);
     }
 }

@@ -12,7 +12,7 @@ async fn released() {
     let of = |units: &str| [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")];
     let world = RelayFixture::allowing("released", &[], |units| {
         let namespaces = serde_json::Map::from_iter(of(units).map(|namespace| (namespace, json!([]))));
-        json!({"namespaces": namespaces, "kinds": ["ConfigMap"]}).to_string()
+        json!({"namespaces": namespaces, "kinds": ["ConfigMap"]})
     })
     .await;
     let (client, units) = (&world.client, &*world.units);

@@ -13,9 +13,11 @@ use crate::rights::{further, give};
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_kind() {
     let of = |units: &str| format!("{units}.test.example");
-    let mut world = RelayFixture::allowing("versions", &[], |units| {
-        json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}).to_string()
-    })
+    let mut world = RelayFixture::allowing(
+        "versions",
+        &[],
+        |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}),
+    )
     .await;
     let group = of(&world.units);
     give(&world.client, &world.units, &world.units, "things", json!([further(&group, "things")])).await;

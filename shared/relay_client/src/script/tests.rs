@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ebb_podspec::{ClusterPolicy, PodSecurityLevel, RESERVED_PREFIX};
+use ebb_podspec::RESERVED_PREFIX;
 use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput};
 use ebb_protocol::value::SecretRef;
 use serde_json::json;
@@ -73,23 +73,6 @@ fn a_script_is_a_job_and_a_secret() {
 }
 
 #[test]
-fn the_template_meets_the_pod_security_standards() {
-    for (user, level, violations) in [
-        (PodUser::NonRoot, PodSecurityLevel::Restricted, &[][..]),
-        (PodUser::Image, PodSecurityLevel::Baseline, &[]),
-        (PodUser::Image, PodSecurityLevel::Restricted, &["spec.containers[main].securityContext.runAsNonRoot"]),
-    ] {
-        let made = objects(request(UNIT, None, "#!/bin/sh"), &pods(user)).unwrap().body;
-        let template = &made.apply[0]["spec"]["template"];
-        let namespaces = [("units".to_owned(), Default::default())].into();
-        let allowed = ClusterPolicy { pod_security_level: level, namespaces, ..ClusterPolicy::default() };
-        let found = ebb_podspec::template_violations(template, template, "units", &allowed);
-        let found: Vec<&str> = found.iter().map(|violation| violation.path.as_str()).collect();
-        assert_eq!(found, violations, "{user:?} {level:?}");
-    }
-}
-
-#[test]
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
@@ -120,7 +103,6 @@ fn invalid_scripts_are_rejected_with_the_reason() {
             "",
             "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved",
         ),
-        (Some("spec: {contaners: []}"), "", "spec.contaners: "),
     ] {
         let error = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
