@@ -1,15 +1,14 @@
 //! Creates Secrets from documents whose sensitive values are known only in the cluster.
 
-use std::collections::BTreeMap;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::RelayAddress;
 use ebb_protocol::relay::{FillWith, SecretDocument, TaskId};
-use ebb_protocol::value::{SecretRef, UnitValue as OutputValue};
+use ebb_protocol::value::{SecretRef, UnitValue};
 use serde_json::{Value, json};
 
-use crate::admit::RequestError;
+use crate::error::{StepError, fail};
 use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
@@ -29,6 +28,11 @@ pub(crate) fn is_readable(secret: &Value, instance: &str) -> bool {
     !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(instance))
 }
 
+/// Returns the value of a key of a Secret.
+pub(crate) fn secret_bytes(secret: &Value, key: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(secret["data"][key].as_str()?).ok()
+}
+
 /// Returns the names of the sensitive outputs of a script that reports to the relay.
 pub(crate) fn sensitive_outputs(document: &SecretDocument) -> Vec<String> {
     let reports = document.fill.iter().any(|fill| fill.with == FillWith::Report);
@@ -44,7 +48,7 @@ impl Reconciler {
         name: &TaskId,
         spec: &TaskSpec,
         document: &SecretDocument,
-    ) -> Result<(ObjectRef, Value), RequestError> {
+    ) -> Result<Value, StepError> {
         let mut filled = document.document.clone();
         for fill in &document.fill {
             let value = match &fill.with {
@@ -52,24 +56,18 @@ impl Reconciler {
                 FillWith::Secret(from) => json!(self.secret_value(spec, from).await?),
             };
             let Some(there) = filled.pointer_mut(&fill.pointer) else {
-                return Err(RequestError::Refused(format!("the document has no value at {:?}", fill.pointer)));
+                return fail(ReasonCode::Render, &format!("the document has no value at {:?}", fill.pointer));
             };
             *there = value;
         }
         let text = filled.to_string();
         if text.len() > MAX_DOCUMENT {
             let why = format!("the document has {} bytes when filled in; {MAX_DOCUMENT} is the limit", text.len());
-            return Err(RequestError::Refused(why));
+            return fail(ReasonCode::Render, &why);
         }
         let object_ref = ObjectRef::secret(&spec.namespace, &document.name);
         let labels = names::task_labels(name, &spec.objects.instance);
-        let manifest = json!({
-            "apiVersion": object_ref.api_version,
-            "kind": object_ref.kind,
-            "metadata": {"name": object_ref.name, "namespace": object_ref.namespace, "labels": labels},
-            "data": BTreeMap::from([(&document.key, STANDARD.encode(text))]),
-        });
-        Ok((object_ref, manifest))
+        Ok(object_ref.secret_manifest(labels, &document.key, text.as_bytes()))
     }
 
     /// Returns the address and token for the reports of a task's entrypoint.
@@ -83,10 +81,10 @@ impl Reconciler {
     }
 
     /// Returns the value of a key of a Secret.
-    async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> Result<OutputValue, RequestError> {
+    async fn secret_value(&self, spec: &TaskSpec, from: &SecretRef) -> Result<UnitValue, StepError> {
         let namespace = from.namespace.as_deref().unwrap_or(&spec.namespace);
         let object_ref = ObjectRef::secret(namespace, &from.name);
-        let refused = |why: &str| Err(RequestError::Refused(format!("{object_ref}: {why}")));
+        let refused = |why: &str| fail(ReasonCode::Render, &format!("{object_ref}: {why}"));
         let is_own = namespace == self.settings.own_namespace;
         if is_own || !self.settings.policy.namespaces.contains_key(namespace) {
             return refused("the namespace is not allowed");
@@ -95,9 +93,8 @@ impl Reconciler {
         if !is_readable(&secret, &spec.objects.instance) {
             return refused("it belongs to another instance");
         }
-        let value = secret["data"][&from.key].as_str().and_then(|text| STANDARD.decode(text).ok());
-        match value {
-            Some(bytes) => Ok(OutputValue::from_bytes(bytes)),
+        match secret_bytes(&secret, &from.key) {
+            Some(bytes) => Ok(UnitValue::from_bytes(bytes)),
             None => refused(&format!("it has no key {:?}", from.key)),
         }
     }

@@ -1,5 +1,9 @@
 //! Errors between the relay and its cluster.
 
+use std::time::Duration;
+
+use ebb_protocol::callback::{Callback, ReasonCode};
+
 use crate::clock::now_ms;
 
 /// A step that did not complete and can be repeated. It does not mean that the task failed.
@@ -18,6 +22,34 @@ pub enum ReconcileError {
     /// A local failure, for example of the HTTP client.
     #[error("{0}")]
     Internal(String),
+}
+
+/// The end of a step before its last action.
+#[derive(Debug)]
+pub(crate) enum StepError {
+    /// The task fails with this result.
+    Failed(Box<Callback>),
+    Incomplete(ReconcileError),
+}
+
+impl<E: Into<ReconcileError>> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self::Incomplete(error.into())
+    }
+}
+
+/// Returns the error of a step whose task fails.
+pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> Result<T, StepError> {
+    Err(StepError::Failed(Box::new(Callback::failed(code, why))))
+}
+
+/// Waits for a result at most for this time.
+pub(crate) async fn within<T>(
+    time: Duration,
+    done: impl Future<Output = Result<T, ReconcileError>>,
+) -> Result<T, ReconcileError> {
+    let timed_out = |_| Err(ReconcileError::Internal("the API server did not respond in time".to_owned()));
+    tokio::time::timeout(time, done).await.unwrap_or_else(timed_out)
 }
 
 /// The reason why the API server refuses an object.
@@ -70,5 +102,13 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Returns the message of a refusal, or the error itself if the API server did not respond.
+pub(crate) fn refusal_message(error: kube::Error) -> Result<String, kube::Error> {
+    match status(&error) {
+        Some(_) => Ok(error_message(&error)),
+        None => Err(error),
     }
 }

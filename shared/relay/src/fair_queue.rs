@@ -21,12 +21,6 @@ struct QueueState {
     instances: VecDeque<(String, VecDeque<TaskId>)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotGrant {
-    Granted,
-    Queued,
-}
-
 impl FairQueue {
     /// Creates a queue. Tasks in `holders` have a slot even above the limit. Tasks in `queued` wait in their order.
     pub(crate) fn new(
@@ -42,14 +36,14 @@ impl FairQueue {
         Self { max_slots, state: Mutex::new(state) }
     }
 
-    /// Assigns a slot to a task, or queues the task.
-    pub(crate) fn acquire(&self, name: &TaskId, instance: &str) -> SlotGrant {
+    /// Assigns a slot to a task, or queues the task and returns false.
+    pub(crate) fn acquire(&self, name: &TaskId, instance: &str) -> bool {
         let mut state = self.state();
         if !state.holders.contains(name) {
             state.enqueue(name, instance);
             state.assign_slots(self.max_slots);
         }
-        if state.holders.contains(name) { SlotGrant::Granted } else { SlotGrant::Queued }
+        state.holders.contains(name)
     }
 
     /// Assigns a slot even above the limit, because the record contains it.
@@ -177,10 +171,10 @@ mod tests {
     fn slots_are_limited() {
         let queue = queue(2, &[], &["a1", "a2", "a3", "b1"]);
         assert!(queue.has_slot(&name("a1")) && queue.has_slot(&name("b1")) && queue.count() == (2, 2));
-        assert_eq!(queue.acquire(&name("b1"), "b"), SlotGrant::Granted);
+        assert!(queue.acquire(&name("b1"), "b"));
         // A repeated request keeps its position in the queue.
         for _ in 0..2 {
-            assert_eq!(queue.acquire(&name("b2"), "b"), SlotGrant::Queued);
+            assert!(!queue.acquire(&name("b2"), "b"));
         }
         assert_eq!((queue.position(&name("b2")), queue.count()), (Some(1), (2, 3)));
         // A cancelled one, and one that runs although it was queued.
@@ -190,7 +184,7 @@ mod tests {
         assert_eq!(units(queue.release(&name("a1"))), [""; 0]);
         assert_eq!(units(queue.release(&name("b2"))), ["a3"]);
         assert_eq!(units(queue.release(&name("unknown"))), [""; 0]);
-        assert_eq!(queue.acquire(&name("c1"), "c"), SlotGrant::Queued);
+        assert!(!queue.acquire(&name("c1"), "c"));
     }
 
     #[test]

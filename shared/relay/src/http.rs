@@ -15,9 +15,10 @@ use ebb_protocol::pull::ReplyOutcome;
 use ebb_protocol::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
 
+use crate::Relay;
 use crate::bodies::BodyPool;
 use crate::clock::now_ms;
-use crate::{Relay, ReportOutcome};
+use crate::reports::ReportError;
 
 /// Bytes of a batch with its documents.
 const BATCH_BODY: usize = 32 << 20;
@@ -124,23 +125,21 @@ async fn report(
         return StatusCode::UNAUTHORIZED.into_response();
     };
     let name = TaskId { unit, attempt };
-    // The token is checked first, so that a request without one uses no memory.
-    let reported = match reports.relay.expects(&name, token).await {
-        Ok(ReportOutcome::Accepted) => {
-            let body = match reports.bodies.read(&headers, body).await {
-                Ok(body) => body,
-                Err(status) => return status.into_response(),
-            };
-            reports.relay.report(&name, token, body.as_ref()).await
+    let reported = async {
+        // The token is checked first, so that a request without one uses no memory.
+        reports.relay.expects(&name, token).await?;
+        match reports.bodies.read(&headers, body).await {
+            Ok(body) => reports.relay.report(&name, token, body.as_ref()).await.map(|()| StatusCode::NO_CONTENT),
+            Err(status) => Ok(status),
         }
-        other => other,
     };
-    let (result, response) = match reported {
-        Ok(ReportOutcome::Accepted) => ("accepted", StatusCode::NO_CONTENT.into_response()),
-        Ok(ReportOutcome::Gone) => ("gone", StatusCode::GONE.into_response()),
-        Ok(ReportOutcome::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
-        Ok(ReportOutcome::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
-        Err(error) => {
+    let (result, response) = match reported.await {
+        Ok(StatusCode::NO_CONTENT) => ("accepted", StatusCode::NO_CONTENT.into_response()),
+        Ok(status) => return status.into_response(),
+        Err(ReportError::Gone) => ("gone", StatusCode::GONE.into_response()),
+        Err(ReportError::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
+        Err(ReportError::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
+        Err(ReportError::Failed(error)) => {
             tracing::warn!(%error, "cannot store a report");
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
         }

@@ -7,11 +7,11 @@
 //!    namespace.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `wait_container` waits for a container, observed by `pod`. `ready` waits for objects.
-//! 5. `terminate` stops running containers, `callback` sends the result, `cleanup` deletes objects.
+//! 4. `container` waits for a container, `ready` for objects.
+//! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
-//! A step depends only on the record and on the present state of the API server. `watches` only wake the loop. A
-//! restarted relay therefore continues from its records.
+//! A step observes the API server, decides (`decide`) and executes the decision. The decision depends only on the record
+//! and on what was observed. `watches` only wake the loop. A restarted relay therefore continues from its records.
 //!
 //! Invariants:
 //!
@@ -19,13 +19,12 @@
 //! - The UID of an applied object is in the record before the next object is applied.
 //! - Only objects with the labels of the task and the recorded UID are deleted.
 mod admit;
-mod answer_budget;
-mod batch_context;
+mod batch;
 mod bodies;
-mod callback;
-mod cleanup;
 mod client;
 mod clock;
+mod container;
+mod decide;
 mod discovery;
 mod documents;
 mod error;
@@ -35,7 +34,6 @@ mod list;
 mod logs;
 mod names;
 mod objects;
-mod other_attempts;
 mod pod;
 mod poll;
 mod ready;
@@ -48,21 +46,18 @@ mod removal;
 mod reports;
 mod requests;
 mod settings;
-mod slots;
 mod start;
 mod startup;
 mod store;
 mod task_registry;
 mod terminate;
-mod wait_container;
 mod watches;
 
 pub use admit::check_admission;
+pub use batch::OtherCluster;
 pub use client::client;
 pub use ebb_podspec::{ClusterPolicy, PodSecurityLevel};
 pub use error::ReconcileError;
 pub use poll::{ControlPlaneEndpoint, poll};
 pub use relay::Relay;
-pub use reports::ReportOutcome;
-pub use requests::OtherCluster;
 pub use settings::RelaySettings;

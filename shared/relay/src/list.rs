@@ -32,7 +32,7 @@ impl Reconciler {
             return self.list_unmanaged().await;
         }
         let token = after.and_then(|after| after.strip_prefix(PAGE));
-        let (records, next) = self.store.page(token).await?;
+        let (records, next) = self.store.page(None, token).await?;
         let summaries = records.into_iter().map(|record| self.summarize(record));
         let summaries: Vec<_> = futures::stream::iter(summaries).buffered(AT_ONCE).collect().await;
         let mut listing = ClusterListing::default();
@@ -106,13 +106,11 @@ impl Reconciler {
     }
 
     /// Returns the namespaces that may contain objects of a kind, or `None` for a cluster-wide kind.
-    fn namespaces_of(&self, kind: &ResourceKind) -> BTreeSet<Option<&str>> {
-        if !kind.namespaced {
-            return BTreeSet::from([None]);
+    fn namespaces_of(&self, kind: &ResourceKind) -> Vec<Option<&str>> {
+        match kind.namespaced {
+            true => self.settings.unit_namespaces().into_iter().map(Some).collect(),
+            false => vec![None],
         }
-        let default = std::iter::once(&self.settings.default_namespace);
-        let all = self.settings.policy.namespaces.keys().chain(default);
-        all.map(|name| Some(name.as_str())).collect()
     }
 
     /// Returns the kinds that tasks may create and that the cluster serves.

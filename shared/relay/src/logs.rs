@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
 
-use crate::error::ReconcileError;
 use crate::names;
 use crate::reconciler::Reconciler;
 use crate::record::TaskSpec;
@@ -21,7 +20,7 @@ const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
 impl Reconciler {
     /// Returns the pods of a task's Job, the newest last.
-    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, ReconcileError> {
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> Result<Vec<Pod>, kube::Error> {
         let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -44,7 +43,7 @@ impl Reconciler {
     }
 
     /// Returns the end of a task's log, cut to the size of a response.
-    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, ReconcileError> {
+    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> Result<String, kube::Error> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
         match self.pods(spec).await?.last() {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),

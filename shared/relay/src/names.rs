@@ -25,8 +25,18 @@ const LONGEST: usize = 63;
 
 /// Returns the labels of every object of a task.
 pub(crate) fn task_labels(name: &TaskId, instance: &str) -> BTreeMap<String, String> {
-    let labels = [(UNIT, name.unit.clone()), (ATTEMPT, name.attempt.to_string()), (INSTANCE, instance.to_owned())];
-    labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    secret_labels(name, Some(instance), &[])
+}
+
+/// Returns the labels of a Secret of the relay.
+pub(crate) fn secret_labels(
+    name: &TaskId,
+    instance: Option<&str>,
+    others: &[(&str, &str)],
+) -> BTreeMap<String, String> {
+    let attempt = name.attempt.to_string();
+    let labels = [(UNIT, &*name.unit), (ATTEMPT, &attempt)].into_iter().chain(instance.map(|it| (INSTANCE, it)));
+    labels.chain(others.iter().copied()).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// The label with which Kubernetes marks the pods of a Job. Plugins cannot set it.
@@ -47,12 +57,12 @@ pub(crate) fn record_name(name: &TaskId) -> String {
 
 /// Returns the name of the Secret with a further part of a result.
 pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
-    format!("ebb-task.{}.{}.{part}", name.unit, name.attempt)
+    format!("{}.{part}", record_name(name))
 }
 
 /// Returns the name of the Secret with a part of the documents of a queued task.
 pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
-    format!("ebb-task.{}.{}.documents.{part}", name.unit, name.attempt)
+    format!("{}.documents.{part}", record_name(name))
 }
 
 /// The prefix of Secrets with sensitive outputs.

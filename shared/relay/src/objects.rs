@@ -5,8 +5,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::discovery::ResourceKind;
-use crate::error::{ReconcileError, status};
+use crate::error::{ReconcileError, refusal_message, status};
 use crate::names::{self, MANAGER};
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef};
@@ -33,33 +32,28 @@ impl Reconciler {
         }
     }
 
-    async fn served_kind(&self, object_ref: &ObjectRef) -> Result<ResourceKind, kube::Error> {
+    async fn served_api(&self, object_ref: &ObjectRef) -> Result<Api<DynamicObject>, kube::Error> {
         let kind = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await?;
-        let missing = || kube::error::DiscoveryError::MissingKind(object_ref.to_string());
-        kind.ok_or_else(|| kube::Error::Discovery(missing()))
+        let missing = || kube::Error::Discovery(kube::error::DiscoveryError::MissingKind(object_ref.to_string()));
+        Ok(kind.ok_or_else(missing)?.api(&self.client, object_ref.namespace.as_deref()))
     }
 
     /// Applies a manifest to an object that the task owns, or creates it. Returns the UID.
     pub(crate) async fn apply(&self, object_ref: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(object_ref).await?.api(&self.client, object_ref.namespace.as_deref());
+        let api = self.served_api(object_ref).await?;
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let how = how.validation_strict();
-        let patch = Patch::Apply(manifest);
+        let (how, patch) = (how.validation_strict(), Patch::Apply(manifest));
         let applied = startup::retry_forbidden(&self.client, || api.patch(&object_ref.name, &how, &patch)).await?;
         Ok(applied.uid().unwrap_or_default())
     }
 
     /// Creates an object and returns its UID. Fails with 409 if the object exists.
     pub(crate) async fn create(&self, object_ref: &ObjectRef, manifest: &Value) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(object_ref).await?.api(&self.client, object_ref.namespace.as_deref());
+        let api = self.served_api(object_ref).await?;
         // A hand-written request: the client's `create` drops unknown fields, but they must be refused as by `apply`.
         let url = format!("{}?fieldManager={MANAGER}&fieldValidation=Strict", api.resource_url());
         let request = http::Request::post(url).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request.body(manifest.to_string().into_bytes());
-        let request =
-            request.map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+        let request = request.body(manifest.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
         Ok(self.client.request::<DynamicObject>(request).await?.uid().unwrap_or_default())
     }
 
@@ -71,13 +65,12 @@ impl Reconciler {
         object: &Value,
         manifest: &Value,
     ) -> Result<String, kube::Error> {
-        let api: Api<DynamicObject> =
-            self.served_kind(object_ref).await?.api(&self.client, object_ref.namespace.as_deref());
         let mut version = object["metadata"]["resourceVersion"].clone();
         if let Some(managed) = as_apply_managed(&object["metadata"]["managedFields"]) {
             let patch = json!({"metadata": {
                 "uid": uid(object), "resourceVersion": version, "managedFields": managed,
             }});
+            let api = self.served_api(object_ref).await?;
             let patched = api.patch(&object_ref.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             version = json!(patched.resource_version());
         }
@@ -87,33 +80,54 @@ impl Reconciler {
         self.apply(object_ref, &manifest).await
     }
 
-    /// Deletes an applied object and its dependents if it still has the recorded UID and labels.
-    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<DeleteOutcome, ReconcileError> {
-        let Some(object) = self.read(&applied.object_ref).await? else { return Ok(DeleteOutcome::Gone) };
-        if uid(&object) != applied.uid || owner(&object).as_ref() != Some(name) {
-            return Ok(DeleteOutcome::Gone);
+    /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns the reason if
+    /// it still exists.
+    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<Option<String>, kube::Error> {
+        let AppliedObject { object_ref, uid: recorded, .. } = applied;
+        let Some(object) = self.read(object_ref).await? else { return Ok(None) };
+        if uid(&object) != recorded || owner(&object).as_ref() != Some(name) {
+            return Ok(None);
         }
-        let deletion = ebb_readiness::deletion(Some(&object), Some(&applied.uid));
-        let why = match deletion {
-            ebb_readiness::ObjectReadiness::Pending { reason: why } => why,
-            _ => String::new(),
-        };
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(DeleteOutcome::Pending(format!("{}: {why}", applied.object_ref)));
+            let why = match ebb_readiness::deletion(Some(&object), Some(recorded)) {
+                ebb_readiness::ObjectReadiness::Pending { reason } => reason,
+                _ => String::new(),
+            };
+            return Ok(Some(format!("{object_ref}: {why}")));
         }
-        let Some(api) = self.discovery.api_for(&self.client, &applied.object_ref).await? else {
-            return Ok(DeleteOutcome::Gone);
-        };
-        let same = Preconditions { uid: Some(applied.uid.clone()), resource_version: None };
-        let how = DeleteParams::foreground().preconditions(same);
-        match api.delete(&applied.object_ref.name, &how).await {
-            Ok(_) => Ok(DeleteOutcome::Pending(format!("{}: its deletion has begun", applied.object_ref))),
-            // The object is gone or was replaced. The next call finds out.
-            Err(error) if matches!(status(&error), Some(404 | 409)) => {
-                Ok(DeleteOutcome::Pending(format!("{}: {error}", applied.object_ref)))
-            }
-            Err(error) => Err(error.into()),
+        let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
+        delete_uid(&api, &object_ref.name, recorded.clone(), DeleteParams::foreground()).await?;
+        Ok(Some(format!("{object_ref}: its deletion has begun")))
+    }
+
+    /// Deletes applied objects, the last one first. Returns the reason if one still exists.
+    pub(crate) async fn delete_all<'a>(
+        &self,
+        name: &TaskId,
+        applied: impl DoubleEndedIterator<Item = &'a AppliedObject>,
+    ) -> Result<Option<String>, ReconcileError> {
+        let mut remaining = None;
+        for applied in applied.rev() {
+            let why = match self.delete(name, applied).await {
+                // Rights may be granted, and policies changed, until the deadline.
+                Err(error) => Some(format!("{}: {}", applied.object_ref, refusal_message(error)?)),
+                Ok(why) => why,
+            };
+            remaining = why.or(remaining);
         }
+        Ok(remaining)
+    }
+}
+
+/// Deletes an object with this UID. Does nothing if the object is gone or was replaced.
+pub(crate) async fn delete_uid<K>(api: &Api<K>, name: &str, uid: String, how: DeleteParams) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let how = how.preconditions(Preconditions { uid: Some(uid), resource_version: None });
+    match api.delete(name, &how).await {
+        Err(error) if !matches!(status(&error), Some(404 | 409)) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -133,13 +147,6 @@ fn as_apply_managed(managed: &Value) -> Option<Value> {
     let entry = managed.as_array_mut()?.iter_mut().find(ours)?;
     entry["operation"] = "Apply".into();
     Some(managed)
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeleteOutcome {
-    Gone,
-    /// The object still exists, with its name and the reason.
-    Pending(String),
 }
 
 pub(crate) fn uid(object: &Value) -> &str {

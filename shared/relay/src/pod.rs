@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use crate::decide::STUCK_MS;
+
 /// The observed state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PodObservation {
@@ -19,8 +21,6 @@ pub(crate) enum PodObservation {
     Terminated(ContainerExit),
     /// No pod exists, and none will be created.
     Gone,
-    /// No pod exists yet.
-    NoPod,
 }
 
 /// The reason why a container does not start.
@@ -48,17 +48,16 @@ pub(crate) struct ContainerExit {
     pub(crate) message: String,
 }
 
-/// Observes a container of a Job. `pods` are sorted by age, the newest last.
-pub(crate) fn observe(job: &Value, pods: &[Pod], container: &str) -> PodObservation {
+/// Observes a container of a Job. `job` is `None` if it was deleted. `pods` are sorted by age, the newest last.
+pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> PodObservation {
     let Some(pod) = pods.last() else {
-        let conditions = job["status"]["conditions"].as_array();
-        let mut ends = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
-        let over = ends.any(|it| it["type"] == "Failed" || it["type"] == "Complete");
-        return if over || !job["metadata"]["deletionTimestamp"].is_null() {
-            PodObservation::Gone
-        } else {
-            PodObservation::NoPod
-        };
+        let is_active = job.is_some_and(|job| {
+            let conditions = job["status"]["conditions"].as_array();
+            let mut ends = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
+            let is_over = ends.any(|it| it["type"] == "Failed" || it["type"] == "Complete");
+            !is_over && job["metadata"]["deletionTimestamp"].is_null()
+        });
+        return if is_active { PodObservation::Waiting(None) } else { PodObservation::Gone };
     };
     let status = pod.status.as_ref();
     let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
@@ -186,6 +185,18 @@ pub(crate) fn early_failure(pod: &Pod) -> Option<FailureReason> {
     }
 }
 
+/// Returns true if the pod has ended with all its containers.
+pub(crate) fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Returns true if a pod should have disappeared long ago, because its node does not respond.
+pub(crate) fn is_stuck(pod: &Pod, now_ms: u64) -> bool {
+    let should_be_gone = pod.metadata.deletion_timestamp.as_ref();
+    should_be_gone.is_some_and(|time| millis(Some(time)).saturating_add(STUCK_MS) <= now_ms)
+}
+
 /// Returns milliseconds since 1970, or 0 if the time is unknown.
 pub(crate) fn millis(time: Option<&Time>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.0.as_millisecond()).unwrap_or(0))
@@ -214,8 +225,12 @@ mod tests {
             assert_eq!(early_failure(&pod).map(|it| it.code), expected, "{status}");
         }
         // The container has ended before, which takes precedence over the pod's status.
-        let ended = json!([{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}}}]);
+        let container = |name: &str, state: Value| json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        // Only the named container counts, whatever runs beside it.
+        let ended = json!([
+            container("mesh", json!({"running": {}})),
+            container("main", json!({"terminated": {"exitCode": 0, "reason": "Completed", "message": "m"}})),
+        ]);
         for mut status in [
             json!({"phase": "Failed", "reason": "NodeLost"}),
             json!({"phase": "Failed", "reason": "Evicted"}),
@@ -226,12 +241,10 @@ mod tests {
             let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
             let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
             let end = ContainerExit { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
-            assert_eq!(observe(&Value::Null, &[pod], "main"), PodObservation::Terminated(end), "{status}");
+            assert_eq!(observe(None, &[pod], "main"), PodObservation::Terminated(end), "{status}");
         }
-        let waiting = |list: &str, reason: &str| {
-            json!({list: [{"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"waiting": {"reason": reason}}}]})
-        };
+        let waiting =
+            |list: &str, reason: &str| json!({list: [container("main", json!({"waiting": {"reason": reason}}))]});
         for (status, expected) in [
             (waiting("containerStatuses", "ContainerCreating"), None),
             (waiting("initContainerStatuses", "PodInitializing"), None),
@@ -249,17 +262,21 @@ mod tests {
             ),
         ] {
             let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap();
-            let PodObservation::Waiting(blocker) = observe(&Value::Null, &[pod], "main") else { panic!("{status}") };
+            let PodObservation::Waiting(blocker) = observe(None, &[pod], "main") else { panic!("{status}") };
             assert_eq!(blocker.map(|it| (it.code, it.kind)), expected, "{status}");
         }
         // A pod that has ended as a whole, before its containers have a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
         let end = ContainerExit { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
-        assert_eq!(observe(&Value::Null, &[evicted], "main"), PodObservation::Terminated(end));
+        assert_eq!(observe(None, &[evicted], "main"), PodObservation::Terminated(end));
         let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
-        for (kind, expected) in [("Failed", PodObservation::Gone), ("Suspended", PodObservation::NoPod)] {
-            assert_eq!(observe(&job(kind), &[], "main"), expected);
+        let waiting = PodObservation::Waiting(None);
+        for (kind, expected) in
+            [("Failed", PodObservation::Gone), ("Complete", PodObservation::Gone), ("Suspended", waiting)]
+        {
+            assert_eq!(observe(Some(&job(kind)), &[], "main"), expected, "{kind}");
         }
+        assert_eq!(observe(None, &[], "main"), PodObservation::Gone);
     }
 }

@@ -2,157 +2,107 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId};
-use ebb_readiness::ObjectReadiness;
+use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 
 use crate::clock::now_ms;
+use crate::decide::{self, ObjectsStep, deadline_failure};
 use crate::documents;
-use crate::error::{ReconcileError, error_message, is_final, status};
+use crate::error::{ReconcileError, StepError, error_message, fail, is_final, status};
 use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
 use crate::store::VersionedRecord;
-use crate::wait_container;
-
-/// The state of the objects of a task.
-enum ObjectsState {
-    /// The objects, and the first reason why they are not ready.
-    Read(Vec<Value>, Option<String>),
-    /// The task fails.
-    Failed(Callback),
-}
-
-/// The state of an output.
-enum OutputState {
-    Found(CollectedOutput),
-    Failed(ReasonCode, String),
-}
 
 impl Reconciler {
-    /// Observes the objects of a task once. A refusal by the API server ends the task at its deadline.
+    /// Observes a running task once. A refusal by the API server ends the task at its deadline.
     pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let before = held.clone();
-        let error = match self.try_wait(held).await {
-            Err(ReconcileError::Api(error)) => error,
-            done => return done,
+        let result = match self.try_wait(held, &spec).await {
+            Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, spec.deadline_ms) => {
+                // Discard unsaved changes of the step.
+                *held = before;
+                deadline_failure(&spec, Some(&error_message(&error)))
+            }
+            Err(StepError::Incomplete(error)) => return Err(error),
+            Err(StepError::Failed(result)) => *result,
+            Ok(next) => return Ok(next),
         };
-        let deadline = before.record.spec.as_ref().map_or(u64::MAX, |spec| spec.deadline_ms);
-        if !is_final(&error, deadline) {
-            return Err(error.into());
-        }
-        // Discard unsaved changes of the attempt above.
-        *held = before;
-        let result = wait_container::deadline_failure(held, &error_message(&error));
         self.terminate_with_result(held, result).await
     }
 
-    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
-        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+    async fn try_wait(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+        spec: &TaskSpec,
+    ) -> Result<ReconcileAction, StepError> {
         let name = held.record.name.clone();
         let removing = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be granted until the deadline.
             Err(ReconcileError::Api(error)) if status(&error).is_some() => Some(error_message(&error)),
-            left => left?,
+            remaining => remaining?,
         };
         if spec.container().is_some() {
-            return self.wait_for_container(held, removing).await;
+            return Ok(self.wait_for_container(held, removing).await?);
         }
-        let (objects, mut pending) = match self.judge(&spec).await? {
-            ObjectsState::Read(objects, pending) => (objects, pending),
-            ObjectsState::Failed(result) => return self.terminate_with_result(held, result).await,
-        };
-        pending = pending.or(removing);
+        let (objects, pending) = self.read_objects(spec).await?;
+        let pending = pending.or(removing);
         self.registry.record_pending(&name, pending.as_deref());
-        let Some(why) = pending else {
-            let result = self.collect(&name, &spec, &objects).await?;
-            return self.finish(held, result).await;
-        };
-        if now_ms() < spec.deadline_ms {
-            return Ok(match ReconcileAction::requeue_at(spec.deadline_ms) {
-                // Objects of other tasks are watched by kind, but their records are not.
-                ReconcileAction::Requeue(rest) if !spec.objects.remove.is_empty() => {
-                    ReconcileAction::Requeue(rest.min(std::time::Duration::from_secs(1)))
-                }
-                next => next,
-            });
+        match decide::objects(spec, pending.as_deref(), now_ms()) {
+            ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),
+            ObjectsStep::Fail(result) => Err(StepError::Failed(result)),
+            ObjectsStep::Collect => {
+                let result = match self.collect(&name, spec, &objects).await {
+                    Err(StepError::Failed(result)) => *result,
+                    collected => collected?,
+                };
+                Ok(self.finish(held, result).await?)
+            }
         }
-        let result = wait_container::deadline_failure(held, &why);
-        self.terminate_with_result(held, result).await
     }
 
-    /// Reads the objects of a task.
-    async fn judge(self: &Arc<Self>, spec: &TaskSpec) -> Result<ObjectsState, ReconcileError> {
-        let own = match &spec.objects.until {
+    /// Reads the objects of a task. Returns them with the first reason why one is not ready.
+    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> Result<(Vec<Value>, Option<String>), StepError> {
+        let rules = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
         let (mut objects, mut pending) = (Vec::new(), None);
         for (number, applied) in spec.manifests().enumerate() {
             let object_ref = &applied.object_ref;
-            if let Some(kind) = self.discovery.find(&self.client, &object_ref.api_version, &object_ref.kind).await? {
-                self.watch(&kind, object_ref.namespace.as_deref());
-            }
+            self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
             let object = self.read(object_ref).await?;
-            let rules = match (own.get(number), &object) {
-                (Some(rules), Some(object)) => ready_rules::judge(rules, object),
-                _ => Ok(ebb_readiness::DocumentRules::default()),
-            };
-            let rules = match rules {
-                Ok(rules) => rules,
-                Err(why) => {
-                    let failure = Callback::failed(ReasonCode::Failed, &format!("{object_ref}: {why}"));
-                    return Ok(ObjectsState::Failed(failure));
-                }
-            };
-            match ebb_readiness::judge(object.as_ref(), Some(&applied.uid), rules) {
-                ObjectReadiness::Ready => {}
-                ObjectReadiness::Pending { reason: why } => {
-                    pending.get_or_insert(format!("{object_ref}: {why}"));
-                }
-                ObjectReadiness::Failed { reason, message } => {
-                    let why = format!("{object_ref}: {reason}: {message}");
-                    return Ok(ObjectsState::Failed(Callback::failed(ReasonCode::Failed, &why)));
-                }
-                ObjectReadiness::Gone => {
-                    let why = format!("{object_ref} was deleted or replaced");
-                    return Ok(ObjectsState::Failed(Callback::failed(ReasonCode::Lost, &why)));
-                }
-            }
+            pending = pending.or(decide::judge(applied, object.as_ref(), rules.get(number))?);
             objects.extend(object);
         }
-        Ok(ObjectsState::Read(objects, pending))
+        Ok((objects, pending))
     }
 
-    /// Collects the outputs. Returns a failed result if one is missing or invalid.
-    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> Result<Callback, ReconcileError> {
+    /// Collects the outputs. Fails if one is missing or invalid.
+    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> Result<Callback, StepError> {
         let mut result = Callback::new(CallbackStatus::Succeeded);
         let mut total = 0;
         for (number, output) in spec.objects.outputs.iter().enumerate() {
-            let bytes = match self.read_output(spec, output, objects).await? {
-                OutputState::Found(found) => found,
-                OutputState::Failed(code, why) => {
-                    return Ok(Callback::failed(code, &format!("output {:?}: {why}", output.name)));
-                }
-            };
-            let size = bytes.size();
+            let value = self.read_output(spec, output, objects).await?;
+            let size = value.size();
             total += size;
             if size > OUTPUT || total > OUTPUTS {
                 let why = format!("output {:?} has {size} bytes, all so far {total}", output.name);
-                return Ok(Callback::failed(ReasonCode::OutputTooLarge, &why));
+                return fail(ReasonCode::OutputTooLarge, &why);
             }
-            match (output.sensitive, bytes) {
-                (true, found) => {
-                    let secret_ref = self.store_output(name, spec, number, found.bytes()).await?;
+            match value {
+                value if output.sensitive => {
+                    let bytes = value.to_bytes().unwrap_or_default();
+                    let secret_ref = self.store_output(name, spec, number, bytes).await?;
                     result.secrets.insert(output.name.clone(), secret_ref);
                 }
-                (false, CollectedOutput::Json(value)) => drop(result.outputs.insert(output.name.clone(), value)),
-                (false, CollectedOutput::Bytes(bytes)) => result.hold(&output.name, bytes),
+                UnitValue::Json(value) => drop(result.outputs.insert(output.name.clone(), value)),
+                value => result.hold(&output.name, value.to_bytes().unwrap_or_default()),
             }
         }
         Ok(result)
@@ -163,53 +113,29 @@ impl Reconciler {
         spec: &TaskSpec,
         output: &ObjectOutput,
         objects: &[Value],
-    ) -> Result<OutputState, ReconcileError> {
+    ) -> Result<UnitValue, StepError> {
+        let failed = |code, why: &str| fail(code, &format!("output {:?}: {why}", output.name));
         let (text, key) = match &output.from {
             ObjectOutputFrom::Value(text) => (text, None),
             ObjectOutputFrom::Secret { name, key } => (name, Some(key)),
         };
         let value = match ready_rules::evaluate(text, objects) {
             Ok(value) => value,
-            Err(why) => return Ok(OutputState::Failed(ReasonCode::OutputInvalid, why)),
+            Err(why) => return failed(ReasonCode::OutputInvalid, &why),
         };
-        let Some(key) = key else { return Ok(OutputState::Found(CollectedOutput::Json(value))) };
+        let Some(key) = key else { return Ok(UnitValue::Json(value)) };
         let Some(name) = value.as_str() else {
-            let why = "the name of the Secret is not a string".to_owned();
-            return Ok(OutputState::Failed(ReasonCode::OutputInvalid, why));
+            return failed(ReasonCode::OutputInvalid, "the name of the Secret is not a string");
         };
         let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
         let object_ref = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
         let secret = self.read(&object_ref).await?.unwrap_or_default();
         if !documents::is_readable(&secret, &spec.objects.instance) {
-            let why = format!("{object_ref}: it belongs to another instance");
-            return Ok(OutputState::Failed(ReasonCode::Denied, why));
+            return failed(ReasonCode::Denied, &format!("{object_ref}: it belongs to another instance"));
         }
-        let found = secret["data"][key].as_str().and_then(|text| STANDARD.decode(text).ok());
-        Ok(match found {
-            Some(bytes) => OutputState::Found(CollectedOutput::Bytes(bytes)),
-            None => OutputState::Failed(ReasonCode::OutputMissing, format!("{object_ref} has no key {key:?}")),
-        })
-    }
-}
-
-enum CollectedOutput {
-    Json(Value),
-    Bytes(Vec<u8>),
-}
-
-impl CollectedOutput {
-    fn size(&self) -> usize {
-        match self {
-            Self::Json(value) => ebb_protocol::value::UnitValue::Json(value.clone()).size(),
-            Self::Bytes(bytes) => bytes.len(),
-        }
-    }
-
-    /// Returns the bytes in the form that a script would see.
-    fn bytes(self) -> Vec<u8> {
-        match self {
-            Self::Json(value) => ebb_protocol::value::UnitValue::Json(value).to_bytes().unwrap_or_default(),
-            Self::Bytes(bytes) => bytes,
+        match documents::secret_bytes(&secret, key) {
+            Some(bytes) => Ok(UnitValue::Bytes(bytes)),
+            None => failed(ReasonCode::OutputMissing, &format!("{object_ref} has no key {key:?}")),
         }
     }
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_protocol::relay::TaskId;
+use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
-use crate::callback::CallbackDelivery;
 use crate::clock::now_ms;
-use crate::discovery::ResourceKind;
-use crate::error::ReconcileError;
+use crate::error::{ReconcileError, within};
 use crate::reconciler::Reconciler;
-use crate::record::{TaskPhase, TaskRecord};
+use crate::record::TaskPhase;
+use crate::store::VersionedRecord;
 
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
@@ -40,27 +39,24 @@ impl ReconcileAction {
     }
 }
 
-/// Returns true if a task needs a reconcile loop.
-pub(crate) fn needs_reconcile(record: &TaskRecord) -> bool {
-    match record.phase {
-        TaskPhase::Starting | TaskPhase::Running | TaskPhase::Terminating { .. } | TaskPhase::Ended => true,
-        TaskPhase::Acknowledged => {
-            record.spec.as_ref().is_some_and(|spec| !spec.objects.keep || spec.applied.is_empty())
-        }
-        TaskPhase::Tombstone { .. } => false,
-    }
-}
-
 impl Reconciler {
-    /// Starts a watch of a kind unless one runs. Its events wake the loops of the objects' tasks.
-    pub(crate) fn watch(self: &Arc<Self>, kind: &ResourceKind, namespace: Option<&str>) {
+    /// Starts a watch of a kind, unless one runs or the cluster does not have the kind. Its events wake the loops of the
+    /// objects' tasks.
+    pub(crate) async fn watch(
+        self: &Arc<Self>,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> Result<(), kube::Error> {
+        let Some(kind) = self.discovery.find(&self.client, api_version, kind).await? else { return Ok(()) };
         // A weak reference, so that the watch does not keep the relay alive.
         let inner = Arc::downgrade(self);
-        self.watches.start(&self.client, kind, namespace, move |unit| {
+        self.watches.start(&self.client, &kind, namespace, move |unit| {
             if let Some(inner) = inner.upgrade() {
                 inner.registry.notify_unit(unit);
             }
         });
+        Ok(())
     }
 
     /// Wakes the loop of a task, or starts one.
@@ -71,7 +67,7 @@ impl Reconciler {
     }
 
     async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
-        match self.within_step_timeout(Box::pin(self.step_unless_ended(name))).await? {
+        match within(self.settings.step_timeout, Box::pin(self.step_unless_ended(name))).await? {
             Some(next) => Ok(next),
             None => self.deliver_result(name).await,
         }
@@ -110,29 +106,40 @@ impl Reconciler {
         Ok(Some(next))
     }
 
-    /// Sends the result and records the acknowledgement.
+    /// Sends the result once and records the acknowledgement.
     async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
         // Results are large, and all of them wait while the control plane does not respond.
         let Ok(permit) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
-        let Some(held) = self.within_step_timeout(self.store.get(name)).await? else {
+        let held = within(self.settings.step_timeout, self.store.get(name)).await?;
+        let Some(held) = held.filter(|held| held.record.phase == TaskPhase::Ended) else {
             return Ok(ReconcileAction::RequeueNow);
         };
-        if held.record.phase != TaskPhase::Ended {
-            return Ok(ReconcileAction::RequeueNow);
+        if let Some(reason) = self.send_callback(held).await? {
+            let TaskId { unit, attempt } = name;
+            tracing::info!(unit, attempt, reason, "the callback was not accepted");
+            return Ok(ReconcileAction::Retry);
         }
-        let delivery = self.send_callback(&held).await?;
-        drop((held, permit));
-        match delivery {
-            CallbackDelivery::Accepted => {
-                self.within_step_timeout(self.mark_acknowledged(name)).await?;
-                Ok(ReconcileAction::RequeueNow)
-            }
-            CallbackDelivery::Retry(reason) => {
-                let TaskId { unit, attempt } = name;
-                tracing::info!(unit, attempt, reason, "the callback was not accepted");
-                Ok(ReconcileAction::Retry)
-            }
+        drop(permit);
+        within(self.settings.step_timeout, self.mark_acknowledged(name)).await?;
+        Ok(ReconcileAction::RequeueNow)
+    }
+
+    /// Sends the result once. Returns the reason if the control plane neither has it nor rejected it for good.
+    async fn send_callback(&self, held: VersionedRecord) -> Result<Option<String>, ReconcileError> {
+        held.result()?;
+        let Some(CallbackEndpoint { url, token, .. }) = held.record.spec.map(|spec| spec.callback) else {
+            return Ok(None);
+        };
+        if let Err(why) = self.may_call(&url) {
+            return Ok(Some(why));
         }
+        let request = self.http.post(&url).bearer_auth(&token).header("content-type", "application/json");
+        let sent = request.body(held.result.unwrap_or_default()).send().await;
+        Ok(match sent.map(|response| response.status().as_u16()) {
+            Ok(200..=299 | 410) => None,
+            Ok(status) => Some(format!("status {status}")),
+            Err(error) => Some(error.without_url().to_string()),
+        })
     }
 
     /// Records that a result was acknowledged. Returns false if there was none.
@@ -145,15 +152,6 @@ impl Reconciler {
         held.record.phase = TaskPhase::Acknowledged;
         self.store.save(&mut held).await?;
         Ok(true)
-    }
-
-    /// Aborts a step that takes too long, because it holds the lock of its unit.
-    async fn within_step_timeout<T>(
-        &self,
-        done: impl Future<Output = Result<T, ReconcileError>>,
-    ) -> Result<T, ReconcileError> {
-        let timed_out = |_| Err(ReconcileError::Internal("the API server did not respond in time".to_owned()));
-        tokio::time::timeout(self.settings.step_timeout, done).await.unwrap_or_else(timed_out)
     }
 }
 
@@ -168,23 +166,18 @@ async fn run_until_shutdown(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Noti
 async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
     let mut pause = BACKOFF.0;
     loop {
+        let next = inner.step(name).await;
+        if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
+            pause = BACKOFF.0;
+        }
         // `None` waits until the loop is woken.
-        let rest = match inner.step(name).await {
-            Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(name) => return,
-            Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => {
-                pause = BACKOFF.0;
-                continue;
-            }
-            Ok(ReconcileAction::Requeue(rest)) => {
-                pause = BACKOFF.0;
-                Some(rest)
-            }
-            Ok(ReconcileAction::AwaitChange) => {
-                pause = BACKOFF.0;
-                None
-            }
-            Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
+        let rest = match next {
+            Ok(ReconcileAction::Done) if inner.registry.unregister_if_idle(name) => return inner.store.forget(name),
+            Ok(ReconcileAction::Done | ReconcileAction::RequeueNow) => continue,
+            Ok(ReconcileAction::Requeue(rest)) => Some(rest),
+            Ok(ReconcileAction::AwaitChange) => None,
             Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
+            Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Err(error) => {
                 tracing::warn!(unit = name.unit, attempt = name.attempt, %error, "a step of a task failed");
                 Some(next_backoff(&mut pause))

@@ -1,11 +1,13 @@
 //! The record of a task. It is a Secret, because requests carry tokens and results carry values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -14,24 +16,76 @@ pub(crate) struct TaskRecord {
     pub(crate) phase: TaskPhase,
     /// `None` if the task was cancelled before it was requested.
     pub(crate) spec: Option<TaskSpec>,
+    /// Further Secrets with parts of the result.
+    #[serde(default, rename = "pieces")]
+    pub(crate) result_parts: usize,
+    /// Further Secrets with the documents of a queued task.
+    #[serde(default, rename = "documents")]
+    pub(crate) document_parts: usize,
 }
 
 impl TaskRecord {
+    pub(crate) fn new(name: TaskId, phase: TaskPhase, spec: Option<TaskSpec>) -> Self {
+        Self { name, phase, spec, result_parts: 0, document_parts: 0 }
+    }
+
+    pub(crate) fn applied(&self) -> &[AppliedObject] {
+        self.spec.as_ref().map_or(&[], |spec| &spec.applied)
+    }
+
+    /// Removes the applied objects, which are gone.
+    pub(crate) fn clear_applied(&mut self) {
+        if let Some(spec) = &mut self.spec {
+            spec.applied.clear();
+        }
+    }
+
+    fn has_container(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.container().is_some())
+    }
+
+    fn is_kept(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.objects.keep)
+    }
+
     /// Returns true if the task waits for a slot. Nothing was applied yet.
     pub(crate) fn is_queued(&self) -> bool {
-        let waits = |spec: &TaskSpec| spec.container().is_some() && !spec.has_slot && spec.applied.is_empty();
-        self.phase == TaskPhase::Starting && self.spec.as_ref().is_some_and(waits)
+        let has_slot = self.spec.as_ref().is_some_and(|spec| spec.has_slot);
+        self.phase == TaskPhase::Starting && self.has_container() && !has_slot && self.applied().is_empty()
     }
 
     /// Returns true if the record may be deleted: its result is acknowledged, and it names no objects.
     pub(crate) fn is_removable(&self) -> bool {
-        self.phase.is_over() && self.spec.as_ref().is_none_or(|spec| spec.applied.is_empty())
+        self.phase.is_over() && self.applied().is_empty()
     }
 
     /// Returns true if a container of the task may run now.
     pub(crate) fn may_run(&self) -> bool {
-        let container = self.spec.as_ref().is_some_and(|spec| spec.container().is_some());
-        container && self.phase.is_open() && !self.is_queued()
+        self.has_container() && self.phase.is_open() && !self.is_queued()
+    }
+
+    /// Returns true if a task needs a reconcile loop.
+    pub(crate) fn needs_reconcile(&self) -> bool {
+        match self.phase {
+            TaskPhase::Acknowledged => self.spec.is_some() && (!self.is_kept() || self.applied().is_empty()),
+            TaskPhase::Tombstone { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Sends an unacknowledged result to the newest callback, whose token is valid for the longest time. The result of
+    /// a task that keeps its objects is sent again. Returns true if the record has changed.
+    pub(crate) fn renew(&mut self, callback: &CallbackEndpoint) -> bool {
+        let is_sent_again = self.phase == TaskPhase::Acknowledged && self.is_kept();
+        if is_sent_again {
+            self.phase = TaskPhase::Ended;
+        }
+        if !matches!(self.phase, TaskPhase::Starting | TaskPhase::Ended) {
+            return false;
+        }
+        let Some(spec) = &mut self.spec else { return false };
+        let before = std::mem::replace(&mut spec.callback, callback.clone());
+        is_sent_again || before != *callback
     }
 }
 
@@ -193,6 +247,16 @@ impl ObjectRef {
             namespace: Some(namespace.to_owned()),
             name: name.to_owned(),
         }
+    }
+
+    /// Returns the manifest of this Secret with one value.
+    pub(crate) fn secret_manifest(&self, labels: BTreeMap<String, String>, key: &str, value: &[u8]) -> Value {
+        json!({
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels},
+            "data": {key: STANDARD.encode(value)},
+        })
     }
 
     pub(crate) fn is_job(&self) -> bool {

@@ -1,6 +1,5 @@
 //! The relay with its shared state.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,12 @@ use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::Semaphore;
 
-use crate::cleanup;
 use crate::discovery::DiscoveryCache;
 use crate::error::ReconcileError;
 use crate::fair_queue::FairQueue;
-use crate::reconcile;
 use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
+use crate::removal;
 use crate::settings::RelaySettings;
 use crate::store::RecordStore;
 use crate::task_registry::TaskRegistry;
@@ -33,11 +31,9 @@ const MAX_CALLBACKS: usize = 16;
 #[derive(Clone)]
 pub struct Relay {
     pub(crate) inner: Arc<Reconciler>,
-    _tasks: Arc<ShutdownGuard>,
+    /// Ends the loops when the last clone is dropped.
+    _tasks: Arc<tokio::sync::watch::Sender<()>>,
 }
-
-/// Ends the loops when the last clone is dropped.
-struct ShutdownGuard(#[allow(dead_code)] tokio::sync::watch::Sender<()>);
 
 impl Relay {
     /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends
@@ -58,10 +54,11 @@ impl Relay {
             .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
-        let tasks =
-            store.collect(|record| reconcile::needs_reconcile(&record).then(|| RecoveredTask::of(record))).await?;
-        let names: Vec<_> = tasks.iter().map(|task| task.name.clone()).collect();
-        let queue = recover_queue(tasks, settings.max_concurrent_tasks);
+        let mut tasks = store.collect(RecoveredTask::of).await?;
+        tasks.sort_by_key(|task| task.received_ms);
+        let holders = tasks.iter().filter(|task| task.has_slot).map(|task| task.name.clone());
+        let queued = tasks.iter().filter_map(|task| Some((task.name.clone(), task.queued_for.clone()?)));
+        let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
             client,
             settings,
@@ -76,11 +73,11 @@ impl Relay {
             opened: Instant::now(),
             shutdown: ends,
         });
-        for name in &names {
-            inner.reconcile(name);
+        for task in &tasks {
+            inner.reconcile(&task.name);
         }
-        tokio::spawn(cleanup::tombstone_loop(Arc::downgrade(&inner)));
-        Ok(Self { inner, _tasks: Arc::new(ShutdownGuard(sender)) })
+        tokio::spawn(removal::tombstone_loop(Arc::downgrade(&inner)));
+        Ok(Self { inner, _tasks: Arc::new(sender) })
     }
 
     /// Returns the UID of the namespace `kube-system`.
@@ -108,42 +105,22 @@ impl Relay {
 struct RecoveredTask {
     name: TaskId,
     received_ms: Option<u64>,
-    container: SlotState,
-}
-
-enum SlotState {
-    /// The task may run, even if it has a result.
-    Assigned,
-    /// The task waits behind the other tasks of its instance.
-    Queued {
-        instance: String,
-    },
-    NotNeeded,
+    /// True if a container may run or has run.
+    has_slot: bool,
+    /// The instance whose turn a queued task awaits.
+    queued_for: Option<String>,
 }
 
 impl RecoveredTask {
-    fn of(record: TaskRecord) -> Self {
-        let waits = record.is_queued();
-        let received_ms = record.spec.as_ref().map(|spec| spec.received_ms);
-        let container = match record.spec {
-            Some(spec) if waits => SlotState::Queued { instance: spec.objects.instance },
-            Some(spec) if spec.container().is_some() => SlotState::Assigned,
-            _ => SlotState::NotNeeded,
-        };
-        Self { name: record.name, received_ms, container }
+    /// Returns `None` if the task needs no reconcile loop.
+    fn of(record: TaskRecord) -> Option<Self> {
+        let (needs_reconcile, is_queued) = (record.needs_reconcile(), record.is_queued());
+        let spec = record.spec.as_ref();
+        needs_reconcile.then(|| Self {
+            received_ms: spec.map(|spec| spec.received_ms),
+            has_slot: !is_queued && spec.is_some_and(|spec| spec.container().is_some()),
+            queued_for: spec.filter(|_| is_queued).map(|spec| spec.objects.instance.clone()),
+            name: record.name.clone(),
+        })
     }
-}
-
-/// Restores the queue from the records.
-fn recover_queue(mut tasks: Vec<RecoveredTask>, most: NonZeroUsize) -> FairQueue {
-    tasks.sort_by_key(|task| task.received_ms);
-    let (mut holders, mut queued) = (Vec::new(), Vec::new());
-    for task in tasks {
-        match task.container {
-            SlotState::Assigned => holders.push(task.name),
-            SlotState::Queued { instance } => queued.push((task.name, instance)),
-            SlotState::NotNeeded => {}
-        }
-    }
-    FairQueue::new(most, holders, queued)
 }

@@ -1,15 +1,28 @@
-//! Deletes the objects of other tasks.
+//! Deletes objects of tasks that are over, sensitive outputs, and old tombstones.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ebb_protocol::relay::TaskId;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 
+use crate::clock::now_ms;
 use crate::error::{ReconcileError, error_message};
-use crate::objects::DeleteOutcome;
+use crate::names::{INSTANCE, OUTPUT, PART};
+use crate::objects::delete_uid;
+use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
-use crate::record::TaskPhase;
+use crate::record::{TaskPhase, TaskRecord};
+use crate::settings::millis;
 use crate::store::VersionedRecord;
-use crate::terminate::GRACE_MS;
+
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
+/// The shortest retention of a tombstone. It exceeds the longest time that a request can be under way.
+const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
     /// Deletes the objects of all attempts of these units. Returns the reason if one still exists.
@@ -22,77 +35,129 @@ impl Reconciler {
         let mut remaining = None;
         for unit in units {
             for record in self.store.list(unit).await? {
-                if record.name == *name {
-                    continue;
-                }
-                if record.phase.is_open() {
-                    self.begin_stop(&record.name).await?;
-                    remaining = Some(format!("attempt {} of {unit} is still terminating", record.name.attempt));
-                } else if record.spec.is_some_and(|spec| !spec.applied.is_empty())
-                    && let Some(mut held) = self.store.get(&record.name).await?
-                    && let Some(why) = self.remove_objects(&mut held).await?
-                {
-                    remaining = Some(why);
+                if record.name != *name && (record.phase.is_open() || !record.applied().is_empty()) {
+                    remaining = self.remove_task(&record.name).await?.or(remaining);
                 }
             }
         }
         Ok(remaining)
     }
 
-    /// Stops a task and deletes its objects without a request of its owner. Returns the reason if one still exists.
-    pub(crate) async fn delete_unmanaged_task(
-        self: &Arc<Self>,
-        name: &TaskId,
-    ) -> Result<Option<String>, ReconcileError> {
+    /// Stops a task and deletes its objects. Returns the reason if one still exists.
+    pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Option<String>, ReconcileError> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
         if held.record.phase.is_open() {
-            self.begin_stop(name).await?;
-            return Ok(Some("the task is still terminating".to_owned()));
+            self.stop(&mut held).await?;
+            return Ok(Some(format!("attempt {} of {} is still terminating", name.attempt, name.unit)));
         }
-        match held.record.spec.as_ref().is_some_and(|spec| !spec.applied.is_empty()) {
-            true => self.remove_objects(&mut held).await,
-            false => Ok(None),
+        let applied = held.record.applied().to_vec();
+        if applied.is_empty() {
+            return Ok(None);
         }
+        for object_ref in applied.iter().map(|applied| &applied.object_ref) {
+            self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
+        }
+        let remaining = self.delete_all(name, applied.iter()).await?;
+        if remaining.is_none() {
+            held.record.clear_applied();
+            if held.record.phase.is_over() {
+                held.make_tombstone();
+            }
+            self.store.save(&mut held).await?;
+        }
+        Ok(remaining)
     }
 
-    /// Stops a running task. Needs no lock, because the write is conditional on the version of the record.
-    pub(crate) async fn begin_stop(self: &Arc<Self>, name: &TaskId) -> Result<(), ReconcileError> {
-        let Some(mut held) = self.store.get(name).await? else { return Ok(()) };
-        if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
-            self.begin_termination(&mut held, GRACE_MS, None).await?;
-            self.reconcile(name);
+    /// Deletes the objects of an acknowledged task. A tombstone remains, because a repeated request may still arrive.
+    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+        if !held.record.needs_reconcile() {
+            return Ok(ReconcileAction::Done);
+        }
+        let mut remaining = false;
+        for applied in held.record.applied().iter().rev() {
+            remaining |= self.delete(&held.record.name, applied).await?.is_some();
+        }
+        if remaining {
+            return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
+        }
+        held.record.clear_applied();
+        held.make_tombstone();
+        self.store.save(held).await?;
+        Ok(ReconcileAction::Done)
+    }
+
+    /// Deletes objects that were applied while another relay ended the task, because no record names them.
+    pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ReconcileError> {
+        let name = &seen.record.name;
+        let now = self.store.get(name).await?.map(|held| held.record);
+        // The relay that continues the start finds the object by its labels.
+        if now.as_ref().is_some_and(|record| record.phase == TaskPhase::Starting) {
+            return Ok(());
+        }
+        let known = now.as_ref().map_or(&[][..], TaskRecord::applied);
+        for unknown in seen.record.applied().iter().filter(|applied| !known.contains(applied)) {
+            tracing::warn!(unit = name.unit, attempt = name.attempt, object = %unknown.object_ref, "deleting an object of a task that was ended by another relay");
+            self.delete(name, unknown).await?;
         }
         Ok(())
     }
 
-    async fn remove_objects(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<Option<String>, ReconcileError> {
-        let Some(spec) = held.record.spec.clone() else { return Ok(None) };
-        let mut remaining = None;
-        for applied in spec.applied.iter().rev() {
-            if let Some(kind) =
-                self.discovery.find(&self.client, &applied.object_ref.api_version, &applied.object_ref.kind).await?
+    /// Returns the Secrets with sensitive outputs of an instance, and the errors of namespaces that could not be
+    /// listed.
+    pub(crate) async fn output_secrets(
+        &self,
+        instance: &str,
+    ) -> (Vec<(Api<Secret>, PartialObjectMeta<Secret>)>, Vec<kube::Error>) {
+        let selector = format!("{INSTANCE}={instance},{PART}={OUTPUT}");
+        let (mut all, mut errors) = (Vec::new(), Vec::new());
+        for namespace in self.settings.unit_namespaces() {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+            match api.list_metadata(&ListParams::default().labels(&selector)).await {
+                Ok(found) => all.extend(found.items.into_iter().map(|secret| (api.clone(), secret))),
+                Err(error) => errors.push(error),
+            }
+        }
+        (all, errors)
+    }
+
+    /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
+    pub(crate) async fn release(&self, instance: &str) -> Result<(), ReconcileError> {
+        let (all, mut errors) = self.output_secrets(instance).await;
+        for (api, secret) in all {
+            let uid = secret.uid().unwrap_or_default();
+            errors.extend(delete_uid(&api, &secret.name_any(), uid, DeleteParams::default()).await.err());
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let messages: BTreeSet<_> = errors.iter().map(error_message).collect();
+        Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
+    }
+
+    async fn remove_old_tombstones(&self) -> Result<(), ReconcileError> {
+        let oldest = now_ms().saturating_sub(millis(self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION)));
+        // A record with a task may still name objects to delete.
+        let is_old = |record: &TaskRecord| {
+            matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
+        };
+        for name in self.store.collect(|record| is_old(&record).then_some(record.name)).await? {
+            if let Some(held) = self.store.get(&name).await?
+                && is_old(&held.record)
             {
-                self.watch(&kind, applied.object_ref.namespace.as_deref());
-            }
-            match self.delete(&held.record.name, applied).await {
-                Ok(DeleteOutcome::Gone) => {}
-                Ok(DeleteOutcome::Pending(why)) => remaining = Some(why),
-                // Rights may be granted, and policies changed, until the deadline.
-                Err(ReconcileError::Api(error @ kube::Error::Api(_))) => {
-                    remaining = Some(format!("{}: {}", applied.object_ref, error_message(&error)));
-                }
-                Err(error) => return Err(error),
+                self.store.remove(&held).await?;
             }
         }
-        if remaining.is_none() {
-            if let Some(spec) = &mut held.record.spec {
-                spec.applied.clear();
-            }
-            if held.record.phase.is_over() {
-                held.make_tombstone();
-            }
-            self.store.save(held).await?;
+        Ok(())
+    }
+}
+
+/// Deletes old tombstones until the relay closes.
+pub(crate) async fn tombstone_loop(inner: Weak<Reconciler>) {
+    while let Some(inner) = inner.upgrade() {
+        if let Err(error) = inner.remove_old_tombstones().await {
+            tracing::warn!(%error, "cannot delete old tombstones");
         }
-        Ok(remaining)
+        drop(inner);
+        tokio::time::sleep(TOMBSTONE_INTERVAL).await;
     }
 }

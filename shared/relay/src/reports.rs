@@ -1,6 +1,7 @@
 //! Accepts the reports of entrypoints.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -10,10 +11,9 @@ use ebb_protocol::entrypoint::{ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_protocol::limits::{OUTPUT as OUTPUT_BYTES, OUTPUTS};
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::value::SecretRef;
-use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::ReconcileError;
+use crate::error::{ReconcileError, within};
 use crate::names::{self, OUTPUT, PART};
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconciler::Reconciler;
@@ -21,61 +21,58 @@ use crate::record::{ObjectRef, TaskPhase, TaskSpec};
 use crate::relay::Relay;
 use crate::store::VersionedRecord;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReportOutcome {
-    /// 204: the report is stored.
-    Accepted,
+/// The reason why a report is not stored.
+#[derive(Debug)]
+pub(crate) enum ReportError {
+    /// The relay does not need the report.
     Gone,
-    /// 401: the token belongs to another task.
+    /// The token belongs to another task.
     Unauthorized,
-    /// 400, with the reason.
     Invalid(String),
+    /// The entrypoint repeats the report.
+    Failed(ReconcileError),
+}
+
+impl<E: Into<ReconcileError>> From<E> for ReportError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 /// The time to store a report. The entrypoint repeats it later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn timed_out() -> Result<ReportOutcome, ReconcileError> {
-    Err(ReconcileError::Internal("the API server did not respond in time".to_owned()))
-}
-
 impl Relay {
-    /// Stores the report of an entrypoint. After an error, the entrypoint repeats the report.
-    pub async fn report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<ReportOutcome, ReconcileError> {
-        if names::check_task(name).is_err() {
-            return Ok(ReportOutcome::Gone);
-        }
-        tokio::time::timeout(REPORT_TIMEOUT, self.retry_report(name, token, body)).await.unwrap_or_else(|_| timed_out())
+    /// Checks the token of a report before its body is read.
+    pub(crate) async fn expects(&self, name: &TaskId, token: &str) -> Result<(), ReportError> {
+        names::check_task(name).map_err(|_| ReportError::Gone)?;
+        let held = within(REPORT_TIMEOUT, self.inner.store.head(name)).await?;
+        expected(&held.ok_or(ReportError::Gone)?, token).map(drop)
     }
 
-    async fn retry_report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<ReportOutcome, ReconcileError> {
-        loop {
-            match self.inner.accept_report(name, token, body).await {
-                Err(ReconcileError::Conflict) => tokio::time::sleep(CONFLICT_PAUSE).await,
-                Ok(taken) => {
-                    if taken.1 {
-                        self.inner.reconcile(name);
-                    }
-                    return Ok(taken.0);
+    /// Stores the report of an entrypoint that is expected.
+    pub(crate) async fn report(&self, name: &TaskId, token: &str, body: &[u8]) -> Result<(), ReportError> {
+        within(REPORT_TIMEOUT, async {
+            loop {
+                match self.inner.accept_report(name, token, body).await {
+                    Err(ReportError::Failed(ReconcileError::Conflict)) => tokio::time::sleep(CONFLICT_PAUSE).await,
+                    Err(ReportError::Failed(error)) => return Err(error),
+                    outcome => return Ok(outcome),
                 }
-                Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// Checks the token of a report before its body is read. Returns [`ReportOutcome::Accepted`] if the body should be
-    /// read.
-    pub async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
-        if names::check_task(name).is_err() {
-            return Ok(ReportOutcome::Gone);
-        }
-        tokio::time::timeout(REPORT_TIMEOUT, self.inner.expects(name, token)).await.unwrap_or_else(|_| timed_out())
+        })
+        .await?
     }
 }
 
-/// Compares digests: they have the same length, and their comparison reveals nothing about the token.
-fn token_matches(token: &str, spec: &TaskSpec) -> bool {
-    Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes())
+/// Returns the task of a report with its token.
+fn expected(held: &VersionedRecord, token: &str) -> Result<TaskSpec, ReportError> {
+    let spec = held.record.spec.as_ref().ok_or(ReportError::Gone)?;
+    // Digests have the same length, and their comparison reveals nothing about the token.
+    match Sha256::digest(token.as_bytes()) == Sha256::digest(spec.token.as_bytes()) {
+        true => Ok(spec.clone()),
+        false => Err(ReportError::Unauthorized),
+    }
 }
 
 type DecodedOutputs = Vec<(String, Vec<u8>)>;
@@ -105,57 +102,35 @@ fn decode_outputs(
 }
 
 impl Reconciler {
-    async fn expects(&self, name: &TaskId, token: &str) -> Result<ReportOutcome, ReconcileError> {
-        let held = self.store.head(name).await?;
-        Ok(match held.and_then(|held| held.record.spec) {
-            None => ReportOutcome::Gone,
-            Some(spec) if token_matches(token, &spec) => ReportOutcome::Accepted,
-            Some(_) => ReportOutcome::Unauthorized,
-        })
-    }
-
-    /// Returns the outcome, and true if the task must be reconciled now.
-    async fn accept_report(
-        &self,
-        name: &TaskId,
-        token: &str,
-        body: &[u8],
-    ) -> Result<(ReportOutcome, bool), ReconcileError> {
+    async fn accept_report(self: &Arc<Self>, name: &TaskId, token: &str, body: &[u8]) -> Result<(), ReportError> {
         let _lock = self.registry.lock(&name.unit).await;
-        let Some(mut held) = self.store.get(name).await? else { return Ok((ReportOutcome::Gone, false)) };
-        let Some(spec) = held.record.spec.clone() else { return Ok((ReportOutcome::Gone, false)) };
-        if !token_matches(token, &spec) {
-            return Ok((ReportOutcome::Unauthorized, false));
-        }
-        let report: ScriptReport = match serde_json::from_slice(body) {
-            Ok(report) => report,
-            Err(error) => return Ok((ReportOutcome::Invalid(error.to_string()), false)),
-        };
+        let mut held = self.store.get(name).await?.ok_or(ReportError::Gone)?;
+        let spec = expected(&held, token)?;
+        let report: ScriptReport =
+            serde_json::from_slice(body).map_err(|error| ReportError::Invalid(error.to_string()))?;
         if report.v != VERSION {
             let why = format!("version {} of the report is not supported; expected {VERSION}", report.v);
-            return Ok((ReportOutcome::Invalid(why), false));
+            return Err(ReportError::Invalid(why));
         }
         match (&held.record.phase, report.state) {
             // The first report counts.
-            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => Ok((ReportOutcome::Accepted, false)),
-            (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => {
-                Ok((ReportOutcome::Gone, false))
-            }
-            (_, ReportState::Ended(_)) if spec.reported => Ok((ReportOutcome::Accepted, false)),
+            (TaskPhase::Ended | TaskPhase::Acknowledged, _) if spec.reported => Ok(()),
+            (TaskPhase::Ended | TaskPhase::Acknowledged | TaskPhase::Tombstone { .. }, _) => Err(ReportError::Gone),
+            (_, ReportState::Ended(_)) if spec.reported => Ok(()),
             (_, ReportState::Running) => {
                 self.registry.record_heartbeat(name);
-                Ok((ReportOutcome::Accepted, false))
+                Ok(())
             }
             (_, ReportState::Ended(ended)) => self.accept_end(&mut held, &spec, *ended).await,
         }
     }
 
     async fn accept_end(
-        &self,
+        self: &Arc<Self>,
         held: &mut VersionedRecord,
         spec: &TaskSpec,
         ended: ScriptExit,
-    ) -> Result<(ReportOutcome, bool), ReconcileError> {
+    ) -> Result<(), ReportError> {
         let mut result = ended.result;
         // Only a relay may refer to Secrets.
         result.secrets.clear();
@@ -173,13 +148,9 @@ impl Reconciler {
                 }
             },
             CallbackStatus::Failed => {}
-            other => return Ok((ReportOutcome::Invalid(format!("a report cannot have the status {other:?}")), false)),
+            other => return Err(ReportError::Invalid(format!("a report cannot have the status {other:?}"))),
         }
-        self.record_end(held, result.fit()).await?;
-        Ok((ReportOutcome::Accepted, true))
-    }
-
-    async fn record_end(&self, held: &mut VersionedRecord, result: Callback) -> Result<(), ReconcileError> {
+        let result = result.fit();
         let is_success = result.status == CallbackStatus::Succeeded;
         if let Some(spec) = &mut held.record.spec {
             spec.reported = true;
@@ -193,7 +164,9 @@ impl Reconciler {
         if is_success || !matches!(held.record.phase, TaskPhase::Terminating { .. }) {
             held.set_result(result);
         }
-        self.store.save(held).await
+        self.store.save(held).await?;
+        self.reconcile(&held.record.name);
+        Ok(())
     }
 
     /// Stores a sensitive output as a Secret. It stays until its instance is released.
@@ -206,14 +179,8 @@ impl Reconciler {
     ) -> Result<SecretRef, ReconcileError> {
         const KEY: &str = "value";
         let object_ref = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
-        let mut labels = names::task_labels(name, &spec.objects.instance);
-        labels.insert(PART.to_owned(), OUTPUT.to_owned());
-        let manifest = json!({
-            "apiVersion": object_ref.api_version,
-            "kind": object_ref.kind,
-            "metadata": {"name": object_ref.name, "namespace": object_ref.namespace, "labels": labels},
-            "data": {KEY: STANDARD.encode(bytes)},
-        });
+        let labels = names::secret_labels(name, Some(&spec.objects.instance), &[(PART, OUTPUT)]);
+        let manifest = object_ref.secret_manifest(labels, KEY, &bytes);
         self.apply(&object_ref, &manifest).await?;
         Ok(SecretRef { cluster: None, namespace: object_ref.namespace, name: object_ref.name, key: KEY.to_owned() })
     }

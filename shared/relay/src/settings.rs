@@ -58,6 +58,12 @@ impl RelaySettings {
             tombstone_retention: Duration::from_secs(3600),
         }
     }
+
+    /// Returns the namespaces that may contain objects of tasks.
+    pub(crate) fn unit_namespaces(&self) -> BTreeSet<&str> {
+        let default = std::iter::once(&self.default_namespace);
+        self.policy.namespaces.keys().chain(default).map(String::as_str).collect()
+    }
 }
 
 pub(crate) fn millis(time: Duration) -> u64 {

@@ -1,4 +1,4 @@
-//! Applies the objects of a task.
+//! Applies the objects of a task that has a slot, if it needs one.
 //!
 //! The UID of each object is in the record before the next object is applied. An existing object with the labels of
 //! the task was applied by a relay that was killed before it recorded the UID. It is recorded and not applied again.
@@ -7,30 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::relay::SecretDocument;
+use ebb_protocol::relay::{SecretDocument, TaskId};
 use serde_json::{Value, json};
 
-use crate::admit::RequestError;
 use crate::clock::now_ms;
-use crate::error::{ApiRefusal, ReconcileError, api_refusal, error_message, is_final, status};
+use crate::decide::{self, OtherAttempts};
+use crate::error::{ApiRefusal, ReconcileError, StepError, api_refusal, error_message, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
-use crate::other_attempts::AttemptConflict;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
-use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
+use crate::record::{AppliedObject, TaskPhase, TaskSpec};
 use crate::store::VersionedRecord;
 
 const DYING: Duration = Duration::from_millis(200);
-
-enum ApplyOutcome {
-    All,
-    /// The start has failed with this result.
-    Failed(Callback),
-    /// The object of a lower attempt is being deleted.
-    LowerTerminating,
-    /// The documents are in no record. The request must come again.
-    MissingDocuments,
-}
 
 impl Reconciler {
     /// Applies the missing objects. `documents` come from the request, because records do not hold them.
@@ -39,83 +28,115 @@ impl Reconciler {
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
     ) -> Result<ReconcileAction, ReconcileError> {
-        let name = held.record.name.clone();
-        held.confirmed |= self.registry.take_confirmed(&name, &held.resource_version) || held.record.is_queued();
-        let done = self.try_start(held, documents).await;
-        if held.confirmed && held.record.phase == TaskPhase::Starting {
-            self.registry.mark_confirmed(&name, &held.resource_version);
-        }
-        match done {
-            Err(ReconcileError::Conflict) => {
-                self.remove_unrecorded(held).await?;
-                Err(ReconcileError::Conflict)
+        let not_after_ms = held.record.spec.as_ref().map_or(u64::MAX, |spec| spec.not_after_ms);
+        let done = match self.try_start(held, documents).await {
+            Err(StepError::Failed(result)) => {
+                let result = after_apply(held.record.spec.as_ref(), *result);
+                self.terminate_with_result(held, result).await
             }
             // Rights may be granted until the task may no longer start.
-            Err(ReconcileError::Api(error))
-                if held.record.spec.as_ref().is_some_and(|it| is_final(&error, it.not_after_ms)) =>
-            {
+            Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, not_after_ms) => {
                 let result = Callback::failed(reason_code(&error), &error_message(&error));
                 self.terminate_with_result(held, result).await
             }
-            done => done,
+            Err(StepError::Incomplete(error)) => Err(error),
+            Ok(next) => Ok(next),
+        };
+        if matches!(done, Err(ReconcileError::Conflict)) {
+            self.remove_unrecorded(held).await?;
         }
+        done
     }
 
     async fn try_start(
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ReconcileAction, ReconcileError> {
-        let is_new = held.record.spec.as_ref().is_some_and(|spec| spec.applied.is_empty());
+    ) -> Result<ReconcileAction, StepError> {
+        let name = held.record.name.clone();
         // A queued task is checked when it gets its slot.
-        let is_new = is_new && self.queue.position(&held.record.name).is_none();
-        match if is_new { self.attempt_conflict(&held.record.name).await? } else { AttemptConflict::None } {
-            AttemptConflict::None => {}
-            AttemptConflict::Higher => {
+        if held.record.applied().is_empty() && self.queue.position(&name).is_none() {
+            // Of two concurrent attempts, at least one sees the other, because each has a record already. The locks of
+            // a relay order only its own tasks.
+            let OtherAttempts::OpenLower(lower) = decide::other_attempts(&name, self.store.list(&name.unit).await?)
+            else {
                 held.make_tombstone();
                 self.store.save(held).await?;
                 return Ok(ReconcileAction::Done);
+            };
+            for lower in &lower {
+                if let Some(mut lower) = self.store.get(lower).await? {
+                    self.stop(&mut lower).await?;
+                }
             }
-            AttemptConflict::Lower => {
+            if !lower.is_empty() {
                 self.save_queued_documents(held, documents).await?;
                 return Ok(ReconcileAction::Requeue(DYING));
             }
         }
-        if !self.acquire_slot(held, documents).await? {
-            // Only a slot, a request or a cancel concerns this task, and each of them wakes it.
-            return Ok(ReconcileAction::AwaitChange);
-        }
-        match self.apply_all(held, documents).await? {
-            ApplyOutcome::All => {
-                if let Some(spec) = &mut held.record.spec {
-                    spec.objects.apply.clear();
-                }
-                held.record.phase = TaskPhase::Running;
-                self.store.save(held).await?;
-                Ok(ReconcileAction::RequeueNow)
-            }
-            ApplyOutcome::Failed(result) => {
-                let result = after_apply(held.record.spec.as_ref(), result);
-                self.terminate_with_result(held, result).await
-            }
-            ApplyOutcome::LowerTerminating => {
+        if held.record.is_queued()
+            && let Some(spec) = &mut held.record.spec
+        {
+            if !self.queue.acquire(&name, &spec.objects.instance) {
                 self.save_queued_documents(held, documents).await?;
-                Ok(ReconcileAction::Requeue(DYING))
+                // Only a slot, a request or a cancel concerns this task, and each of them wakes it.
+                return Ok(ReconcileAction::AwaitChange);
             }
-            ApplyOutcome::MissingDocuments => {
-                let not_after = held.record.spec.as_ref().map_or(0, |spec| spec.not_after_ms);
-                Ok(ReconcileAction::requeue_at(not_after))
-            }
+            spec.start_clock(now_ms());
+            self.store.save(held).await?;
+        }
+        if let Some(wait) = self.apply_all(held, documents).await? {
+            return Ok(wait);
+        }
+        if let Some(spec) = &mut held.record.spec {
+            spec.objects.apply.clear();
+        }
+        held.record.phase = TaskPhase::Running;
+        self.store.save(held).await?;
+        Ok(ReconcileAction::RequeueNow)
+    }
+
+    /// Stores the documents of a task that waits, once, because they are not sent again.
+    async fn save_queued_documents(
+        &self,
+        held: &mut VersionedRecord,
+        documents: &[SecretDocument],
+    ) -> Result<(), ReconcileError> {
+        if held.record.document_parts == 0 && !documents.is_empty() {
+            self.store.save_documents(held, documents).await?;
+        }
+        Ok(())
+    }
+
+    /// Releases the slot of a task, or removes the task from the queue.
+    pub(crate) fn release_slot(self: &Arc<Self>, name: &TaskId) {
+        for next in self.queue.release(name) {
+            self.reconcile(&next);
         }
     }
 
+    /// Releases the slot of a task with a result when none of its containers runs.
+    pub(crate) async fn release_slot_once_over(self: &Arc<Self>, held: &VersionedRecord) -> Result<(), ReconcileError> {
+        let name = &held.record.name;
+        let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
+            return Ok(());
+        };
+        let namespace = spec.manifests().next().and_then(|job| job.object_ref.namespace.as_deref());
+        self.watch("v1", "Pod", Some(namespace.unwrap_or(&spec.namespace))).await?;
+        if decide::is_slot_free(self.pods(spec).await, now_ms())? {
+            self.release_slot(name);
+        }
+        Ok(())
+    }
+
+    /// Applies the missing objects. Returns the next action if one of them has to wait.
     async fn apply_all(
         &self,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ApplyOutcome, ReconcileError> {
+    ) -> Result<Option<ReconcileAction>, StepError> {
         let name = held.record.name.clone();
-        let Some(mut spec) = held.record.spec.clone() else { return Ok(ApplyOutcome::All) };
+        let Some(mut spec) = held.record.spec.clone() else { return Ok(None) };
         let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
         for (number, (object_ref, document)) in all.iter().enumerate().skip(spec.applied.len()) {
             let existing = self.read(object_ref).await?;
@@ -123,22 +144,21 @@ impl Reconciler {
                 Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
                 Some((ObjectOwnership::Foreign, _)) => {
                     let why = format!("{object_ref} already exists and does not belong to this task");
-                    return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Denied, &why)));
+                    return fail(ReasonCode::Denied, &why);
                 }
-                _ if now_ms() > spec.not_after_ms => return Ok(ApplyOutcome::Failed(too_late())),
+                _ if now_ms() > spec.not_after_ms => {
+                    return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
+                }
                 Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
-                    return Ok(ApplyOutcome::LowerTerminating);
+                    self.save_queued_documents(held, documents).await?;
+                    return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
                 lower => {
-                    let manifest = match self.manifest(&spec, held, number, documents).await {
-                        Ok(Some(manifest)) => manifest,
-                        Ok(None) => return Ok(ApplyOutcome::MissingDocuments),
-                        Err(RequestError::Failed(error)) => return Err(error),
-                        Err(RequestError::Refused(why)) => {
-                            return Ok(ApplyOutcome::Failed(Callback::failed(ReasonCode::Render, &why)));
-                        }
+                    let Some(manifest) = self.manifest(&spec, held, number, documents).await? else {
+                        // The documents are in no record. The request must come again.
+                        return Ok(Some(ReconcileAction::requeue_at(spec.not_after_ms)));
                     };
-                    held.confirmed = false;
+                    self.store.set_confirmed(held, false);
                     let created = match lower {
                         Some((_, object)) => self.replace_lower(object_ref, object, &manifest).await,
                         None => self.create(object_ref, &manifest).await,
@@ -147,10 +167,13 @@ impl Reconciler {
                         Ok(uid) => uid,
                         Err(error) => {
                             // A response below 500 proves that nothing was created.
-                            held.confirmed = was_confirmed && status(&error).is_some_and(|code| code < 500);
+                            let is_known = status(&error).is_some_and(|code| code < 500);
+                            self.store.set_confirmed(held, was_confirmed && is_known);
                             return match (api_refusal(&error), status(&error)) {
-                                (Some(_), _) => Ok(ApplyOutcome::Failed(apply_failure(object_ref, &error))),
-                                (None, Some(409)) => Err(ReconcileError::Conflict),
+                                (Some(_), _) => {
+                                    fail(reason_code(&error), &format!("{object_ref}: {}", error_message(&error)))
+                                }
+                                (None, Some(409)) => Err(ReconcileError::Conflict.into()),
                                 (None, _) => Err(error.into()),
                             };
                         }
@@ -158,18 +181,17 @@ impl Reconciler {
                 }
             };
             // The object exists and its UID is not recorded yet.
-            held.confirmed = false;
+            self.store.set_confirmed(held, false);
             spec.applied.push(AppliedObject { object_ref: object_ref.clone(), uid, document: *document });
             held.record.spec = Some(spec.clone());
-            let is_last = number + 1 == all.len();
             // The last UID is saved together with the next phase.
-            if !is_last {
+            if number + 1 < all.len() {
                 self.store.save(held).await?;
-                held.confirmed = was_confirmed;
+                self.store.set_confirmed(held, was_confirmed);
             }
         }
         self.own_documents(&spec).await?;
-        Ok(ApplyOutcome::All)
+        Ok(None)
     }
 
     /// Returns `None` if a document is not stored.
@@ -179,18 +201,16 @@ impl Reconciler {
         held: &VersionedRecord,
         number: usize,
         documents: &[SecretDocument],
-    ) -> Result<Option<Value>, RequestError> {
-        if let Some(manifest) =
-            number.checked_sub(spec.objects.secrets.len()).and_then(|number| spec.objects.apply.get(number))
-        {
-            return Ok(Some(manifest.clone()));
+    ) -> Result<Option<Value>, StepError> {
+        if let Some(number) = number.checked_sub(spec.objects.secrets.len()) {
+            return Ok(spec.objects.apply.get(number).cloned());
         }
         let stored = match documents {
-            [] => self.store.documents(held).await?,
+            [] => self.store.documents(&held.record).await?,
             given => given.to_vec(),
         };
         let Some(document) = stored.get(number) else { return Ok(None) };
-        Ok(Some(self.render_document(&held.record.name, spec, document).await?.1))
+        Ok(Some(self.render_document(&held.record.name, spec, document).await?))
     }
 
     /// Makes the first object the owner of the documents, so that they are deleted with it.
@@ -233,14 +253,6 @@ fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
         reason.code = ReasonCode::Failed;
     }
     result
-}
-
-fn too_late() -> Callback {
-    Callback::failed(ReasonCode::Lost, "the relay was unavailable until the request expired")
-}
-
-fn apply_failure(object_ref: &ObjectRef, error: &kube::Error) -> Callback {
-    Callback::failed(reason_code(error), &format!("{object_ref}: {}", error_message(error)))
 }
 
 fn reason_code(error: &kube::Error) -> ReasonCode {

@@ -1,6 +1,7 @@
 //! Stores records as Secrets in the relay's namespace. Every write is conditional on the version that was read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::{SecretDocument, TaskId};
@@ -33,17 +34,18 @@ pub(crate) struct VersionedRecord {
     pub(crate) record: TaskRecord,
     /// A [`Callback`] as JSON.
     pub(crate) result: Option<Vec<u8>>,
-    /// Further Secrets with parts of the result.
-    result_parts: usize,
-    /// Further Secrets with the documents of a queued task.
-    pub(crate) document_parts: usize,
-    /// True if this relay knows the outcome of every request for the task's objects and has recorded it. Not stored.
+    /// True if this relay knows the outcome of every request for the task's objects and has recorded it.
     pub(crate) confirmed: bool,
     uid: String,
-    pub(crate) resource_version: String,
+    resource_version: String,
 }
 
 impl VersionedRecord {
+    /// Returns true if the outcome of a request may be unknown: the relay was killed or got no response.
+    pub(crate) fn may_be_in_flight(&self) -> bool {
+        self.record.phase == TaskPhase::Starting && !self.record.is_queued() && !self.confirmed
+    }
+
     /// Returns the result, or [`ReconcileError::Damaged`] if it is missing or cannot be read.
     pub(crate) fn result(&self) -> Result<Callback, ReconcileError> {
         let bytes = self.result.as_deref().unwrap_or_default();
@@ -66,14 +68,15 @@ impl VersionedRecord {
     }
 }
 
-#[derive(Clone)]
 pub(crate) struct RecordStore {
     secrets: Api<Secret>,
+    /// The versions of starting tasks that are confirmed. A version that another relay has written is not.
+    confirmed: Mutex<HashMap<TaskId, String>>,
 }
 
 impl RecordStore {
     pub(crate) fn new(client: &Client, namespace: &str) -> Self {
-        Self { secrets: Api::namespaced(client.clone(), namespace) }
+        Self { secrets: Api::namespaced(client.clone(), namespace), confirmed: Mutex::default() }
     }
 
     /// Returns a record with its result.
@@ -85,12 +88,15 @@ impl RecordStore {
 
     /// Returns a record with the first part of its result. Call [`read_rest`](Self::read_rest) before saving it.
     pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
-        let secret = self.secrets.get_opt(&names::record_name(name)).await?;
-        secret.as_ref().map(decode).transpose()
+        let Some(secret) = self.secrets.get_opt(&names::record_name(name)).await? else { return Ok(None) };
+        let mut held = decode(&secret)?;
+        let is_confirmed = |confirmed: &String| *confirmed == held.resource_version;
+        held.confirmed = held.record.is_queued() || self.versions().get(name).is_some_and(is_confirmed);
+        Ok(Some(held))
     }
 
     pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
-        for part in 1..=held.result_parts {
+        for part in 1..=held.record.result_parts {
             let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
             let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
             held.result.get_or_insert_default().extend(data.0);
@@ -114,36 +120,25 @@ impl RecordStore {
         unit: Option<&str>,
         mut part: impl FnMut(TaskRecord) -> Option<T>,
     ) -> Result<Vec<T>, ReconcileError> {
-        let mut all = Vec::new();
-        let mut after = None;
-        loop {
-            let (records, next) = self.page_of(unit, after.as_deref()).await?;
+        let (records, mut next) = self.page(unit, None).await?;
+        let mut all: Vec<T> = records.into_iter().filter_map(&mut part).collect();
+        while let Some(after) = next.take() {
+            let (records, further) = self.page(unit, Some(&after)).await?;
             all.extend(records.into_iter().filter_map(&mut part));
-            match next {
-                Some(next) => after = Some(next),
-                None => return Ok(all),
-            }
+            next = further;
         }
+        Ok(all)
     }
 
-    /// Returns a page of records and the token of the next page.
-    pub(crate) async fn page(&self, after: Option<&str>) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
-        self.page_of(None, after).await
-    }
-
-    async fn page_of(
+    /// Returns a page of the records of a unit, or of all, and the token of the next page.
+    pub(crate) async fn page(
         &self,
         unit: Option<&str>,
         after: Option<&str>,
     ) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
-        let mut selector = format!("{PART}={RECORD}");
-        if let Some(unit) = unit {
-            selector += &format!(",{UNIT}={unit}");
-        }
-        let mut page = ListParams::default().labels(&selector).limit(PAGE);
-        if let Some(after) = after {
-            page = page.continue_token(after);
-        }
+        let of_unit = unit.map(|unit| format!(",{UNIT}={unit}")).unwrap_or_default();
+        let mut page = ListParams::default().labels(&format!("{PART}={RECORD}{of_unit}")).limit(PAGE);
+        page.continue_token = after.map(str::to_owned);
         let list = self.secrets.list(&page).await?;
         let mut records = Vec::new();
         for secret in &list.items {
@@ -161,24 +156,36 @@ impl RecordStore {
     /// # Errors
     /// [`ReconcileError::Conflict`] if it exists. [`ReconcileError::TooLarge`] if its later content would not fit.
     pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ReconcileError> {
-        let held = VersionedRecord {
-            record,
-            result: None,
-            result_parts: 0,
-            document_parts: 0,
-            confirmed: true,
-            uid: String::new(),
-            resource_version: String::new(),
-        };
-        has_room(&held)?;
-        let made = self.secrets.create(&PostParams::default(), &encode(&held)?).await;
+        has_room(&record)?;
+        let (uid, resource_version) = (String::new(), String::new());
+        let new = VersionedRecord { record, result: None, confirmed: true, uid, resource_version };
+        let made = self.secrets.create(&PostParams::default(), &encode(&new)?).await;
         let made = made.map_err(|error| match status(&error) {
             // The namespace does not exist, so a repetition cannot help.
             Some(404) => ReconcileError::Api(error),
             _ => write_error(error),
         })?;
+        let mut made = decode(&made)?;
         // A new record has no objects.
-        Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
+        self.set_confirmed(&mut made, true);
+        Ok(made)
+    }
+
+    /// Records if this version is confirmed, in the memory of this relay.
+    pub(crate) fn set_confirmed(&self, held: &mut VersionedRecord, confirmed: bool) {
+        held.confirmed = confirmed;
+        match confirmed && held.record.phase == TaskPhase::Starting {
+            true => drop(self.versions().insert(held.record.name.clone(), held.resource_version.clone())),
+            false => self.forget(&held.record.name),
+        }
+    }
+
+    pub(crate) fn forget(&self, name: &TaskId) {
+        self.versions().remove(name);
+    }
+
+    fn versions(&self) -> MutexGuard<'_, HashMap<TaskId, String>> {
+        self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Saves a record if its version is unchanged. Parts of a large result are written to further Secrets first.
@@ -187,26 +194,24 @@ impl RecordStore {
     /// [`ReconcileError::Conflict`], [`ReconcileError::TooLarge`].
     pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
         let name = held.record.name.clone();
-        let before = held.result_parts;
         let result = held.result.as_deref().unwrap_or_default();
-        held.result_parts = result.len().saturating_sub(1) / PART_BYTES;
+        let parts = result.len().saturating_sub(1) / PART_BYTES;
+        let before = std::mem::replace(&mut held.record.result_parts, parts);
         for (part, piece) in result.chunks(PART_BYTES).enumerate().skip(1) {
             self.write_part(held, names::continuation_name(&name, part), OF_RESULT, piece).await?;
         }
         if held.record.phase != TaskPhase::Starting {
             // Documents are deleted first, because the saved record no longer names them.
-            for part in 1..=std::mem::take(&mut held.document_parts) {
-                ignore_missing(
-                    self.secrets.delete(&names::documents_name(&name, part), &DeleteParams::default()).await,
-                )?;
+            for part in 1..=std::mem::take(&mut held.record.document_parts) {
+                self.delete_part(&names::documents_name(&name, part)).await?;
             }
         }
         let saved = self.secrets.replace(&names::record_name(&name), &PostParams::default(), &encode(held)?).await;
         held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
-        for part in held.result_parts + 1..=before {
-            ignore_missing(
-                self.secrets.delete(&names::continuation_name(&name, part), &DeleteParams::default()).await,
-            )?;
+        let confirmed = held.confirmed;
+        self.set_confirmed(held, confirmed);
+        for part in parts + 1..=before {
+            self.delete_part(&names::continuation_name(&name, part)).await?;
         }
         Ok(())
     }
@@ -222,15 +227,15 @@ impl RecordStore {
         for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
             self.write_part(held, names::documents_name(&name, part), OF_DOCUMENTS, piece).await?;
         }
-        held.document_parts = bytes.len().div_ceil(PART_BYTES);
+        held.record.document_parts = bytes.len().div_ceil(PART_BYTES);
         self.save(held).await
     }
 
     /// Returns the stored documents, or none if one is missing.
-    pub(crate) async fn documents(&self, held: &VersionedRecord) -> Result<Vec<SecretDocument>, ReconcileError> {
-        let (name, mut bytes) = (&held.record.name, Vec::new());
-        for part in 1..=held.document_parts {
-            let Some(piece) = self.secrets.get_opt(&names::documents_name(name, part)).await? else {
+    pub(crate) async fn documents(&self, record: &TaskRecord) -> Result<Vec<SecretDocument>, ReconcileError> {
+        let mut bytes = Vec::new();
+        for part in 1..=record.document_parts {
+            let Some(piece) = self.secrets.get_opt(&names::documents_name(&record.name, part)).await? else {
                 return Ok(Vec::new());
             };
             bytes.extend(piece.data.unwrap_or_default().remove(OF_DOCUMENTS).unwrap_or_default().0);
@@ -238,7 +243,7 @@ impl RecordStore {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
-        serde_json::from_slice(&bytes).map_err(|error| damaged(name, &error))
+        serde_json::from_slice(&bytes).map_err(|error| damaged(&record.name, &error))
     }
 
     async fn write_part(
@@ -255,25 +260,26 @@ impl RecordStore {
             uid: held.uid.clone(),
             ..OwnerReference::default()
         };
-        let mut labels = names::task_labels(&held.record.name, "");
-        labels.remove(names::INSTANCE);
-        labels.insert(PART.to_owned(), CONTINUED.to_owned());
         let metadata = ObjectMeta {
             name: Some(name.clone()),
-            labels: Some(labels),
+            labels: Some(names::secret_labels(&held.record.name, None, &[(PART, CONTINUED)])),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         };
         let data = Some(BTreeMap::from([(key.to_owned(), ByteString(piece.to_vec()))]));
         let secret = Secret { metadata, data, ..Secret::default() };
         match self.secrets.create(&PostParams::default(), &secret).await {
+            // A leftover of an incomplete write is replaced, whatever its version.
             Err(error) if status(&error) == Some(409) => {
-                // A leftover of an incomplete write is replaced, whatever its version.
                 self.secrets.replace(&name, &PostParams::default(), &secret).await?;
-                Ok(())
             }
-            made => Ok(made.map(drop)?),
+            made => drop(made?),
         }
+        Ok(())
+    }
+
+    async fn delete_part(&self, name: &str) -> Result<(), ReconcileError> {
+        ignore_missing(self.secrets.delete(name, &DeleteParams::default()).await)
     }
 
     /// Deletes a record if its version is unchanged.
@@ -309,47 +315,30 @@ fn position_of(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
 
-#[derive(serde::Serialize, serde::Deserialize)]
-struct RecordJson {
-    #[serde(default)]
-    pieces: usize,
-    #[serde(default)]
-    documents: usize,
-    #[serde(flatten)]
-    record: TaskRecord,
-}
-
 fn decode(secret: &Secret) -> Result<VersionedRecord, ReconcileError> {
-    let name = secret.name_any();
-    let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
-    let record = bytes(OF_RECORD).map_or(&[][..], |bytes| &bytes.0);
-    let RecordJson { pieces, documents, record } =
-        serde_json::from_slice(record).map_err(|error| ReconcileError::Damaged { name, why: position_of(&error) })?;
+    let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &*bytes.0);
+    let record = serde_json::from_slice(bytes(OF_RECORD).unwrap_or_default())
+        .map_err(|error| ReconcileError::Damaged { name: secret.name_any(), why: position_of(&error) })?;
     Ok(VersionedRecord {
         record,
-        result: bytes(OF_RESULT).map(|bytes| bytes.0.clone()),
-        result_parts: pieces,
-        document_parts: documents,
+        result: bytes(OF_RESULT).map(<[u8]>::to_vec),
         confirmed: false,
         uid: secret.uid().unwrap_or_default(),
         resource_version: secret.resource_version().unwrap_or_default(),
     })
 }
 
-fn bytes_of(held: &VersionedRecord) -> Result<Vec<u8>, ReconcileError> {
-    let VersionedRecord { record, result_parts: pieces, document_parts: documents, .. } = held;
-    let all = RecordJson { pieces: *pieces, documents: *documents, record: record.clone() };
-    serde_json::to_vec(&all).map_err(|error| damaged(&record.name, &error))
+fn bytes_of(record: &TaskRecord) -> Result<Vec<u8>, ReconcileError> {
+    serde_json::to_vec(record).map_err(|error| damaged(&record.name, &error))
 }
 
 /// Checks that a new record will still fit when all objects are applied and recorded.
-fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
-    let mut grown = held.clone();
-    if let Some(spec) = &mut grown.record.spec {
-        spec.applied = spec
-            .object_refs()
-            .map(|(object_ref, document)| AppliedObject { object_ref, uid: UID.to_owned(), document })
-            .collect();
+fn has_room(record: &TaskRecord) -> Result<(), ReconcileError> {
+    let mut grown = record.clone();
+    if let Some(spec) = &mut grown.spec {
+        let refs = spec.object_refs();
+        spec.applied =
+            refs.map(|(object_ref, document)| AppliedObject { object_ref, uid: UID.to_owned(), document }).collect();
     }
     let size = bytes_of(&grown)?.len() + RECORD_RESERVE;
     if size > MAX_RECORD {
@@ -360,23 +349,17 @@ fn has_room(held: &VersionedRecord) -> Result<(), ReconcileError> {
 }
 
 fn encode(held: &VersionedRecord) -> Result<Secret, ReconcileError> {
-    let TaskRecord { name, phase, spec } = &held.record;
+    let TaskRecord { name, phase, spec, .. } = &held.record;
     let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
-    let mut labels = names::task_labels(name, instance.unwrap_or_default());
-    if instance.is_none() {
-        labels.remove(names::INSTANCE);
-    }
-    labels.insert(PART.to_owned(), RECORD.to_owned());
-    labels.insert(PHASE.to_owned(), phase.label().to_owned());
     let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
     let metadata = ObjectMeta {
         name: Some(names::record_name(name)),
-        labels: Some(labels),
+        labels: Some(names::secret_labels(name, instance, &[(PART, RECORD), (PHASE, phase.label())])),
         finalizers: Some(finalizers),
         resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),
         ..ObjectMeta::default()
     };
-    let record = bytes_of(held)?;
+    let record = bytes_of(&held.record)?;
     if record.len() > MAX_RECORD {
         let size = record.len();
         return Err(ReconcileError::TooLarge(format!("its record has {size} bytes; {MAX_RECORD} is the limit")));
@@ -387,4 +370,61 @@ fn encode(held: &VersionedRecord) -> Result<Secret, ReconcileError> {
         data.insert(OF_RESULT.to_owned(), ByteString(first.to_vec()));
     }
     Ok(Secret { metadata, data: Some(data), ..Secret::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, atomic::AtomicU32, atomic::Ordering::SeqCst};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns a client of a namespace with one Secret, which has another version after each write.
+    fn client() -> Client {
+        let (stored, version) = (Arc::new(Mutex::new(Value::Null)), Arc::new(AtomicU32::new(0)));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (stored, version) = (Arc::clone(&stored), Arc::clone(&version));
+            async move {
+                let (parts, body) = request.into_parts();
+                if parts.method != Method::GET {
+                    let mut secret: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap();
+                    secret["metadata"]["resourceVersion"] = version.fetch_add(1, SeqCst).to_string().into();
+                    *stored.lock().unwrap() = secret;
+                }
+                Ok::<_, kube::Error>(Response::new(Body::from(stored.lock().unwrap().to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "relay")
+    }
+
+    /// A task whose object was never requested ends at once, whatever its callback.
+    #[tokio::test]
+    async fn a_version_is_confirmed_until_a_request_is_sent_or_another_relay_writes() {
+        let client = client();
+        let (ours, theirs) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
+        let name = TaskId { unit: "unit".to_owned(), attempt: 1 };
+        let spec = json!({
+            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
+            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
+        });
+        let spec = Some(serde_json::from_value(spec).unwrap());
+        let mut held = ours.create(TaskRecord::new(name.clone(), TaskPhase::Starting, spec)).await.unwrap();
+        let in_flight = async |store: &RecordStore| store.get(&name).await.unwrap().unwrap().may_be_in_flight();
+        assert!(!in_flight(&ours).await && in_flight(&theirs).await);
+        // A newer callback.
+        ours.save(&mut held).await.unwrap();
+        assert!(!in_flight(&ours).await);
+        ours.set_confirmed(&mut held, false);
+        assert!(in_flight(&ours).await);
+        ours.save(&mut held).await.unwrap();
+        assert!(in_flight(&ours).await);
+        ours.set_confirmed(&mut held, true);
+        assert!(!in_flight(&ours).await);
+        let mut other = theirs.get(&name).await.unwrap().unwrap();
+        theirs.save(&mut other).await.unwrap();
+        assert!(in_flight(&ours).await);
+    }
 }

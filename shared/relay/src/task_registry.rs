@@ -17,8 +17,6 @@ struct RegistryState {
     wakes: HashMap<TaskId, Arc<Notify>>,
     /// Tasks that are woken by changes of the objects of a unit.
     subscribers: HashMap<String, HashSet<TaskId>>,
-    /// The version of the record up to which this relay knows the outcome of every request for the task's objects.
-    confirmed: HashMap<TaskId, String>,
     /// The last reason why each task waits.
     pending: HashMap<TaskId, String>,
     heartbeats: HashMap<TaskId, Instant>,
@@ -65,7 +63,6 @@ impl TaskRegistry {
             return false;
         }
         state.wakes.remove(name);
-        state.confirmed.remove(name);
         state.pending.remove(name);
         state.heartbeats.remove(name);
         state.subscribers.retain(|_, names| {
@@ -73,21 +70,6 @@ impl TaskRegistry {
             !names.is_empty()
         });
         true
-    }
-
-    /// Marks a version of the record as confirmed: the outcome of every request for the task's objects is known.
-    pub(crate) fn mark_confirmed(&self, name: &TaskId, version: &str) {
-        self.state().confirmed.insert(name.clone(), version.to_owned());
-    }
-
-    /// Returns true if this version is confirmed. A version that another relay has written is not.
-    pub(crate) fn is_confirmed(&self, name: &TaskId, version: &str) -> bool {
-        self.state().confirmed.get(name).is_some_and(|confirmed| confirmed == version)
-    }
-
-    /// Removes the mark. Returns true if this version was confirmed.
-    pub(crate) fn take_confirmed(&self, name: &TaskId, version: &str) -> bool {
-        self.state().confirmed.remove(name).is_some_and(|confirmed| confirmed == version)
     }
 
     /// Records the reason why a task waits. `None` means that it only waits for its own end.

@@ -6,14 +6,11 @@ use std::sync::{Arc, Mutex};
 use ebb_protocol::relay::BATCH;
 use futures::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
-use crate::client::kubeconfig_of;
 use crate::fixture::*;
 use crate::memory::MemoryRounds;
-use crate::rights;
 
 /// Works that are asked for at once and places for them, unless `EBB_TASKS` and `EBB_MAX_CONCURRENT_TASKS` say otherwise.
 const WORKS: (usize, usize) = (30, 6);
@@ -263,55 +260,5 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
     // A tombstone is final.
     assert_eq!(world.apply(&unknown, script(&unknown, "#")).await, RelayResponse::State(TaskState::Tombstoned));
-    world.close().await;
-}
-
-/// A namespace that is deleted takes the relay's rights in it with it: no pod can be seen there, nor started.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_place_whose_pods_cannot_be_listed_is_free_after_the_result() {
-    let world = RelayFixture::new("unseen", &["--max-concurrent-tasks", "1"]).await;
-    let roles: Api<Role> = Api::namespaced(world.client.clone(), &world.units);
-    let allow = async |rules: Vec<PolicyRule>| {
-        merge(&roles, "units", json!({ "rules": rules })).await;
-    };
-    let all = rights::rights().units;
-    let is_of_pods = |rule: &PolicyRule| rule.resources.iter().flatten().any(|resource| resource == "pods");
-    allow(all.iter().filter(|rule| !is_of_pods(rule)).cloned().collect()).await;
-    let account = format!("{}-relay", world.units);
-    until("the rights to go", async || {
-        let held = rights::of(kubeconfig_of(cluster().await, &account, "ebb-relay"), &world.units).await;
-        held.iter().all(|(_, resource, ..)| resource != "pods").then_some(())
-    })
-    .await;
-    let units = ["first", "second"].map(|unit| name(unit, 1));
-    for unit in &units {
-        world.apply(unit, script(unit, "echo done")).await;
-    }
-    for unit in &units {
-        world.succeeds(unit).await;
-    }
-    allow(all).await;
-    world.close().await;
-}
-
-/// One task is one pod.
-#[tokio::test(flavor = "multi_thread")]
-async fn one_pod_each() {
-    let world = RelayFixture::new("one", &[]).await;
-    for (field, value) in [
-        ("parallelism", json!(2)),
-        ("completions", json!(2)),
-        ("backoffLimit", json!(1)),
-        ("backoffLimit", Value::Null),
-        ("podFailurePolicy", json!({"rules": []})),
-        ("manualSelector", json!(true)),
-    ] {
-        let unit = name("unit", 1);
-        let mut objects = script(&unit, "#");
-        objects.apply[0]["spec"][field] = value;
-        let answer = world.apply(&unit, objects).await;
-        let told = format!("spec.{field}: ");
-        assert!(matches!(&answer, RelayResponse::Refused(why) if why.contains(&told)), "{field}: {answer:?}");
-    }
     world.close().await;
 }

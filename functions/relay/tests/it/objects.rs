@@ -80,40 +80,6 @@ async fn applied_ready_and_removed() {
     world.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn failures() {
-    let world = RelayFixture::new("failures", &[]).await;
-    let maps = world.api::<ConfigMap>();
-    // An object that vanishes while others are waited for is not made again.
-    let lost = name("lost", 1);
-    let manifests = vec![map("vanishes"), deployment("slow", "ebb.test/none:1")];
-    world.apply(&lost, ObjectTask { keep: false, ..kept(manifests) }).await;
-    maps.delete("vanishes", &DeleteParams::default()).await.unwrap();
-    assert_eq!(world.reason(&lost).await.0, ReasonCode::Lost);
-    // What is not ready in time says why; what cannot be removed in time as well.
-    let slow = name("slow", 1);
-    let mut request =
-        world.ensure_of(&slow, ObjectTask { keep: false, ..kept(vec![deployment("late", "ebb.test/none:1")]) });
-    request.timeout_ms = 3_000;
-    world.ensure(request).await;
-    let (code, message) = world.reason(&slow).await;
-    assert!(code == ReasonCode::Timeout && message.contains("3000 ms: Deployment"), "{message}");
-    let held = name("held", 1);
-    world.apply(&held, kept(vec![map("held")])).await;
-    world.succeeds(&held).await;
-    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
-    let mut request = world.ensure_of(&name("undo", 1), removal(&["held"]));
-    request.timeout_ms = 3_000;
-    world.ensure(request).await;
-    let (code, message) = world.reason(&name("undo", 1)).await;
-    assert!(code == ReasonCode::Timeout && message.contains("test.example/held"), "{message}");
-    merge(&maps, "held", finalizers(Value::Null)).await;
-    // A second attempt finishes what the first could not.
-    world.apply(&name("undo", 2), removal(&["held"])).await;
-    world.succeeds(&name("undo", 2)).await;
-    world.close().await;
-}
-
 /// Refused before anything is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals() {
@@ -139,6 +105,12 @@ async fn refusals() {
     let labelled = |labels: Value| of("ConfigMap", json!({"metadata": {"name": "a", "labels": labels}}));
     let mine = || kept(vec![map("mine")]);
     let large = of("ConfigMap", json!({"data": {"a": "x".repeat(290 << 10)}}));
+    // One task is one pod.
+    let job = |field: &str, value: Value| {
+        let mut task = script(&name("pods", 1), "#");
+        task.apply[0]["spec"][field] = value;
+        task
+    };
     for (what, work, why) in [
         ("foreign", kept(vec![map("mine"), map("foreign")]), "foreign already exists"),
         ("kind", kept(vec![map("mine"), of("Pod", json!({}))]), "`Pod` are not allowed"),
@@ -157,6 +129,12 @@ async fn refusals() {
         ("output", ObjectTask { outputs: vec![output("a", "params.x", "", false)], ..mine() }, "cannot be used here"),
         ("reserved", kept(vec![map("ebb-mine")]), "is reserved"),
         ("empty", ObjectTask { until: ended, ..kept(vec![]) }, "it has no manifest"),
+        ("pods", job("parallelism", json!(2)), "spec.parallelism: "),
+        ("pods", job("completions", json!(2)), "spec.completions: "),
+        ("pods", job("backoffLimit", json!(1)), "spec.backoffLimit: "),
+        ("pods", job("backoffLimit", Value::Null), "spec.backoffLimit: "),
+        ("pods", job("podFailurePolicy", json!({"rules": []})), "spec.podFailurePolicy: "),
+        ("pods", job("manualSelector", json!(true)), "spec.manualSelector: "),
         ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);

@@ -1,0 +1,264 @@
+//! Executes batches, within the time and the size of a response.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::relay::{
+    BATCH, Batch, BatchResponse, RESPONSE_MARGIN, RelayRequest, RelayResponse, TaskId, TaskState, VERSION,
+};
+use futures::StreamExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::admit::RequestError;
+use crate::clock::now_ms;
+use crate::error::ReconcileError;
+use crate::names;
+use crate::reconcile::CONFLICT_PAUSE;
+use crate::reconciler::Reconciler;
+use crate::relay::Relay;
+
+/// Units of one batch that are processed at the same time.
+const AT_ONCE: usize = 16;
+/// The time for which a request is repeated after conflicting writes.
+const CONFLICT_RETRY: Duration = Duration::from_secs(10);
+/// Bytes of a [`BatchResponse`] beside its large responses.
+const ENVELOPE: usize = 16 << 10;
+
+/// The batch is for the cluster with another UID. Nothing was executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the batch is for cluster {theirs}, but this relay serves {ours}")]
+pub struct OtherCluster {
+    pub ours: String,
+    pub theirs: String,
+}
+
+/// The arrival of a batch, and the limits that its requests share.
+pub(crate) struct BatchContext {
+    pub(crate) at: Instant,
+    /// The arrival, in milliseconds since 1970.
+    pub(crate) ms: u64,
+    /// The time for which the batch was under way.
+    transit: Duration,
+    /// Limits the requests that are processed at the same time. Waiting for a termination needs no permit.
+    pub(crate) slots: Semaphore,
+    /// Bytes of the responses so far. The control plane reads at most [`BATCH_RESPONSE_BODY`].
+    response_bytes: AtomicUsize,
+}
+
+impl BatchContext {
+    /// Starts the clock of a batch that arrives now.
+    fn new(transit: Duration) -> Self {
+        let (slots, response_bytes) = (Semaphore::new(AT_ONCE), AtomicUsize::new(0));
+        Self { at: Instant::now(), ms: now_ms(), transit, slots, response_bytes }
+    }
+
+    /// Returns the time until which a request must be answered, at most `longest` after the arrival. Without a
+    /// response before its timeout, the sender counts the relay as unreachable.
+    fn deadline(&self, request: &RelayRequest, longest: Duration) -> Instant {
+        let time = request.timeout().saturating_sub(RESPONSE_MARGIN).saturating_sub(self.transit);
+        self.at + time.min(longest)
+    }
+
+    /// Returns `response`, or [`RelayResponse::TooLarge`] if it does not fit. The first response always fits.
+    fn fit(&self, response: RelayResponse) -> RelayResponse {
+        // Serialization cannot fail here. One byte separates two responses.
+        let bytes = serde_json::to_vec(&response).map_or(0, |json| json.len() + 1);
+        let add = |taken: usize| {
+            let sum = taken.saturating_add(bytes);
+            (taken == 0 || sum <= BATCH_RESPONSE_BODY - ENVELOPE).then_some(sum)
+        };
+        match self.response_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => response,
+            Err(_) => RelayResponse::TooLarge,
+        }
+    }
+}
+
+/// Returns the task of a request.
+fn task_of(request: &RelayRequest) -> Option<&TaskId> {
+    match request {
+        RelayRequest::Ensure(request) => Some(&request.task),
+        RelayRequest::Get(name)
+        | RelayRequest::Dequeue(name)
+        | RelayRequest::Acknowledge(name)
+        | RelayRequest::Delete(name)
+        | RelayRequest::Cancel { task: name, .. } => Some(name),
+        RelayRequest::Release { .. } | RelayRequest::About | RelayRequest::List { .. } => None,
+    }
+}
+
+impl Relay {
+    /// Executes a batch that was under way for `transit`. Requests of one unit are executed in their order, those of
+    /// different units at the same time.
+    ///
+    /// # Errors
+    /// Returns [`OtherCluster`] if the batch is for another cluster.
+    pub async fn batch(&self, batch: Batch, transit: Duration) -> Result<BatchResponse, OtherCluster> {
+        let batch = batch.after(transit);
+        let received = Arc::new(BatchContext::new(transit));
+        let ours = self.inner.cluster_uid.clone();
+        if batch.cluster != ours {
+            return Err(OtherCluster { ours, theirs: batch.cluster });
+        }
+        let count = batch.requests.len();
+        if batch.v != VERSION || count > BATCH {
+            let why = format!(
+                "the batch has version {} and {count} requests; expected version {VERSION} and at most {BATCH}",
+                batch.v
+            );
+            // A cancelled task may still run, so only a start can be refused.
+            let response = |request: &RelayRequest| match request {
+                RelayRequest::Ensure(_) => RelayResponse::Refused(why.clone()),
+                _ => RelayResponse::Unavailable(why.clone()),
+            };
+            let responses = batch.requests.iter().map(response).collect();
+            return Ok(BatchResponse { v: VERSION, cluster: ours, responses });
+        }
+        // All tasks leave the queue first, so that none of them gets a slot that becomes free during the batch
+        // (DequeueBeforeKill).
+        for request in &batch.requests {
+            if let RelayRequest::Dequeue(name) = request {
+                self.inner.queue.dequeue(name);
+            }
+        }
+        let mut groups: BTreeMap<String, Vec<(usize, RelayRequest)>> = BTreeMap::new();
+        for (number, request) in batch.requests.into_iter().enumerate() {
+            let group = match (task_of(&request), &request) {
+                (Some(name), _) => name.unit.clone(),
+                // The space keeps the key apart from unit names.
+                (None, RelayRequest::Release { instance }) => format!("release {instance}"),
+                (None, _) => format!("without unit {number}"),
+            };
+            groups.entry(group).or_default().push((number, request));
+        }
+        let done = groups.into_values().map(|group| {
+            let (inner, received) = (self.inner.clone(), received.clone());
+            async move {
+                let numbers: Vec<usize> = group.iter().map(|(number, _)| *number).collect();
+                // A separate Tokio task completes the requests even if the caller disconnects.
+                let task = tokio::spawn(async move {
+                    let mut responses = Vec::new();
+                    for (number, request) in group {
+                        responses.push((number, received.fit(inner.respond_in_time(request, &received).await)));
+                    }
+                    responses
+                });
+                let why = "internal error of the relay: see its log";
+                let failed = |number| (number, RelayResponse::Unavailable(why.to_owned()));
+                task.await.unwrap_or_else(|_| numbers.into_iter().map(failed).collect())
+            }
+        });
+        let mut responses: Vec<_> = futures::stream::iter(done).buffer_unordered(BATCH).concat().await;
+        responses.sort_by_key(|(number, _)| *number);
+        let responses = responses.into_iter().map(|(_, response)| response).collect();
+        Ok(BatchResponse { v: VERSION, cluster: ours, responses })
+    }
+}
+
+impl Reconciler {
+    /// Responds within the deadline, even if the API server does not.
+    async fn respond_in_time(self: &Arc<Self>, request: RelayRequest, received: &BatchContext) -> RelayResponse {
+        if let Some(Err(why)) = task_of(&request).map(names::check_task) {
+            return match request {
+                // Never refused, because the control plane would conclude that nothing runs. No task can have this name.
+                RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) => RelayResponse::State(TaskState::Tombstoned),
+                _ => RelayResponse::Refused(why),
+            };
+        }
+        let done = async {
+            let permit = received.slots.acquire().await.ok();
+            self.execute_request(&request, received, permit).await
+        };
+        let deadline = received.deadline(&request, self.settings.step_timeout);
+        let Ok(response) = tokio::time::timeout_at(deadline.into(), done).await else {
+            if let RelayRequest::Ensure(_) | RelayRequest::Cancel { .. } | RelayRequest::Dequeue(_) = request
+                && let Some(name) = task_of(&request)
+            {
+                // The loop completes a partly executed request.
+                self.reconcile(name);
+            }
+            return RelayResponse::Unavailable("the API server did not respond in time; repeat the request".to_owned());
+        };
+        response
+    }
+
+    async fn execute_request(
+        self: &Arc<Self>,
+        request: &RelayRequest,
+        received: &BatchContext,
+        mut permit: Option<SemaphorePermit<'_>>,
+    ) -> RelayResponse {
+        let begun = Instant::now();
+        loop {
+            let done = match request {
+                RelayRequest::Ensure(request) => self.ensure(request, received).await.map(RelayResponse::State),
+                RelayRequest::Get(name) => self.get(name).await.map(RelayResponse::State),
+                RelayRequest::Cancel { task: name, grace_ms } => {
+                    self.cancel(name, *grace_ms, received, &mut permit).await.map(RelayResponse::State)
+                }
+                RelayRequest::Dequeue(name) => self.dequeue(name).await.map(RelayResponse::State),
+                RelayRequest::Acknowledge(name) => self.acknowledge(name).await.map(|()| RelayResponse::Done),
+                RelayRequest::Release { instance } => match names::check_instance(instance) {
+                    Ok(()) => self.release(instance).await.map(|()| RelayResponse::Done).map_err(Into::into),
+                    Err(why) => Err(RequestError::Refused(why)),
+                },
+                RelayRequest::About => Ok(RelayResponse::About(self.about())),
+                RelayRequest::List { after } => {
+                    self.list(after.as_deref()).await.map(RelayResponse::Listing).map_err(Into::into)
+                }
+                RelayRequest::Delete(name) => self
+                    .remove_task(name)
+                    .await
+                    .map(|remaining| remaining.map_or(RelayResponse::Done, RelayResponse::Unavailable))
+                    .map_err(Into::into),
+            };
+            match done {
+                Ok(response) => return response,
+                Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
+                    tokio::time::sleep(CONFLICT_PAUSE).await;
+                }
+                Err(RequestError::Refused(why)) => return RelayResponse::Refused(why),
+                Err(RequestError::Failed(error)) => return RelayResponse::Unavailable(error.to_string()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_of_a_batch_stay_within_the_limit() {
+        let received = BatchContext::new(Duration::ZERO);
+        let large = || RelayResponse::State(TaskState::running("x".repeat(1 << 20)));
+        let responses: Vec<RelayResponse> = (0..BATCH)
+            .map(|at| received.fit(if at % 2 == 0 { large() } else { RelayResponse::Unavailable("busy".to_owned()) }))
+            .collect();
+        let count = |wanted: &RelayResponse| responses.iter().filter(|response| *response == wanted).count();
+        assert_eq!((count(&large()), count(&RelayResponse::TooLarge)), (5, BATCH / 2 - 5));
+        // Small responses still fit.
+        assert_eq!(count(&RelayResponse::Unavailable("busy".to_owned())), BATCH / 2);
+        let responses = BatchResponse { v: VERSION, cluster: "c".repeat(36), responses };
+        assert!(serde_json::to_vec(&responses).unwrap().len() <= BATCH_RESPONSE_BODY);
+        // A single response is sent whatever its size.
+        let alone = RelayResponse::State(TaskState::running("x".repeat(BATCH_RESPONSE_BODY)));
+        assert_eq!(BatchContext::new(Duration::ZERO).fit(alone.clone()), alone);
+    }
+
+    #[test]
+    fn a_response_arrives_before_its_sender_gives_up() {
+        let task = TaskId { unit: "unit".to_owned(), attempt: 1 };
+        let (short, long) = (RelayRequest::Get(task.clone()), RelayRequest::Cancel { task, grace_ms: 0 });
+        for (request, transit, step, expected) in
+            [(&short, 0, 90, 3), (&short, 1, 90, 2), (&short, 9, 90, 0), (&long, 1, 90, 12), (&long, 0, 2, 2)]
+        {
+            let received = BatchContext::new(Duration::from_secs(transit));
+            let deadline = received.deadline(request, Duration::from_secs(step));
+            assert_eq!((deadline - received.at).as_secs(), expected, "{request:?} {transit} {step}");
+        }
+    }
+}

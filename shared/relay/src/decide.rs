@@ -1,0 +1,281 @@
+//! Decides about tasks by their records and by what was observed. All functions are pure.
+
+use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::entrypoint::TerminationResult;
+use ebb_protocol::relay::{ReadyRules, TaskId};
+use ebb_readiness::ObjectReadiness;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use crate::error::{StepError, fail, status};
+use crate::pod::{self, BlockerKind, ContainerExit, PodObservation, StartBlocker};
+use crate::ready_rules;
+use crate::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
+use crate::settings::{RelaySettings, millis};
+
+/// Milliseconds after the grace period until a pod counts as stuck, because its node is lost.
+pub(crate) const STUCK_MS: u64 = 120_000;
+/// Milliseconds between two checks for a container without watched changes: events of its Job, objects to remove.
+const UNWATCHED_MS: u64 = 5_000;
+
+/// Milliseconds between two checks of objects that another task has applied.
+const REMOVAL_MS: u64 = 1_000;
+
+const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
+
+/// The other attempts of a unit from the view of one attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OtherAttempts {
+    /// A higher attempt exists. This one must not start.
+    Higher,
+    /// Lower attempts that run or may start. Without any, this attempt may start.
+    OpenLower(Vec<TaskId>),
+}
+
+pub(crate) fn other_attempts(name: &TaskId, records: Vec<TaskRecord>) -> OtherAttempts {
+    if records.iter().any(|other| other.name.attempt > name.attempt) {
+        return OtherAttempts::Higher;
+    }
+    let lower = records.into_iter().filter(|other| other.name.attempt < name.attempt && other.phase.is_open());
+    OtherAttempts::OpenLower(lower.map(|other| other.name).collect())
+}
+
+/// The effect of a termination.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Termination {
+    Pending,
+    Ended(Box<Callback>),
+    Cancelled,
+}
+
+/// Decides about a task that is terminating. `remaining` is the reason why one of its objects still exists.
+pub(crate) fn terminated(
+    phase: &TaskPhase,
+    result: Option<Callback>,
+    remaining: Option<String>,
+    now_ms: u64,
+) -> Termination {
+    let TaskPhase::Terminating { grace_ms, since_ms, has_result, .. } = *phase else { return Termination::Pending };
+    // A success is kept even if the task was cancelled, because its undo needs the outputs.
+    let result = result.filter(|it| has_result || it.status == CallbackStatus::Succeeded);
+    let is_stuck = now_ms.saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
+    match (remaining, result) {
+        (Some(_), _) if !is_stuck => Termination::Pending,
+        (_, Some(result)) => Termination::Ended(Box::new(result)),
+        (None, None) => Termination::Cancelled,
+        // The control plane learns of a lost node or of an object that cannot be deleted.
+        (Some(why), None) => {
+            let why = format!("the task did not terminate in time: {why}");
+            Termination::Ended(Box::new(Callback::failed(ReasonCode::Lost, &why)))
+        }
+    }
+}
+
+/// Returns true if no container of a task with a result runs.
+pub(crate) fn is_slot_free(pods: Result<Vec<Pod>, kube::Error>, now_ms: u64) -> Result<bool, kube::Error> {
+    match pods {
+        // The namespace and the rights in it are gone. The relay can start nothing there.
+        Err(error) if matches!(status(&error), Some(403 | 404)) => Ok(true),
+        pods => Ok(pods?.iter().all(|pod| pod::is_over(pod) || pod::is_stuck(pod, now_ms))),
+    }
+}
+
+/// Returns the failure of a task whose deadline has passed.
+pub(crate) fn deadline_failure(spec: &TaskSpec, why: Option<&str>) -> Callback {
+    let took = spec.deadline_ms.saturating_sub(spec.received_ms);
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took} ms{why}"))
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum ObjectsStep {
+    /// All objects are ready, and all objects to remove are gone.
+    Collect,
+    /// The next check is at this time, in milliseconds since 1970.
+    Wait(u64),
+    Fail(Box<Callback>),
+}
+
+/// Decides about a task that waits for objects. `pending` is the first reason for which it waits.
+pub(crate) fn objects(spec: &TaskSpec, pending: Option<&str>, now_ms: u64) -> ObjectsStep {
+    match pending {
+        None => ObjectsStep::Collect,
+        Some(why) if now_ms >= spec.deadline_ms => ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(why)))),
+        Some(_) if spec.objects.remove.is_empty() => ObjectsStep::Wait(spec.deadline_ms),
+        // Objects of other tasks are watched by kind, but their records are not.
+        Some(_) => ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(REMOVAL_MS))),
+    }
+}
+
+/// Judges an applied object. Returns the reason why it is not ready, and fails if it never will be.
+pub(crate) fn judge(
+    applied: &AppliedObject,
+    object: Option<&Value>,
+    rules: Option<&ReadyRules>,
+) -> Result<Option<String>, StepError> {
+    let object_ref = &applied.object_ref;
+    let rules = match (rules, object) {
+        (Some(rules), Some(object)) => ready_rules::judge(rules, object),
+        _ => Ok(ebb_readiness::DocumentRules::default()),
+    };
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(why) => return fail(ReasonCode::Failed, &format!("{object_ref}: {why}")),
+    };
+    match ebb_readiness::judge(object, Some(&applied.uid), rules) {
+        ObjectReadiness::Ready => Ok(None),
+        ObjectReadiness::Pending { reason } => Ok(Some(format!("{object_ref}: {reason}"))),
+        ObjectReadiness::Failed { reason, message } => {
+            fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}"))
+        }
+        ObjectReadiness::Gone => fail(ReasonCode::Lost, &format!("{object_ref} was deleted or replaced")),
+    }
+}
+
+/// A task that waits for the end of a container, as it was observed.
+///
+/// Sources of its result in order of precedence: the report of the entrypoint, its termination message, the status from
+/// the kubelet.
+pub(crate) struct ContainerState<'a> {
+    pub(crate) spec: &'a TaskSpec,
+    pub(crate) observation: PodObservation,
+    pub(crate) pod: Option<&'a Pod>,
+    /// The result in the report of the entrypoint.
+    pub(crate) reported: Option<Callback>,
+    /// The reason why the pod was deleted, from before its deletion.
+    pub(crate) early_failure: Option<FailureReason>,
+    /// The reason why objects to remove still exist.
+    pub(crate) removing: Option<String>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum ContainerStep {
+    /// There is no result. The next check is at this time, in milliseconds since 1970.
+    Wait(u64),
+    /// The result. Nothing runs that could change it.
+    Finish(Box<Callback>, LogPart),
+    /// The result, but a container may still start.
+    Terminate(Box<Callback>, LogPart),
+}
+
+/// The part of a container's log that a result needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogPart {
+    /// None: the result has its log, or there is no container.
+    Nothing,
+    /// The log without the lines of the entrypoint.
+    Script,
+    Whole,
+}
+
+impl ContainerState<'_> {
+    pub(crate) fn decide(self, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
+        let early = self.early_failure.clone();
+        let lost = || match &early {
+            Some(reason) => Callback::failed(reason.code, &reason.message),
+            None => Callback::failed(ReasonCode::Lost, "the Job or its pod was deleted"),
+        };
+        let (result, log) = match self.observation {
+            // The node does not respond.
+            PodObservation::Running if self.pod.is_some_and(|pod| pod::is_stuck(pod, now_ms)) => {
+                return ContainerStep::Terminate(Box::new(lost()), LogPart::Nothing);
+            }
+            PodObservation::Running => return self.before_end(None, settings, now_ms),
+            PodObservation::Waiting(ref blocker) => {
+                let blocker = blocker.clone();
+                return self.before_end(blocker, settings, now_ms);
+            }
+            PodObservation::Terminated(end) => {
+                let (mut result, log) = match (self.reported, from_termination_message(&end)) {
+                    (Some(result), _) => (result, LogPart::Nothing),
+                    (None, Some(result)) => (result, LogPart::Script),
+                    (None, None) => (from_kubelet(&end), LogPart::Whole),
+                };
+                refine_reason(&mut result, &end.reason, early.as_ref());
+                (result, log)
+            }
+            PodObservation::Gone => {
+                let mut result = self.reported.unwrap_or_else(lost);
+                refine_reason(&mut result, "", early.as_ref());
+                (result, LogPart::Nothing)
+            }
+        };
+        match self.removing.filter(|_| result.status == CallbackStatus::Succeeded) {
+            Some(_) if now_ms < self.spec.deadline_ms => ContainerStep::Wait(now_ms.saturating_add(UNWATCHED_MS)),
+            Some(why) => ContainerStep::Finish(Box::new(deadline_failure(self.spec, Some(&why))), LogPart::Nothing),
+            None => ContainerStep::Finish(Box::new(result), log),
+        }
+    }
+
+    /// Fails a container that cannot start, at once or after its grace time, and one that does not end in time.
+    fn before_end(self, blocker: Option<StartBlocker>, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
+        let fails_at = blocker.as_ref().and_then(|it| match it.kind {
+            BlockerKind::Permanent => Some(0),
+            BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
+            BlockerKind::Unschedulable(since) => Some(since.saturating_add(millis(settings.scheduling_timeout?))),
+        });
+        let cannot_start = fails_at.is_some_and(|at| at <= now_ms);
+        if !cannot_start && now_ms < self.spec.deadline_ms {
+            let until = self.spec.deadline_ms.min(fails_at.unwrap_or(u64::MAX));
+            let unwatched = if self.pod.is_none() { now_ms.saturating_add(UNWATCHED_MS) } else { u64::MAX };
+            return ContainerStep::Wait(until.min(unwatched));
+        }
+        let result = match (self.reported.filter(|_| !cannot_start), blocker) {
+            (Some(result), _) => result,
+            (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
+            (None, None) => deadline_failure(self.spec, None),
+        };
+        let log = if cannot_start || result.log.is_some() { LogPart::Nothing } else { LogPart::Whole };
+        ContainerStep::Terminate(Box::new(result), log)
+    }
+}
+
+/// Parses the result from the termination message of the entrypoint.
+fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
+    let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
+    // Only a relay may refer to Secrets.
+    result.secrets.clear();
+    match (result.status, report) {
+        (CallbackStatus::Succeeded, Some(_)) => {
+            let why = "the script succeeded, but the report with its outputs did not arrive";
+            Some(Callback { duration_ms: result.duration_ms, ..Callback::failed(ReasonCode::Lost, why) })
+        }
+        (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => Some(result),
+        _ => None,
+    }
+}
+
+/// Derives a result from the status of the kubelet. The message may be the end of the log, which is not a reason.
+fn from_kubelet(end: &ContainerExit) -> Callback {
+    let ContainerExit { exit_code, reason, message } = end;
+    let (code, what) = match reason.as_str() {
+        "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
+        // The kubelet was stopped during the start and does not know the outcome.
+        "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
+            (ReasonCode::Lost, format!("the start of the container was interrupted on its node: {message}"))
+        }
+        "ContainerCannotRun" | "StartError" => {
+            (ReasonCode::NotStartable, format!("the container cannot be started: {message}"))
+        }
+        "DeadlineExceeded" => (ReasonCode::Timeout, format!("the pod exceeded its deadline: {message}")),
+        "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
+        "ContainerStatusUnknown" => (ReasonCode::Lost, "the kubelet does not know how the container ended".to_owned()),
+        _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
+        _ if *exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
+        _ => (ReasonCode::Exit, format!("the container exited with {exit_code} and without a result")),
+    };
+    Callback::failed(code, &what)
+}
+
+/// Replaces the reason of a killed entrypoint, which does not know why it was killed.
+fn refine_reason(result: &mut Callback, end: &str, early_failure: Option<&FailureReason>) {
+    let Some(reason) = &mut result.reason else { return };
+    if end == "OOMKilled" && matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost) {
+        (reason.code, reason.message) = (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned());
+    } else if let Some(early) = early_failure.filter(|_| reason.code == ReasonCode::Lost) {
+        *reason = early.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Decisions by table. The effects of the API server, of the kubelet and of a second relay are in the tests of the program.
+
+use kube::core::Status;
+use serde_json::json;
+
+use super::*;
+use PodObservation::{Gone, Running, Terminated, Waiting};
+use ReasonCode::{Evicted, Exit, Failed, ImagePull, Lost, OutOfMemory, Timeout, Unschedulable};
+
+const NOW: u64 = 1_000_000;
+
+fn result(code: Option<ReasonCode>) -> Callback {
+    code.map_or(Callback::new(CallbackStatus::Succeeded), |code| Callback::failed(code, "reported"))
+}
+
+fn pod(phase: &str, deleted: Option<&str>) -> Pod {
+    serde_json::from_value(json!({"metadata": {"deletionTimestamp": deleted}, "status": {"phase": phase}})).unwrap()
+}
+
+/// A record with a deadline half a second after [`NOW`].
+fn record(attempt: u32, phase: &str, keep: bool) -> TaskRecord {
+    let phase = match phase {
+        "terminating" => json!({"terminating": {"graceMs": 1_000, "sinceMs": 0, "hasResult": false}}),
+        "tombstone" => json!({"tombstone": {"sinceMs": 0}}),
+        other => json!(other),
+    };
+    let objects = json!({"instance": "i", "until": {"ended": {"container": "main"}}, "keep": keep});
+    let spec = json!({
+        "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "objects": objects, "applied": [],
+        "receivedMs": NOW - 500, "notAfterMs": NOW, "deadlineMs": NOW + 500,
+    });
+    let name = json!({"unit": "unit", "attempt": attempt});
+    serde_json::from_value(json!({"name": name, "phase": phase, "spec": spec})).unwrap()
+}
+
+#[test]
+fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
+    let name = TaskId { unit: "unit".to_owned(), attempt: 2 };
+    for (others, expected) in [
+        (&[][..], Some(&[][..])),
+        (&[(1, "ended"), (1, "acknowledged"), (1, "tombstone"), (2, "starting")], Some(&[])),
+        (&[(1, "starting"), (1, "running"), (1, "terminating")], Some(&[1, 1, 1])),
+        (&[(1, "running"), (3, "tombstone")], None),
+    ] {
+        let records = others.iter().map(|(attempt, phase)| record(*attempt, phase, false)).collect();
+        let found = match other_attempts(&name, records) {
+            OtherAttempts::Higher => None,
+            OtherAttempts::OpenLower(lower) => Some(lower.iter().map(|name| name.attempt).collect::<Vec<_>>()),
+        };
+        assert_eq!(found.as_deref(), expected, "{others:?}");
+    }
+}
+
+#[test]
+fn a_request_renews_a_callback_that_is_still_to_come() {
+    for (phase, keep, after, is_new) in [
+        ("starting", false, "starting", true),
+        ("running", false, "running", false),
+        ("terminating", false, "terminating", false),
+        ("ended", false, "ended", true),
+        ("acknowledged", false, "acknowledged", false),
+        ("acknowledged", true, "ended", true),
+        ("tombstone", true, "tombstone", false),
+    ] {
+        let mut record = record(1, phase, keep);
+        let mut callback = record.spec.as_ref().unwrap().callback.clone();
+        assert_eq!(record.clone().renew(&callback), after != phase, "{phase}");
+        callback.token = "new".to_owned();
+        assert_eq!((record.renew(&callback), record.phase.label()), (is_new, after), "{phase}");
+        assert_eq!(record.spec.unwrap().callback == callback, is_new, "{phase}");
+    }
+}
+
+#[test]
+fn a_termination_ends_with_its_objects_or_when_it_is_stuck() {
+    let (in_time, stuck) = (STUCK_MS, STUCK_MS + 1_001);
+    for (result_of, has_result, remaining, now, expected) in [
+        (None, false, false, in_time, Some(None)),
+        (Some(Some(Exit)), true, false, in_time, Some(Some(Some(Exit)))),
+        (Some(Some(Exit)), false, false, in_time, Some(None)),
+        // A success of a cancelled task is kept.
+        (Some(None), false, false, in_time, Some(Some(None))),
+        (Some(None), true, true, in_time, None),
+        (None, false, true, in_time, None),
+        (None, false, true, stuck, Some(Some(Some(Lost)))),
+        (Some(Some(Exit)), false, true, stuck, Some(Some(Some(Lost)))),
+        (Some(Some(Exit)), true, true, stuck, Some(Some(Some(Exit)))),
+    ] {
+        let phase = TaskPhase::Terminating { grace_ms: 1_000, since_ms: 0, has_result, unconfirmed: None };
+        let remaining = remaining.then(|| "ConfigMap n/a: finalizer".to_owned());
+        let found = match terminated(&phase, result_of.map(result), remaining, now) {
+            Termination::Pending => None,
+            Termination::Cancelled => Some(None),
+            Termination::Ended(result) => Some(Some(result.reason.map(|reason| reason.code))),
+        };
+        assert_eq!(found, expected, "{result_of:?} {has_result} {now}");
+    }
+}
+
+#[test]
+fn a_slot_is_free_when_no_container_can_run() {
+    let failure = |code: u16| Err(kube::Error::Api(Box::new(Status::failure("m", "r").with_code(code))));
+    for (pods, expected) in [
+        (Ok(vec![]), Some(true)),
+        (Ok(vec![pod("Succeeded", None), pod("Failed", None)]), Some(true)),
+        (Ok(vec![pod("Succeeded", None), pod("Running", None)]), Some(false)),
+        (Ok(vec![pod("Pending", Some("1970-01-01T00:16:00Z"))]), Some(false)),
+        // Its node does not respond.
+        (Ok(vec![pod("Running", Some("1970-01-01T00:14:00Z"))]), Some(true)),
+        // The namespace is gone, and with it the rights there.
+        (failure(403), Some(true)),
+        (failure(404), Some(true)),
+        (failure(500), None),
+    ] {
+        let text = format!("{pods:?}");
+        assert_eq!(is_slot_free(pods, NOW).ok(), expected, "{text}");
+    }
+}
+
+#[test]
+fn objects_are_waited_for_until_the_deadline() {
+    let mut spec = record(1, "running", false).spec.unwrap();
+    assert_eq!(objects(&spec, None, NOW + 500), ObjectsStep::Collect);
+    assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 500));
+    let late = |spec: &TaskSpec| {
+        let ObjectsStep::Fail(result) = objects(spec, Some("Deployment n/a: m"), NOW + 500) else { panic!() };
+        let reason = result.reason.unwrap();
+        assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1000 ms: Deployment n/a: m"));
+    };
+    late(&spec);
+    spec.objects.remove = vec!["other".to_owned()];
+    spec.deadline_ms += 5_000;
+    assert_eq!(objects(&spec, Some("m"), NOW), ObjectsStep::Wait(NOW + 1_000));
+}
+
+#[test]
+fn an_object_is_ready_by_its_rules_and_lost_without_it() {
+    let applied: AppliedObject = serde_json::from_value(json!({
+        "objectRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}, "uid": "u",
+    }))
+    .unwrap();
+    let object = |uid: &str, ready: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": uid}, "data": {"ready": ready},
+        })
+    };
+    let rule = |text: &str| Some(format!("object.data.ready == '{text}'"));
+    let rules = |ready: Option<String>, fail: Option<String>| Some(ReadyRules { ready, fail });
+    for (object, rules, expected) in [
+        (Some(object("u", "yes")), None, Ok(true)),
+        (Some(object("u", "yes")), rules(rule("yes"), None), Ok(true)),
+        (Some(object("u", "no")), rules(rule("yes"), None), Ok(false)),
+        (Some(object("u", "no")), rules(rule("no"), rule("no")), Err((Failed, "its `fail` is true"))),
+        (Some(object("u", "no")), rules(Some("object.data.ready".to_owned()), None), Err((Failed, "true or false"))),
+        (Some(object("other", "yes")), None, Err((Lost, "was deleted or replaced"))),
+        (None, rules(rule("yes"), None), Err((Lost, "was deleted or replaced"))),
+    ] {
+        match (judge(&applied, object.as_ref(), rules.as_ref()), expected) {
+            (Ok(pending), Ok(ready)) => assert_eq!(pending.is_none(), ready, "{object:?}"),
+            (Err(StepError::Failed(result)), Err((code, text))) => {
+                let reason = result.reason.unwrap();
+                assert!(reason.code == code && reason.message.contains(text), "{object:?}: {reason:?}");
+            }
+            (found, _) => panic!("{object:?}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_container_ends_by_its_report_its_message_or_its_status() {
+    let spec = record(1, "running", false).spec.unwrap();
+    let settings = RelaySettings::new("relay", "units", "");
+    let end = |exit_code: i32, reason: &str, message: &str| {
+        Terminated(ContainerExit { exit_code, reason: reason.to_owned(), message: message.to_owned() })
+    };
+    let said = |result: &Callback, report: Option<&str>| {
+        let message = json!({"v": 1, "result": result, "exitCode": 0, "report": report}).to_string();
+        end(0, "Completed", &message)
+    };
+    let blocked = |code, kind| Waiting(Some(StartBlocker { code, message: "blocked".to_owned(), kind }));
+    let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
+    let success = || Some(result(None));
+    let failure = |code| Some(result(Some(code)));
+    let (deadline, before) = (NOW + 500, NOW);
+    let old = BlockerKind::Transient(NOW - 60_000);
+    let new = BlockerKind::Transient(NOW - 59_900);
+    // The pod, its state, the report, an early failure, objects to remove, the time, and the step.
+    for (pod, state, reported, early, removing, now, expected) in [
+        (Some(&running), Running, None, None, false, before, "wait until 500"),
+        (Some(&running), Running, None, None, false, deadline, "terminate Timeout Whole"),
+        (Some(&running), Running, failure(Exit), None, false, deadline, "terminate Exit Whole"),
+        (Some(&deleted), Running, None, None, false, before, "terminate Lost Nothing"),
+        (Some(&deleted), Running, None, Some(Evicted), false, before, "terminate Evicted Nothing"),
+        // A container that cannot start.
+        (None, Waiting(None), None, None, false, before, "wait until 500"),
+        (None, Waiting(None), None, None, false, deadline, "terminate Timeout Whole"),
+        (
+            Some(&running),
+            blocked(ImagePull, BlockerKind::Permanent),
+            None,
+            None,
+            false,
+            before,
+            "terminate ImagePull Nothing",
+        ),
+        (Some(&running), blocked(ImagePull, old), None, None, false, before, "terminate ImagePull Nothing"),
+        (Some(&running), blocked(ImagePull, new), None, None, false, before, "wait until 100"),
+        (
+            Some(&running),
+            blocked(Unschedulable, BlockerKind::Unschedulable(0)),
+            None,
+            None,
+            false,
+            before,
+            "wait until 500",
+        ),
+        (
+            Some(&running),
+            blocked(Unschedulable, BlockerKind::Unschedulable(0)),
+            None,
+            None,
+            false,
+            deadline,
+            "terminate Unschedulable Whole",
+        ),
+        // The report, then the termination message, then the kubelet.
+        (None, Gone, success(), None, false, before, "finish Succeeded Nothing"),
+        (Some(&running), end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),
+        (Some(&running), said(&result(None), None), None, None, false, before, "finish Succeeded Script"),
+        (Some(&running), said(&result(None), Some("sha")), None, None, false, before, "finish Lost Script"),
+        (Some(&running), said(&result(Some(Exit)), None), None, None, false, before, "finish Exit Script"),
+        (Some(&running), end(7, "Error", "text"), None, None, false, before, "finish Exit Whole"),
+        (Some(&running), end(0, "Completed", ""), None, None, false, before, "finish Failed Whole"),
+        // An early failure explains the end of a killed entrypoint, and does not affect a success.
+        (None, Gone, None, None, false, before, "finish Lost Nothing"),
+        (None, Gone, None, Some(Evicted), false, before, "finish Evicted Nothing"),
+        (None, Gone, failure(Lost), Some(Evicted), false, before, "finish Evicted Nothing"),
+        (None, Gone, failure(Exit), Some(Evicted), false, before, "finish Exit Nothing"),
+        (None, Gone, success(), Some(Evicted), false, before, "finish Succeeded Nothing"),
+        (
+            Some(&running),
+            end(137, "OOMKilled", ""),
+            failure(Exit),
+            Some(Evicted),
+            false,
+            before,
+            "finish OutOfMemory Nothing",
+        ),
+        (Some(&running), end(137, "OOMKilled", ""), success(), None, false, before, "finish Succeeded Nothing"),
+        // A success waits for the removal of objects, a failure does not.
+        (None, Gone, success(), None, true, before, "wait until 5000"),
+        (None, Gone, success(), None, true, deadline, "finish Timeout Nothing"),
+        (None, Gone, failure(Exit), None, true, before, "finish Exit Nothing"),
+    ] {
+        let about = format!("{state:?} {reported:?} {early:?} {removing} {now}");
+        let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
+        let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
+        let state = ContainerState { spec: &spec, observation: state, pod, reported, early_failure, removing };
+        let step = |verb: &str, result: Callback, log| {
+            let code = result.reason.map_or("Succeeded".to_owned(), |reason| format!("{:?}", reason.code));
+            format!("{verb} {code} {log:?}")
+        };
+        let found = match state.decide(&settings, now) {
+            ContainerStep::Wait(until) => format!("wait until {}", until - NOW),
+            ContainerStep::Finish(result, log) => step("finish", *result, log),
+            ContainerStep::Terminate(result, log) => step("terminate", *result, log),
+        };
+        assert_eq!(found, expected, "{about}");
+    }
+}
+
+#[test]
+fn what_the_kubelet_says() {
+    let shim = "failed to create containerd task: failed to create shim task: ";
+    for (code, reason, message, expected) in [
+        (128, "StartError", format!("{shim}exec: \"/none\": no such file"), ReasonCode::NotStartable),
+        (128, "StartError", format!("{shim}context canceled: unknown"), Lost),
+        (137, "OOMKilled", String::new(), OutOfMemory),
+        (255, "ContainerStatusUnknown", String::new(), Lost),
+        (-1, "Evicted", String::new(), Evicted),
+        (-1, "NodeLost", String::new(), Lost),
+    ] {
+        let said = from_kubelet(&ContainerExit { exit_code: code, reason: reason.to_owned(), message });
+        assert_eq!(said.reason.map(|it| it.code), Some(expected), "{reason}");
+    }
+}
