@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ebb_protocol::limits::BATCH_RESPONSE_BODY;
+use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::relay::{
     BATCH, Batch, BatchResponse, RESPONSE_MARGIN, RelayRequest, RelayResponse, TaskId, TaskState, VERSION,
 };
@@ -13,12 +14,12 @@ use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::admit::RequestError;
-use crate::clock::now_ms;
 use crate::error::ReconcileError;
 use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconciler::Reconciler;
 use crate::relay::Relay;
+use crate::settings::{millis, now_ms};
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;
@@ -169,8 +170,18 @@ impl Reconciler {
             };
         }
         let done = async {
-            let permit = received.slots.acquire().await.ok();
-            self.execute_request(&request, received, permit).await
+            let mut permit = received.slots.acquire().await.ok();
+            let begun = Instant::now();
+            loop {
+                match self.execute(&request, received, &mut permit).await {
+                    Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
+                        tokio::time::sleep(CONFLICT_PAUSE).await;
+                    }
+                    Err(RequestError::Refused(why)) => return RelayResponse::Refused(why),
+                    Err(RequestError::Failed(error)) => return RelayResponse::Unavailable(error.to_string()),
+                    Ok(response) => return response,
+                }
+            }
         };
         let deadline = received.deadline(&request, self.settings.step_timeout);
         let Ok(response) = tokio::time::timeout_at(deadline.into(), done).await else {
@@ -185,45 +196,40 @@ impl Reconciler {
         response
     }
 
-    async fn execute_request(
+    async fn execute(
         self: &Arc<Self>,
         request: &RelayRequest,
         received: &BatchContext,
-        mut permit: Option<SemaphorePermit<'_>>,
-    ) -> RelayResponse {
-        let begun = Instant::now();
-        loop {
-            let done = match request {
-                RelayRequest::Ensure(request) => self.ensure(request, received).await.map(RelayResponse::State),
-                RelayRequest::Get(name) => self.get(name).await.map(RelayResponse::State),
-                RelayRequest::Cancel { task: name, grace_ms } => {
-                    self.cancel(name, *grace_ms, received, &mut permit).await.map(RelayResponse::State)
-                }
-                RelayRequest::Dequeue(name) => self.dequeue(name).await.map(RelayResponse::State),
-                RelayRequest::Acknowledge(name) => self.acknowledge(name).await.map(|()| RelayResponse::Done),
-                RelayRequest::Release { instance } => match names::check_instance(instance) {
-                    Ok(()) => self.release(instance).await.map(|()| RelayResponse::Done).map_err(Into::into),
-                    Err(why) => Err(RequestError::Refused(why)),
-                },
-                RelayRequest::About => Ok(RelayResponse::About(self.about())),
-                RelayRequest::List { after } => {
-                    self.list(after.as_deref()).await.map(RelayResponse::Listing).map_err(Into::into)
-                }
-                RelayRequest::Delete(name) => self
-                    .remove_task(name)
-                    .await
-                    .map(|remaining| remaining.map_or(RelayResponse::Done, RelayResponse::Unavailable))
-                    .map_err(Into::into),
-            };
-            match done {
-                Ok(response) => return response,
-                Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
-                    tokio::time::sleep(CONFLICT_PAUSE).await;
-                }
-                Err(RequestError::Refused(why)) => return RelayResponse::Refused(why),
-                Err(RequestError::Failed(error)) => return RelayResponse::Unavailable(error.to_string()),
+        permit: &mut Option<SemaphorePermit<'_>>,
+    ) -> Result<RelayResponse, RequestError> {
+        Ok(match request {
+            RelayRequest::Ensure(request) => RelayResponse::State(self.ensure(request, received).await?),
+            RelayRequest::Get(name) => RelayResponse::State(self.get(name).await?),
+            RelayRequest::Cancel { task: name, grace_ms } => {
+                RelayResponse::State(self.cancel(name, *grace_ms, received, permit).await?)
             }
-        }
+            RelayRequest::Dequeue(name) => RelayResponse::State(self.dequeue(name).await?),
+            RelayRequest::Acknowledge(name) => {
+                if self.mark_acknowledged(name).await? {
+                    self.reconcile(name);
+                }
+                RelayResponse::Done
+            }
+            RelayRequest::Release { instance } => {
+                names::check_instance(instance).map_err(RequestError::Refused)?;
+                self.release(instance).await?;
+                RelayResponse::Done
+            }
+            RelayRequest::About => RelayResponse::About(RelayInfo {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                up_ms: millis(self.opened.elapsed()),
+                tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
+            }),
+            RelayRequest::List { after } => RelayResponse::Listing(self.list(after.as_deref()).await?),
+            RelayRequest::Delete(name) => {
+                self.remove_task(name).await?.map_or(RelayResponse::Done, RelayResponse::Unavailable)
+            }
+        })
     }
 }
 

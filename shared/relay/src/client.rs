@@ -1,9 +1,15 @@
 //! The Kubernetes client of the relay.
+//!
+//! An API server that has just started accepts requests before it knows all roles and kinds. A refusal is therefore
+//! believed only if the server reports that it is ready and refuses again.
 
 use std::sync::Arc;
 
-use kube::{Client, Config};
+use http::Request;
+use kube::{Client, Config, Error};
 use tokio::sync::Semaphore;
+
+use crate::error::status;
 
 /// Requests that wait for a response at the same time. Each uses a connection of its own: without a limit, a restarted
 /// relay opens one per task. A watch counts until its stream begins.
@@ -13,7 +19,7 @@ const REQUESTS: usize = 64;
 ///
 /// # Errors
 /// Returns an error if a file that the configuration names cannot be read.
-pub fn client(config: Config) -> Result<Client, kube::Error> {
+pub fn client(config: Config) -> Result<Client, Error> {
     let client = Client::try_from(config)?;
     let (namespace, permits) = (client.default_namespace().to_owned(), Arc::new(Semaphore::new(REQUESTS)));
     let limited = tower::service_fn(move |request| {
@@ -25,4 +31,29 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         }
     });
     Ok(Client::new(limited, namespace))
+}
+
+/// Checks that the API server is ready. Every account has this right (`system:public-info-viewer`).
+pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
+    let request = Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?;
+    match client.request_text(request).await {
+        Err(Error::Api(status)) => {
+            Err(Error::Service(format!("the API server is not ready: {}", status.message).into()))
+        }
+        response => response.map(drop),
+    }
+}
+
+/// Sends a request, and repeats a forbidden one when the API server is ready.
+pub(crate) async fn retry_forbidden<T, F>(client: &Client, ask: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    match ask().await {
+        Err(error) if status(&error) == Some(403) => {
+            check_ready(client).await?;
+            ask().await
+        }
+        response => response,
+    }
 }

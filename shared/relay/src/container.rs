@@ -8,15 +8,15 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use crate::clock::now_ms;
 use crate::decide::{ContainerState, ContainerStep, LogPart};
-use crate::error::ReconcileError;
+use crate::error::Result;
 use crate::logs;
 use crate::objects;
 use crate::pod::{self, BlockerKind, PodObservation, StartBlocker};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskSpec};
+use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 
 impl Reconciler {
@@ -25,7 +25,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         removing: Option<String>,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    ) -> Result<ReconcileAction> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let (Some(job), Some(container)) = (spec.manifests().next(), spec.container()) else {
             return Ok(ReconcileAction::Done);
@@ -67,7 +67,7 @@ impl Reconciler {
         spec: &TaskSpec,
         job: &AppliedObject,
         container: &str,
-    ) -> Result<(Vec<Pod>, PodObservation), ReconcileError> {
+    ) -> Result<(Vec<Pod>, PodObservation)> {
         for (version, kind) in [(&*job.object_ref.api_version, "Job"), ("v1", "Pod")] {
             self.watch(version, kind, job.object_ref.namespace.as_deref()).await?;
         }
@@ -88,7 +88,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         pod: Option<&Pod>,
         observation: &PodObservation,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<()> {
         let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
         let Some(spec) = &mut held.record.spec else { return Ok(()) };
         // An eviction is a better reason than the deletion that follows it.
@@ -110,7 +110,7 @@ impl Reconciler {
         spec: &TaskSpec,
         job: &AppliedObject,
         object: Option<&Value>,
-    ) -> Result<Option<StartBlocker>, ReconcileError> {
+    ) -> Result<Option<StartBlocker>> {
         let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let selector = format!("involvedObject.uid={},reason=FailedCreate", job.uid);

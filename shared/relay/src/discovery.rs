@@ -8,9 +8,9 @@ use kube::core::{DynamicResourceScope, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope, oneshot};
 use kube::{Client, Resource};
 
+use crate::client;
 use crate::error::status;
 use crate::record::ObjectRef;
-use crate::startup;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceKind {
@@ -52,7 +52,7 @@ impl DiscoveryCache {
         let mut found = discover(client, &wanted).await?;
         if found.is_none() {
             // An API server that has just started does not serve all kinds yet.
-            startup::check_ready(client).await?;
+            client::check_ready(client).await?;
             found = discover(client, &wanted).await?;
         }
         let Some((resource, can)) = found else { return Ok(None) };

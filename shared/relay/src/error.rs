@@ -1,10 +1,9 @@
 //! Errors between the relay and its cluster.
+use crate::settings::now_ms;
 
 use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
-
-use crate::clock::now_ms;
 
 /// A step that did not complete and can be repeated. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +22,8 @@ pub enum ReconcileError {
     #[error("{0}")]
     Internal(String),
 }
+
+pub(crate) type Result<T, E = ReconcileError> = std::result::Result<T, E>;
 
 /// The end of a step before its last action.
 #[derive(Debug)]
@@ -44,10 +45,7 @@ pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> Result<T, StepError> {
 }
 
 /// Waits for a result at most for this time.
-pub(crate) async fn within<T>(
-    time: Duration,
-    done: impl Future<Output = Result<T, ReconcileError>>,
-) -> Result<T, ReconcileError> {
+pub(crate) async fn within<T>(time: Duration, done: impl Future<Output = Result<T>>) -> Result<T> {
     let timed_out = |_| Err(ReconcileError::Internal("the API server did not respond in time".to_owned()));
     tokio::time::timeout(time, done).await.unwrap_or_else(timed_out)
 }

@@ -17,8 +17,8 @@ use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
 
 use crate::Relay;
 use crate::bodies::BodyPool;
-use crate::clock::now_ms;
 use crate::reports::ReportError;
+use crate::settings::now_ms;
 
 /// Bytes of a batch with its documents.
 const BATCH_BODY: usize = 32 << 20;

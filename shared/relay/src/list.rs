@@ -8,13 +8,13 @@ use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 
-use crate::clock::now_ms;
 use crate::discovery::ResourceKind;
-use crate::error::{ReconcileError, error_message};
+use crate::error::{Result, error_message};
 use crate::names::{ATTEMPT, UNIT, task_of_labels};
 use crate::objects;
 use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
+use crate::settings::now_ms;
 
 /// The token of the last page.
 const UNMANAGED_PAGE: &str = "unmanaged";
@@ -27,7 +27,7 @@ const OURS: [&str; 2] = ["Job.batch", "Secret"];
 
 impl Reconciler {
     /// Returns the page after the token `after`.
-    pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing, ReconcileError> {
+    pub(crate) async fn list(&self, after: Option<&str>) -> Result<ClusterListing> {
         if after == Some(UNMANAGED_PAGE) {
             return self.list_unmanaged().await;
         }
@@ -45,7 +45,7 @@ impl Reconciler {
         Ok(listing)
     }
 
-    async fn summarize(&self, record: TaskRecord) -> Result<(Option<TaskSummary>, Vec<String>), ReconcileError> {
+    async fn summarize(&self, record: TaskRecord) -> Result<(Option<TaskSummary>, Vec<String>)> {
         let mut errors = Vec::new();
         let Some(spec) = record.spec else { return Ok((None, errors)) };
         let mut objects = Vec::new();
@@ -80,7 +80,7 @@ impl Reconciler {
         Ok((Some(listed), errors))
     }
 
-    async fn list_unmanaged(&self) -> Result<ClusterListing, ReconcileError> {
+    async fn list_unmanaged(&self) -> Result<ClusterListing> {
         let mut listing = ClusterListing::default();
         let mut found = Vec::new();
         for kind in self.managed_kinds(&mut listing.errors).await? {
@@ -114,7 +114,7 @@ impl Reconciler {
     }
 
     /// Returns the kinds that tasks may create and that the cluster serves.
-    async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>, ReconcileError> {
+    async fn managed_kinds(&self, errors: &mut Vec<String>) -> Result<Vec<ResourceKind>> {
         let allowed = &self.settings.policy;
         let ours = OURS.into_iter().map(str::to_owned);
         let names: BTreeSet<String> = ours.chain(allowed.kinds.iter().chain(&allowed.cluster_kinds).cloned()).collect();

@@ -5,22 +5,22 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::error::{ReconcileError, refusal_message, status};
+use crate::client;
+use crate::error::{Result, refusal_message, status};
 use crate::names::{self, MANAGER};
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef};
-use crate::startup;
 
 impl Reconciler {
     /// Returns the present state of an object.
     pub(crate) async fn read(&self, object_ref: &ObjectRef) -> Result<Option<Value>, kube::Error> {
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
-        let found = match startup::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {
+        let found = match client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await {
             Err(error) if status(&error) == Some(404) && !names_object(&error, object_ref) => {
                 // The 404 is about the kind or its version, not about the object.
                 self.discovery.forget(object_ref);
                 let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
-                startup::retry_forbidden(&self.client, || api.get(&object_ref.name)).await
+                client::retry_forbidden(&self.client, || api.get(&object_ref.name)).await
             }
             found => found,
         };
@@ -43,7 +43,7 @@ impl Reconciler {
         let api = self.served_api(object_ref).await?;
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let (how, patch) = (how.validation_strict(), Patch::Apply(manifest));
-        let applied = startup::retry_forbidden(&self.client, || api.patch(&object_ref.name, &how, &patch)).await?;
+        let applied = client::retry_forbidden(&self.client, || api.patch(&object_ref.name, &how, &patch)).await?;
         Ok(applied.uid().unwrap_or_default())
     }
 
@@ -105,7 +105,7 @@ impl Reconciler {
         &self,
         name: &TaskId,
         applied: impl DoubleEndedIterator<Item = &'a AppliedObject>,
-    ) -> Result<Option<String>, ReconcileError> {
+    ) -> Result<Option<String>> {
         let mut remaining = None;
         for applied in applied.rev() {
             let why = match self.delete(name, applied).await {

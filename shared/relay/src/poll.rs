@@ -18,9 +18,10 @@ use ebb_protocol::pull::{
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
-use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::clock::now_ms;
+use crate::error::Result;
+use crate::settings::now_ms;
 use crate::{ReconcileError, Relay, http};
 
 /// The timeout of a request, in addition to its wait for batches.
@@ -43,7 +44,7 @@ pub struct ControlPlaneEndpoint {
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
-pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), ReconcileError> {
+pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
     let http = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
@@ -51,9 +52,9 @@ pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<(), Re
         .build()
         .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
-    let client =
-        Arc::new(PollClient { relay, endpoint, http, url, state: Mutex::default(), reply_ready: Notify::new() });
-    tokio::join!(client.fetch_batches(), client.send_replies());
+    let (replies, queue) = mpsc::unbounded_channel();
+    let client = Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), replies });
+    tokio::join!(client.fetch_batches(), client.send_replies(queue));
     Ok(())
 }
 
@@ -62,27 +63,21 @@ struct PollClient {
     endpoint: ControlPlaneEndpoint,
     http: reqwest::Client,
     url: String,
-    state: Mutex<PollState>,
-    reply_ready: Notify,
-}
-
-#[derive(Default)]
-struct PollState {
     /// Batches whose replies are not delivered yet.
-    in_flight: BTreeSet<String>,
-    replies: Vec<QueuedReply>,
+    in_flight: Mutex<BTreeSet<String>>,
+    replies: UnboundedSender<QueuedReply>,
 }
 
 impl PollClient {
-    fn state(&self) -> MutexGuard<'_, PollState> {
+    fn in_flight(&self) -> MutexGuard<'_, BTreeSet<String>> {
         // Every use leaves the state consistent, so a poisoned lock is harmless.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn fetch_batches(self: &Arc<Self>) {
         let mut pauses = pauses().build();
         loop {
-            let in_progress: Vec<String> = self.state().in_flight.iter().cloned().collect();
+            let in_progress: Vec<String> = self.in_flight().iter().cloned().collect();
             if in_progress.len() >= MAX_CONCURRENT_BATCHES {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -106,7 +101,7 @@ impl PollClient {
 
     /// Executes a batch, unless it is in progress already or has expired.
     fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
-        if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.state().in_flight.insert(sealed.id.clone()) {
+        if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.in_flight().insert(sealed.id.clone()) {
             return;
         }
         let client = Arc::clone(self);
@@ -122,8 +117,8 @@ impl PollClient {
                     }
                 }
             };
-            client.state().replies.push(fit_event(QueuedReply { id: sealed.id, outcome }));
-            client.reply_ready.notify_one();
+            // Fails only if nothing polls any more.
+            let _ = client.replies.send(fit_event(QueuedReply { id: sealed.id, outcome }));
         });
     }
 
@@ -134,25 +129,20 @@ impl PollClient {
 
     /// Sends replies as they arrive. A reply that cannot be sent is dropped, and its batch is delivered again until it
     /// expires.
-    async fn send_replies(&self) {
+    async fn send_replies(&self, mut queue: UnboundedReceiver<QueuedReply>) {
+        let mut waiting = Vec::new();
         loop {
-            self.reply_ready.notified().await;
-            loop {
-                let replies = next_replies(&mut self.state().replies);
-                if replies.is_empty() {
-                    break;
-                }
-                let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
-                let poll = PollRequest { replies, ..self.empty_poll() };
-                let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
-                if let Err(reason) = sent {
-                    tracing::warn!(reason, "the control plane did not accept replies");
-                }
-                let mut under = self.state();
-                ids.iter().for_each(|id| {
-                    under.in_flight.remove(id);
-                });
+            if waiting.is_empty() && queue.recv_many(&mut waiting, MAX_CONCURRENT_BATCHES).await == 0 {
+                return;
             }
+            let replies = next_replies(&mut waiting);
+            let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
+            let poll = PollRequest { replies, ..self.empty_poll() };
+            let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
+            if let Err(reason) = sent {
+                tracing::warn!(reason, "the control plane did not accept replies");
+            }
+            self.in_flight().retain(|id| !ids.contains(id));
         }
     }
 

@@ -8,19 +8,19 @@ use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 
-use crate::clock::now_ms;
 use crate::decide::{self, ObjectsStep, deadline_failure};
 use crate::documents;
-use crate::error::{ReconcileError, StepError, error_message, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, error_message, fail, is_final, status};
 use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
+use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 
 impl Reconciler {
     /// Observes a running task once. A refusal by the API server ends the task at its deadline.
-    pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction> {
         let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
         let before = held.clone();
         let result = match self.try_wait(held, &spec).await {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
-use crate::clock::now_ms;
-use crate::error::{ReconcileError, within};
+use crate::error::{ReconcileError, Result, within};
 use crate::reconciler::Reconciler;
 use crate::record::TaskPhase;
+use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
@@ -66,7 +66,7 @@ impl Reconciler {
         }
     }
 
-    async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
+    async fn step(self: &Arc<Self>, name: &TaskId) -> Result<ReconcileAction> {
         match within(self.settings.step_timeout, Box::pin(self.step_unless_ended(name))).await? {
             Some(next) => Ok(next),
             None => self.deliver_result(name).await,
@@ -74,7 +74,7 @@ impl Reconciler {
     }
 
     /// Returns `None` if the task has a result to send.
-    async fn step_unless_ended(self: &Arc<Self>, name: &TaskId) -> Result<Option<ReconcileAction>, ReconcileError> {
+    async fn step_unless_ended(self: &Arc<Self>, name: &TaskId) -> Result<Option<ReconcileAction>> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.head(name).await? else {
             self.release_slot(name);
@@ -107,7 +107,7 @@ impl Reconciler {
     }
 
     /// Sends the result once and records the acknowledgement.
-    async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction, ReconcileError> {
+    async fn deliver_result(&self, name: &TaskId) -> Result<ReconcileAction> {
         // Results are large, and all of them wait while the control plane does not respond.
         let Ok(permit) = self.callbacks.acquire().await else { return Ok(ReconcileAction::Retry) };
         let held = within(self.settings.step_timeout, self.store.get(name)).await?;
@@ -125,7 +125,7 @@ impl Reconciler {
     }
 
     /// Sends the result once. Returns the reason if the control plane neither has it nor rejected it for good.
-    async fn send_callback(&self, held: VersionedRecord) -> Result<Option<String>, ReconcileError> {
+    async fn send_callback(&self, held: VersionedRecord) -> Result<Option<String>> {
         held.result()?;
         let Some(CallbackEndpoint { url, token, .. }) = held.record.spec.map(|spec| spec.callback) else {
             return Ok(None);
@@ -143,7 +143,7 @@ impl Reconciler {
     }
 
     /// Records that a result was acknowledged. Returns false if there was none.
-    pub(crate) async fn mark_acknowledged(&self, name: &TaskId) -> Result<bool, ReconcileError> {
+    pub(crate) async fn mark_acknowledged(&self, name: &TaskId) -> Result<bool> {
         let _lock = self.registry.lock(&name.unit).await;
         let Some(mut held) = self.store.get(name).await? else { return Ok(false) };
         if held.record.phase != TaskPhase::Ended {

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt as _};
 use tokio::sync::Semaphore;
 
 use crate::discovery::DiscoveryCache;
-use crate::error::ReconcileError;
+use crate::error::{ReconcileError, Result};
 use crate::fair_queue::FairQueue;
 use crate::reconciler::Reconciler;
 use crate::record::TaskRecord;
@@ -42,7 +42,7 @@ impl Relay {
     ///
     /// # Errors
     /// Returns an error if the cluster cannot be reached or a right is missing.
-    pub async fn open(client: Client, settings: RelaySettings) -> Result<Self, ReconcileError> {
+    pub async fn open(client: Client, settings: RelaySettings) -> Result<Self> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
         let http = reqwest::Client::builder()
@@ -95,7 +95,7 @@ impl Relay {
     }
 
     /// Checks that the API server responds.
-    pub async fn check(&self) -> Result<(), ReconcileError> {
+    pub async fn check(&self) -> Result<()> {
         self.inner.client.apiserver_version().await?;
         Ok(())
     }

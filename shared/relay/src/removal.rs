@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 
-use crate::clock::now_ms;
-use crate::error::{ReconcileError, error_message};
+use crate::error::{ReconcileError, Result, error_message};
 use crate::names::{INSTANCE, OUTPUT, PART};
 use crate::objects::delete_uid;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord};
-use crate::settings::millis;
+use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,11 +25,7 @@ const MIN_TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
 impl Reconciler {
     /// Deletes the objects of all attempts of these units. Returns the reason if one still exists.
-    pub(crate) async fn remove_units(
-        self: &Arc<Self>,
-        name: &TaskId,
-        units: &[String],
-    ) -> Result<Option<String>, ReconcileError> {
+    pub(crate) async fn remove_units(self: &Arc<Self>, name: &TaskId, units: &[String]) -> Result<Option<String>> {
         self.registry.subscribe(name, units);
         let mut remaining = None;
         for unit in units {
@@ -44,7 +39,7 @@ impl Reconciler {
     }
 
     /// Stops a task and deletes its objects. Returns the reason if one still exists.
-    pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Option<String>, ReconcileError> {
+    pub(crate) async fn remove_task(self: &Arc<Self>, name: &TaskId) -> Result<Option<String>> {
         let Some(mut held) = self.store.get(name).await? else { return Ok(None) };
         if held.record.phase.is_open() {
             self.stop(&mut held).await?;
@@ -69,7 +64,7 @@ impl Reconciler {
     }
 
     /// Deletes the objects of an acknowledged task. A tombstone remains, because a repeated request may still arrive.
-    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn cleanup(&self, held: &mut VersionedRecord) -> Result<ReconcileAction> {
         if !held.record.needs_reconcile() {
             return Ok(ReconcileAction::Done);
         }
@@ -87,7 +82,7 @@ impl Reconciler {
     }
 
     /// Deletes objects that were applied while another relay ended the task, because no record names them.
-    pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn remove_unrecorded(&self, seen: &VersionedRecord) -> Result<()> {
         let name = &seen.record.name;
         let now = self.store.get(name).await?.map(|held| held.record);
         // The relay that continues the start finds the object by its labels.
@@ -121,7 +116,7 @@ impl Reconciler {
     }
 
     /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
-    pub(crate) async fn release(&self, instance: &str) -> Result<(), ReconcileError> {
+    pub(crate) async fn release(&self, instance: &str) -> Result<()> {
         let (all, mut errors) = self.output_secrets(instance).await;
         for (api, secret) in all {
             let uid = secret.uid().unwrap_or_default();
@@ -134,7 +129,7 @@ impl Reconciler {
         Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
-    async fn remove_old_tombstones(&self) -> Result<(), ReconcileError> {
+    async fn remove_old_tombstones(&self) -> Result<()> {
         let oldest = now_ms().saturating_sub(millis(self.settings.tombstone_retention.max(MIN_TOMBSTONE_RETENTION)));
         // A record with a task may still name objects to delete.
         let is_old = |record: &TaskRecord| {

@@ -13,7 +13,7 @@ use ebb_protocol::relay::TaskId;
 use ebb_protocol::value::SecretRef;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{ReconcileError, within};
+use crate::error::{ReconcileError, Result, within};
 use crate::names::{self, OUTPUT, PART};
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconciler::Reconciler;
@@ -176,7 +176,7 @@ impl Reconciler {
         spec: &TaskSpec,
         number: usize,
         bytes: Vec<u8>,
-    ) -> Result<SecretRef, ReconcileError> {
+    ) -> Result<SecretRef> {
         const KEY: &str = "value";
         let object_ref = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
         let labels = names::secret_labels(name, Some(&spec.objects.instance), &[(PART, OUTPUT)]);

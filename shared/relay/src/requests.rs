@@ -3,20 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::listing::RelayInfo;
 use ebb_protocol::relay::{EnsureTask, ObjectTask, TaskId, TaskState};
 use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
 use crate::admit::RequestError;
 use crate::batch::BatchContext;
-use crate::clock::now_ms;
 use crate::decide::{self, OtherAttempts};
 use crate::documents;
-use crate::error::ReconcileError;
+use crate::error::{ReconcileError, Result};
 use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
-use crate::settings::millis;
+use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 use crate::terminate::GRACE_MS;
 
@@ -130,7 +128,7 @@ impl Reconciler {
         Ok(self.state(&held, None)?)
     }
 
-    pub(crate) async fn get(self: &Arc<Self>, name: &TaskId) -> Result<TaskState, RequestError> {
+    pub(crate) async fn get(self: &Arc<Self>, name: &TaskId) -> Result<TaskState> {
         let Some(held) = self.store.get(name).await? else {
             return Ok(match decide::other_attempts(name, self.store.list(&name.unit).await?) {
                 OtherAttempts::Higher => TaskState::Tombstoned,
@@ -141,7 +139,7 @@ impl Reconciler {
             (Some(spec), true) if !held.record.is_queued() => Some(self.task_log(spec).await?),
             _ => None,
         };
-        Ok(self.state(&held, log)?)
+        self.state(&held, log)
     }
 
     pub(crate) async fn cancel(
@@ -150,7 +148,7 @@ impl Reconciler {
         grace_ms: u64,
         received: &BatchContext,
         permit: &mut Option<SemaphorePermit<'_>>,
-    ) -> Result<TaskState, RequestError> {
+    ) -> Result<TaskState> {
         let until = received.at + TERMINATION_WAIT + Duration::from_millis(grace_ms).min(TERMINATION_WAIT);
         let lock = self.registry.lock(&name.unit).await;
         self.begin_cancel(name, grace_ms).await?;
@@ -162,7 +160,7 @@ impl Reconciler {
                 // A result may have 5 MiB, so the permit limits how many are read at once.
                 let _reading = received.slots.acquire().await;
                 self.store.read_rest(&mut held).await?;
-                return Ok(self.state(&held, None)?);
+                return self.state(&held, None);
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
@@ -170,7 +168,7 @@ impl Reconciler {
     }
 
     /// Cancels a queued task. Does not wait for a termination.
-    pub(crate) async fn dequeue(self: &Arc<Self>, name: &TaskId) -> Result<TaskState, RequestError> {
+    pub(crate) async fn dequeue(self: &Arc<Self>, name: &TaskId) -> Result<TaskState> {
         let _lock = self.registry.lock(&name.unit).await;
         let dequeued = async {
             match self.store.get(name).await? {
@@ -186,11 +184,11 @@ impl Reconciler {
             // The task left the queue when the batch arrived. Its loop enqueues it again.
             self.reconcile(name);
         })?;
-        Ok(self.state(&dequeued, None)?)
+        self.state(&dequeued, None)
     }
 
     /// Begins to stop a task. An unknown task gets a tombstone. The caller holds the lock of the unit.
-    async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<(), ReconcileError> {
+    async fn begin_cancel(self: &Arc<Self>, name: &TaskId, grace_ms: u64) -> Result<()> {
         let Some(mut held) = self.store.get(name).await? else {
             let phase = TaskPhase::Tombstone { since_ms: now_ms() };
             return self.store.create(TaskRecord::new(name.clone(), phase, None)).await.map(drop);
@@ -221,22 +219,7 @@ impl Reconciler {
         Ok(())
     }
 
-    pub(crate) async fn acknowledge(self: &Arc<Self>, name: &TaskId) -> Result<(), RequestError> {
-        if self.mark_acknowledged(name).await? {
-            self.reconcile(name);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn about(&self) -> RelayInfo {
-        RelayInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            up_ms: millis(self.opened.elapsed()),
-            tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
-        }
-    }
-
-    fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState, ReconcileError> {
+    fn state(&self, held: &VersionedRecord, log: Option<String>) -> Result<TaskState> {
         let waits = held.record.is_queued().then(|| self.queue.position(&held.record.name)).flatten();
         if let Some(ahead) = waits {
             return Ok(TaskState::Queued { ahead });

@@ -1,8 +1,8 @@
-//! Settings of a relay.
+//! Settings of a relay, and its clock.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebb_podspec::ClusterPolicy;
 
@@ -68,4 +68,9 @@ impl RelaySettings {
 
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns milliseconds since 1970 by the relay's clock, for records, which other processes read.
+pub(crate) fn now_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -10,13 +10,13 @@ use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{SecretDocument, TaskId};
 use serde_json::{Value, json};
 
-use crate::clock::now_ms;
 use crate::decide::{self, OtherAttempts};
-use crate::error::{ApiRefusal, ReconcileError, StepError, api_refusal, error_message, fail, is_final, status};
+use crate::error::{ApiRefusal, ReconcileError, Result, StepError, api_refusal, error_message, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec};
+use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 
 const DYING: Duration = Duration::from_millis(200);
@@ -27,7 +27,7 @@ impl Reconciler {
         self: &Arc<Self>,
         held: &mut VersionedRecord,
         documents: &[SecretDocument],
-    ) -> Result<ReconcileAction, ReconcileError> {
+    ) -> Result<ReconcileAction> {
         let not_after_ms = held.record.spec.as_ref().map_or(u64::MAX, |spec| spec.not_after_ms);
         let done = match self.try_start(held, documents).await {
             Err(StepError::Failed(result)) => {
@@ -97,11 +97,7 @@ impl Reconciler {
     }
 
     /// Stores the documents of a task that waits, once, because they are not sent again.
-    async fn save_queued_documents(
-        &self,
-        held: &mut VersionedRecord,
-        documents: &[SecretDocument],
-    ) -> Result<(), ReconcileError> {
+    async fn save_queued_documents(&self, held: &mut VersionedRecord, documents: &[SecretDocument]) -> Result<()> {
         if held.record.document_parts == 0 && !documents.is_empty() {
             self.store.save_documents(held, documents).await?;
         }
@@ -116,7 +112,7 @@ impl Reconciler {
     }
 
     /// Releases the slot of a task with a result when none of its containers runs.
-    pub(crate) async fn release_slot_once_over(self: &Arc<Self>, held: &VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn release_slot_once_over(self: &Arc<Self>, held: &VersionedRecord) -> Result<()> {
         let name = &held.record.name;
         let Some(spec) = held.record.spec.as_ref().filter(|_| self.queue.has_slot(name)) else {
             return Ok(());
@@ -214,7 +210,7 @@ impl Reconciler {
     }
 
     /// Makes the first object the owner of the documents, so that they are deleted with it.
-    async fn own_documents(&self, spec: &TaskSpec) -> Result<(), ReconcileError> {
+    async fn own_documents(&self, spec: &TaskSpec) -> Result<()> {
         let Some(first) = spec.manifests().next() else { return Ok(()) };
         if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != spec.namespace) {
             return Ok(());

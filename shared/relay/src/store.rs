@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
-use crate::clock::now_ms;
-use crate::error::{ReconcileError, status};
+use crate::error::{ReconcileError, Result, status};
 use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
 use crate::record::{AppliedObject, TaskPhase, TaskRecord};
+use crate::settings::now_ms;
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
@@ -47,7 +47,7 @@ impl VersionedRecord {
     }
 
     /// Returns the result, or [`ReconcileError::Damaged`] if it is missing or cannot be read.
-    pub(crate) fn result(&self) -> Result<Callback, ReconcileError> {
+    pub(crate) fn result(&self) -> Result<Callback> {
         let bytes = self.result.as_deref().unwrap_or_default();
         serde_json::from_slice(bytes).map_err(|error| damaged(&self.record.name, &error))
     }
@@ -80,14 +80,14 @@ impl RecordStore {
     }
 
     /// Returns a record with its result.
-    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
+    pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };
         self.read_rest(&mut held).await?;
         Ok(Some(held))
     }
 
     /// Returns a record with the first part of its result. Call [`read_rest`](Self::read_rest) before saving it.
-    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>, ReconcileError> {
+    pub(crate) async fn head(&self, name: &TaskId) -> Result<Option<VersionedRecord>> {
         let Some(secret) = self.secrets.get_opt(&names::record_name(name)).await? else { return Ok(None) };
         let mut held = decode(&secret)?;
         let is_confirmed = |confirmed: &String| *confirmed == held.resource_version;
@@ -95,7 +95,7 @@ impl RecordStore {
         Ok(Some(held))
     }
 
-    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<()> {
         for part in 1..=held.record.result_parts {
             let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
             let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
@@ -105,21 +105,17 @@ impl RecordStore {
     }
 
     /// Returns the records of a unit without their results. Fails if one is damaged, because its task may run.
-    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>, ReconcileError> {
+    pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>> {
         self.collect_of(Some(unit), Some).await
     }
 
     /// Returns `part` of every record. The records together may exceed the memory. A damaged record is logged and
     /// skipped.
-    pub(crate) async fn collect<T>(&self, part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>, ReconcileError> {
+    pub(crate) async fn collect<T>(&self, part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>> {
         self.collect_of(None, part).await
     }
 
-    async fn collect_of<T>(
-        &self,
-        unit: Option<&str>,
-        mut part: impl FnMut(TaskRecord) -> Option<T>,
-    ) -> Result<Vec<T>, ReconcileError> {
+    async fn collect_of<T>(&self, unit: Option<&str>, mut part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>> {
         let (records, mut next) = self.page(unit, None).await?;
         let mut all: Vec<T> = records.into_iter().filter_map(&mut part).collect();
         while let Some(after) = next.take() {
@@ -135,7 +131,7 @@ impl RecordStore {
         &self,
         unit: Option<&str>,
         after: Option<&str>,
-    ) -> Result<(Vec<TaskRecord>, Option<String>), ReconcileError> {
+    ) -> Result<(Vec<TaskRecord>, Option<String>)> {
         let of_unit = unit.map(|unit| format!(",{UNIT}={unit}")).unwrap_or_default();
         let mut page = ListParams::default().labels(&format!("{PART}={RECORD}{of_unit}")).limit(PAGE);
         page.continue_token = after.map(str::to_owned);
@@ -155,7 +151,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// [`ReconcileError::Conflict`] if it exists. [`ReconcileError::TooLarge`] if its later content would not fit.
-    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord, ReconcileError> {
+    pub(crate) async fn create(&self, record: TaskRecord) -> Result<VersionedRecord> {
         has_room(&record)?;
         let (uid, resource_version) = (String::new(), String::new());
         let new = VersionedRecord { record, result: None, confirmed: true, uid, resource_version };
@@ -192,7 +188,7 @@ impl RecordStore {
     ///
     /// # Errors
     /// [`ReconcileError::Conflict`], [`ReconcileError::TooLarge`].
-    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn save(&self, held: &mut VersionedRecord) -> Result<()> {
         let name = held.record.name.clone();
         let result = held.result.as_deref().unwrap_or_default();
         let parts = result.len().saturating_sub(1) / PART_BYTES;
@@ -217,11 +213,7 @@ impl RecordStore {
     }
 
     /// Stores the documents of a queued task. They are deleted when it has started.
-    pub(crate) async fn save_documents(
-        &self,
-        held: &mut VersionedRecord,
-        documents: &[SecretDocument],
-    ) -> Result<(), ReconcileError> {
+    pub(crate) async fn save_documents(&self, held: &mut VersionedRecord, documents: &[SecretDocument]) -> Result<()> {
         let name = held.record.name.clone();
         let bytes = serde_json::to_vec(documents).map_err(|error| damaged(&name, &error))?;
         for (part, piece) in (1..).zip(bytes.chunks(PART_BYTES)) {
@@ -232,7 +224,7 @@ impl RecordStore {
     }
 
     /// Returns the stored documents, or none if one is missing.
-    pub(crate) async fn documents(&self, record: &TaskRecord) -> Result<Vec<SecretDocument>, ReconcileError> {
+    pub(crate) async fn documents(&self, record: &TaskRecord) -> Result<Vec<SecretDocument>> {
         let mut bytes = Vec::new();
         for part in 1..=record.document_parts {
             let Some(piece) = self.secrets.get_opt(&names::documents_name(&record.name, part)).await? else {
@@ -246,13 +238,7 @@ impl RecordStore {
         serde_json::from_slice(&bytes).map_err(|error| damaged(&record.name, &error))
     }
 
-    async fn write_part(
-        &self,
-        held: &VersionedRecord,
-        name: String,
-        key: &str,
-        piece: &[u8],
-    ) -> Result<(), ReconcileError> {
+    async fn write_part(&self, held: &VersionedRecord, name: String, key: &str, piece: &[u8]) -> Result<()> {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Secret".to_owned(),
@@ -278,12 +264,12 @@ impl RecordStore {
         Ok(())
     }
 
-    async fn delete_part(&self, name: &str) -> Result<(), ReconcileError> {
+    async fn delete_part(&self, name: &str) -> Result<()> {
         ignore_missing(self.secrets.delete(name, &DeleteParams::default()).await)
     }
 
     /// Deletes a record if its version is unchanged.
-    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn remove(&self, held: &VersionedRecord) -> Result<()> {
         let unchanged =
             Preconditions { uid: Some(held.uid.clone()), resource_version: Some(held.resource_version.clone()) };
         let how = DeleteParams::default().preconditions(unchanged);
@@ -291,7 +277,7 @@ impl RecordStore {
     }
 }
 
-fn ignore_missing<T>(response: Result<T, kube::Error>) -> Result<(), ReconcileError> {
+fn ignore_missing<T>(response: Result<T, kube::Error>) -> Result<()> {
     match response {
         Err(error) if status(&error) != Some(404) => Err(write_error(error)),
         _ => Ok(()),
@@ -315,7 +301,7 @@ fn position_of(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
 
-fn decode(secret: &Secret) -> Result<VersionedRecord, ReconcileError> {
+fn decode(secret: &Secret) -> Result<VersionedRecord> {
     let bytes = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &*bytes.0);
     let record = serde_json::from_slice(bytes(OF_RECORD).unwrap_or_default())
         .map_err(|error| ReconcileError::Damaged { name: secret.name_any(), why: position_of(&error) })?;
@@ -328,12 +314,12 @@ fn decode(secret: &Secret) -> Result<VersionedRecord, ReconcileError> {
     })
 }
 
-fn bytes_of(record: &TaskRecord) -> Result<Vec<u8>, ReconcileError> {
+fn bytes_of(record: &TaskRecord) -> Result<Vec<u8>> {
     serde_json::to_vec(record).map_err(|error| damaged(&record.name, &error))
 }
 
 /// Checks that a new record will still fit when all objects are applied and recorded.
-fn has_room(record: &TaskRecord) -> Result<(), ReconcileError> {
+fn has_room(record: &TaskRecord) -> Result<()> {
     let mut grown = record.clone();
     if let Some(spec) = &mut grown.spec {
         let refs = spec.object_refs();
@@ -348,7 +334,7 @@ fn has_room(record: &TaskRecord) -> Result<(), ReconcileError> {
     Ok(())
 }
 
-fn encode(held: &VersionedRecord) -> Result<Secret, ReconcileError> {
+fn encode(held: &VersionedRecord) -> Result<Secret> {
     let TaskRecord { name, phase, spec, .. } = &held.record;
     let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
     let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };

@@ -14,28 +14,31 @@ pub(crate) struct TaskRegistry(Mutex<RegistryState>);
 
 #[derive(Default)]
 struct RegistryState {
-    wakes: HashMap<TaskId, Arc<Notify>>,
+    loops: HashMap<TaskId, TaskLoop>,
     /// Tasks that are woken by changes of the objects of a unit.
     subscribers: HashMap<String, HashSet<TaskId>>,
-    /// The last reason why each task waits.
-    pending: HashMap<TaskId, String>,
-    heartbeats: HashMap<TaskId, Instant>,
     /// Order the actions of one unit.
     locks: HashMap<String, Arc<Lock<()>>>,
+}
+
+#[derive(Default)]
+struct TaskLoop {
+    wake: Arc<Notify>,
+    /// The last reason why the task waits.
+    pending: Option<String>,
+    heartbeat: Option<Instant>,
 }
 
 impl TaskRegistry {
     /// Wakes the loop of a task. Returns a notification if there is no loop, and the caller must start one.
     pub(crate) fn wake_or_register(&self, name: &TaskId) -> Option<Arc<Notify>> {
         let mut state = self.state();
-        if let Some(wake) = state.wakes.get(name) {
-            wake.notify_one();
+        if let Some(running) = state.loops.get(name) {
+            running.wake.notify_one();
             return None;
         }
-        let wake = Arc::new(Notify::new());
-        state.wakes.insert(name.clone(), wake.clone());
         state.subscribers.entry(name.unit.clone()).or_default().insert(name.clone());
-        Some(wake)
+        Some(state.loops.entry(name.clone()).or_default().wake.clone())
     }
 
     /// Subscribes a task to changes of the objects of other units.
@@ -49,22 +52,17 @@ impl TaskRegistry {
     /// Wakes the tasks that are subscribed to a unit.
     pub(crate) fn notify_unit(&self, unit: &str) {
         let state = self.state();
-        for name in state.subscribers.get(unit).into_iter().flatten() {
-            if let Some(wake) = state.wakes.get(name) {
-                wake.notify_one();
-            }
-        }
+        let tasks = state.subscribers.get(unit).into_iter().flatten();
+        tasks.filter_map(|name| state.loops.get(name)).for_each(|running| running.wake.notify_one());
     }
 
     /// Removes the loop of a task. Returns false if it was woken since its last step.
     pub(crate) fn unregister_if_idle(&self, name: &TaskId) -> bool {
         let mut state = self.state();
-        if state.wakes.get(name).is_some_and(|wake| wake.notified().now_or_never().is_some()) {
+        if state.loops.get(name).is_some_and(|running| running.wake.notified().now_or_never().is_some()) {
             return false;
         }
-        state.wakes.remove(name);
-        state.pending.remove(name);
-        state.heartbeats.remove(name);
+        state.loops.remove(name);
         state.subscribers.retain(|_, names| {
             names.remove(name);
             !names.is_empty()
@@ -74,32 +72,26 @@ impl TaskRegistry {
 
     /// Records the reason why a task waits. `None` means that it only waits for its own end.
     pub(crate) fn record_pending(&self, name: &TaskId, why: Option<&str>) {
-        let mut state = self.state();
-        match why {
-            // Only the end of a loop removes the entry.
-            Some(why) if state.wakes.contains_key(name) => {
-                state.pending.insert(name.clone(), message(why));
-            }
-            _ => drop(state.pending.remove(name)),
+        if let Some(running) = self.state().loops.get_mut(name) {
+            running.pending = why.map(message);
         }
     }
 
     pub(crate) fn record_heartbeat(&self, name: &TaskId) {
-        let mut state = self.state();
-        if state.wakes.contains_key(name) {
-            state.heartbeats.insert(name.clone(), Instant::now());
+        if let Some(running) = self.state().loops.get_mut(name) {
+            running.heartbeat = Some(Instant::now());
         }
     }
 
     /// Returns the reason why a task waits, and the time since the last heartbeat of its entrypoint.
     pub(crate) fn status(&self, name: &TaskId) -> (Option<String>, Option<Duration>) {
         let state = self.state();
-        let heartbeat = state.heartbeats.get(name).map(Instant::elapsed);
-        (state.pending.get(name).cloned(), heartbeat)
+        let Some(running) = state.loops.get(name) else { return (None, None) };
+        (running.pending.clone(), running.heartbeat.as_ref().map(Instant::elapsed))
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.state().wakes.len()
+        self.state().loops.len()
     }
 
     /// Waits for exclusive access to a unit.

@@ -8,14 +8,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
 
-use crate::clock::now_ms;
 use crate::decide::{self, Termination};
-use crate::error::{ReconcileError, refusal_message};
+use crate::error::{Result, refusal_message};
 use crate::objects::{self, delete_uid};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
-use crate::settings::millis;
+use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 
 /// The default grace period in milliseconds.
@@ -29,7 +28,7 @@ impl Reconciler {
         &self,
         held: &mut VersionedRecord,
         result: Callback,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    ) -> Result<ReconcileAction> {
         let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
         if may_run || held.may_be_in_flight() {
             self.begin_termination(held, GRACE_MS, Some(result)).await?;
@@ -39,11 +38,7 @@ impl Reconciler {
     }
 
     /// Ends a task with this result. Nothing of it may run.
-    pub(crate) async fn finish(
-        &self,
-        held: &mut VersionedRecord,
-        mut result: Callback,
-    ) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn finish(&self, held: &mut VersionedRecord, mut result: Callback) -> Result<ReconcileAction> {
         let since_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
         result.duration_ms = result.duration_ms.or(since_ms.map(|since| now_ms().saturating_sub(since)));
         held.set_result(result);
@@ -54,7 +49,7 @@ impl Reconciler {
 
     /// Stops a running task without its result. Needs no lock, because the write is conditional on the version of the
     /// record.
-    pub(crate) async fn stop(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<(), ReconcileError> {
+    pub(crate) async fn stop(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<()> {
         if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
             self.begin_termination(held, GRACE_MS, None).await?;
             self.reconcile(&held.record.name);
@@ -68,7 +63,7 @@ impl Reconciler {
         held: &mut VersionedRecord,
         grace_ms: u64,
         result: Option<Callback>,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<()> {
         if held.record.is_queued() && result.is_none() {
             held.make_tombstone();
             return self.store.save(held).await;
@@ -90,7 +85,7 @@ impl Reconciler {
     }
 
     /// Terminates the objects of a task. When they are gone, the task ends with its result or becomes a tombstone.
-    pub(crate) async fn terminate(&self, held: &mut VersionedRecord) -> Result<ReconcileAction, ReconcileError> {
+    pub(crate) async fn terminate(&self, held: &mut VersionedRecord) -> Result<ReconcileAction> {
         let TaskPhase::Terminating { grace_ms, since_ms, .. } = held.record.phase else {
             return Ok(ReconcileAction::RequeueNow);
         };
@@ -113,11 +108,7 @@ impl Reconciler {
     }
 
     /// Finds out if an unconfirmed object exists. Returns the reason if that is not known yet.
-    async fn resolve_unconfirmed(
-        &self,
-        held: &mut VersionedRecord,
-        since_ms: u64,
-    ) -> Result<Option<String>, ReconcileError> {
+    async fn resolve_unconfirmed(&self, held: &mut VersionedRecord, since_ms: u64) -> Result<Option<String>> {
         let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
             return Ok(None);
         };
@@ -147,7 +138,7 @@ impl Reconciler {
         held: &VersionedRecord,
         spec: &TaskSpec,
         grace_ms: u64,
-    ) -> Result<Option<String>, ReconcileError> {
+    ) -> Result<Option<String>> {
         let job = spec.manifests().next().filter(|_| spec.container().is_some());
         let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
         let mut remaining = self.delete_all(&held.record.name, to_delete).await?;

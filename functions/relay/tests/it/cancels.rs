@@ -121,7 +121,7 @@ async fn beside_a_record_that_cannot_be_read() {
 /// over when its object is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn held_by_a_finalizer() {
-    let mut world = RelayFixture::new("held", &[]).await;
+    let world = RelayFixture::new("held", &[]).await;
     let (maps, unit) = (world.api::<ConfigMap>(), name("unit", 1));
     world.apply(&unit, never_ready("unit")).await;
     merge(&maps, "unit", finalizers(json!(["test.example/held"]))).await;

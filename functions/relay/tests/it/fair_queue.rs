@@ -84,7 +84,7 @@ fn given(variable: &str, otherwise: usize) -> usize {
 async fn many_at_once() {
     let (works, at_once) = (given("EBB_TASKS", WORKS.0), given("EBB_MAX_CONCURRENT_TASKS", WORKS.1));
     let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_TASKS_AGAIN", AGAIN.1));
-    let mut world = RelayFixture::new("turns", &["--max-concurrent-tasks", &at_once.to_string()]).await;
+    let world = RelayFixture::new("turns", &["--max-concurrent-tasks", &at_once.to_string()]).await;
     let observed = ObjectHistory::default();
     observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
     observed.follow(world.api::<Pod>(), "Pod", |pod| {
@@ -94,15 +94,15 @@ async fn many_at_once() {
     let mut memory = MemoryRounds::default();
     let mut past = 0;
     for (number, works) in std::iter::once(works).chain(std::iter::repeat_n(again, rounds)).enumerate() {
-        memory.begin(&world, works);
+        memory.begin();
         let begun = Instant::now();
         let units = ask(&world, number, works).await;
         let (asked, early) = (begun.elapsed(), observed.told().1.len() - past);
         memory.look(&world);
         let kill = (number == 0).then_some(works / 2);
-        results(&mut world, &units, kill, &mut memory).await;
+        results(&world, &units, kill, &mut memory).await;
         until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
-        memory.end(&world);
+        memory.look(&world);
         let (most, began) = observed.told();
         let began = &began[past..];
         let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
@@ -144,7 +144,7 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
 }
 
 /// Waits until all have succeeded; the relay is killed when so many have.
-async fn results(world: &mut RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
+async fn results(world: &RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
     let ended = |world: &RelayFixture| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
     let mut progress = (0, Instant::now());
     while progress.0 < units.len() {
@@ -169,7 +169,7 @@ async fn results(world: &mut RelayFixture, units: &[TaskId], mut kill: Option<us
 /// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting() {
-    let mut world = RelayFixture::new("waiting", &["--max-concurrent-tasks", "1"]).await;
+    let world = RelayFixture::new("waiting", &["--max-concurrent-tasks", "1"]).await;
     let [runs, first, second, dropped] = ["runs", "first", "second", "dropped"].map(|unit| name(unit, 1));
     world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
     world.printed(&runs, "begun").await;

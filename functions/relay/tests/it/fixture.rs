@@ -1,6 +1,7 @@
 //! One relay with namespaces of its own, and the control plane that it serves.
 
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use ebb_protocol::callback::Callback;
 use ebb_protocol::engine::Timestamp;
@@ -82,6 +83,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
+#[derive(Clone)]
 pub(crate) struct RelayFixture {
     pub(crate) plane: CallbackReceiver,
     pub(crate) client: Client,
@@ -89,9 +91,9 @@ pub(crate) struct RelayFixture {
     pub(crate) units: String,
     cluster: &'static TestCluster,
     url: String,
-    folder: TempDir,
+    folder: Arc<TempDir>,
     port: u16,
-    relay: Option<Child>,
+    relay: Arc<Mutex<Option<Child>>>,
     secret: WebhookSecret,
     http: reqwest::Client,
     options: Vec<String>,
@@ -126,43 +128,26 @@ impl RelayFixture {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let uid = uid_of(&client).await;
-        let mut world =
-            Self { plane, client, units, cluster, url, folder, port, relay: None, secret, http, options, uid };
+        let (folder, relay) = (Arc::new(folder), Arc::default());
+        let world = Self { plane, client, units, cluster, url, folder, port, relay, secret, http, options, uid };
         world.start().await;
         world
     }
 
     /// Starts a second relay on the same namespaces, for the same control plane. Not to be closed.
     pub(crate) async fn twin(&self) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for file in ["kubeconfig", "secret", "policy.yaml"] {
-            std::fs::copy(self.folder.path().join(file), folder.path().join(file)).unwrap();
-        }
-        let mut twin = Self {
-            plane: self.plane.clone(),
-            client: self.client.clone(),
-            units: self.units.clone(),
-            cluster: self.cluster,
-            url: self.url.clone(),
-            folder,
-            port: free_port(),
-            relay: None,
-            secret: self.secret.clone(),
-            http: self.http.clone(),
-            options: self.options.clone(),
-            uid: self.uid.clone(),
-        };
+        let twin = Self { port: free_port(), relay: Arc::default(), ..self.clone() };
         twin.start().await;
         twin
     }
 
-    pub(crate) async fn start(&mut self) {
+    pub(crate) async fn start(&self) {
         let line = self.launch().await;
         assert!(line.is_some_and(|line| line.starts_with("listening")), "{}", self.log());
     }
 
     /// Starts the relay. Returns its first line, or `None` if it ends.
-    pub(crate) async fn launch(&mut self) -> Option<String> {
+    pub(crate) async fn launch(&self) -> Option<String> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
         // As it is shipped, or the one of this build.
@@ -182,13 +167,14 @@ impl RelayFixture {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
-        self.relay = Some(relay);
+        *self.relay.lock().unwrap() = Some(relay);
         lines.next_line().await.unwrap()
     }
 
     /// `kill -9`.
-    pub(crate) async fn kill(&mut self) {
-        self.relay.take().unwrap().kill().await.unwrap();
+    pub(crate) async fn kill(&self) {
+        let relay = self.relay.lock().unwrap().take();
+        relay.unwrap().kill().await.unwrap();
     }
 
     /// What the relay has said.
@@ -198,7 +184,7 @@ impl RelayFixture {
 
     /// The relay's process.
     pub(crate) fn pid(&self) -> u32 {
-        self.relay.as_ref().unwrap().id().unwrap()
+        self.relay.lock().unwrap().as_ref().unwrap().id().unwrap()
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -219,6 +205,11 @@ impl RelayFixture {
         self.ask(self.request(name, work)).await
     }
 
+    /// Requests a task that may take so long.
+    pub(crate) async fn apply_within(&self, name: &TaskId, work: ObjectTask, timeout_ms: u64) -> RelayResponse {
+        self.ensure(EnsureTask { timeout_ms, ..self.ensure_of(name, work) }).await
+    }
+
     /// Removes the sensitive outputs of an instance.
     pub(crate) async fn release(&self, instance: &str) -> RelayResponse {
         self.ask(RelayRequest::Release { instance: instance.to_owned() }).await
@@ -231,15 +222,14 @@ impl RelayFixture {
 
     /// Answers to a batch.
     pub(crate) async fn ask_all(&self, requests: Vec<RelayRequest>) -> Vec<RelayResponse> {
-        let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
-        let (status, body) = self.post(&json!(batch), &self.secret).await.expect("the relay answers");
+        let (status, body) = self.ask_or_none(requests).await.expect("the relay answers");
         assert_eq!(status, 200, "{body}");
         serde_json::from_str::<BatchResponse>(&body).unwrap().responses
     }
 
-    /// Returns the response to a request, or `None` without one.
-    pub(crate) async fn ask_or_none(&self, request: RelayRequest) -> Option<(u16, String)> {
-        let batch = Batch { v: 1, cluster: self.uid.clone(), requests: vec![request] };
+    /// Returns the response to requests, or `None` without one.
+    pub(crate) async fn ask_or_none(&self, requests: Vec<RelayRequest>) -> Option<(u16, String)> {
+        let batch = Batch { v: 1, cluster: self.uid.clone(), requests };
         self.post(&json!(batch), &self.secret).await
     }
 

@@ -89,7 +89,7 @@ async fn behind_gate(world: &RelayFixture) -> (Relay, Arc<ApiGate>) {
 /// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server() {
-    let mut world = RelayFixture::new("forgets", &[]).await;
+    let world = RelayFixture::new("forgets", &[]).await;
     world.kill().await;
     let (relay, gate) = behind_gate(&world).await;
     let ask = async |requests: Vec<RelayRequest>| {

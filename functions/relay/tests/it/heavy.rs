@@ -28,9 +28,7 @@ async fn an_output_and_a_log_that_are_too_large() {
     world.run(&output, script).await;
     // Its time is over, and each byte of its log is six in JSON.
     let script = ScriptJob::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
-    let mut request = world.ensure_of(&late, script.objects(&late));
-    request.timeout_ms = 30_000;
-    world.ensure(request).await;
+    world.apply_within(&late, script.objects(&late), 30_000).await;
     let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);

@@ -96,7 +96,7 @@ async fn a_name_starts_once() {
 /// As much as a unit may give, in plain and kept by the cluster: more than one Secret holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_much_as_may_be() {
-    let mut world = RelayFixture::new("much", &[]).await;
+    let world = RelayFixture::new("much", &[]).await;
     world.plane.answer(Some(503));
     let unit = name("unit", 1);
     let text = "for i in a b c kept; do head -c 1048576 /dev/zero | tr '\\0' $i > /tmp/$i; done

@@ -25,13 +25,13 @@ async fn check(world: &RelayFixture, unit: &TaskId) {
 /// again, as it does when no answer came.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_starts() {
-    let mut world = RelayFixture::new("starts", &[]).await;
+    let world = RelayFixture::new("starts", &[]).await;
     let moments = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
         let request = world.ensure_of(unit, script_that(unit, "sleep 2").objects(unit));
         {
-            let sent = world.ask_or_none(RelayRequest::Ensure(Box::new(request.clone())));
+            let sent = world.ask_or_none(vec![RelayRequest::Ensure(Box::new(request.clone()))]);
             // Its answer is lost, be it there or not.
             let _ = tokio::time::timeout(Duration::from_millis(moment), sent).await;
         }
@@ -51,7 +51,7 @@ async fn while_it_starts() {
 /// again after a pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_it_runs_and_reports() {
-    let mut world = RelayFixture::new("runs", &[]).await;
+    let world = RelayFixture::new("runs", &[]).await;
     world.plane.answer(Some(503));
     let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
     for unit in &units {
@@ -86,7 +86,7 @@ async fn while_it_runs_and_reports() {
 /// No relay took the report: the termination message and the log of the pod contain the result, up to their limits.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_all_of_it_happens() {
-    let mut world = RelayFixture::new("away", &["--report-retry-seconds", "1"]).await;
+    let world = RelayFixture::new("away", &["--report-retry-seconds", "1"]).await;
     let [told, lost, gone, ended] = ["told", "lost", "gone", "ended"].map(|unit| name(unit, 1));
     // However slow the machine is, these end when no relay is there.
     let told_script = ScriptJob::new(&told, "echo told; sleep 20; printf 1 > /tmp/out");
@@ -97,7 +97,7 @@ async fn while_all_of_it_happens() {
     world.printed(&ended, "begun").await;
     // It only begins to end.
     let cancel = RelayRequest::Cancel { task: ended.clone(), grace_ms: 2_000 };
-    let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(cancel)).await;
+    let _ = tokio::time::timeout(Duration::from_millis(60), world.ask_or_none(vec![cancel])).await;
     world.kill().await;
     world.api::<Job>().delete("ebb-gone-1", &DeleteParams::background()).await.unwrap();
     until("the pods to end", async || {
@@ -124,7 +124,7 @@ async fn while_all_of_it_happens() {
 /// A success that was reported, or that only the termination message holds, stands whatever becomes of the pod then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_success_outlives_its_pod() {
-    let mut world = RelayFixture::new("outlives", &["--report-retry-seconds", "1"]).await;
+    let world = RelayFixture::new("outlives", &["--report-retry-seconds", "1"]).await;
     let [told, left] = ["told", "left"].map(|unit| name(unit, 1));
     let (jobs, pods) = (world.api::<Job>(), world.api::<Pod>());
     let pod = async |unit: &TaskId| {
@@ -172,7 +172,7 @@ async fn a_client_that_disconnects() {
     let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
     for (unit, moment) in units.iter().zip(moments) {
         let request = world.request(unit, script_that(unit, "sleep 2").objects(unit));
-        let _ = tokio::time::timeout(Duration::from_millis(moment), world.ask_or_none(request)).await;
+        let _ = tokio::time::timeout(Duration::from_millis(moment), world.ask_or_none(vec![request])).await;
     }
     let mut begun = 0;
     for unit in &units {

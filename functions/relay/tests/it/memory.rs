@@ -1,9 +1,5 @@
-//! What a relay has in memory, from one round of tasks to the next.
-//!
-//! Of the pages that the kernel counts, those of the program's file are told apart: they come as code is run for the first
-//! time, and the kernel takes them back when it needs room.
-
-use std::fmt;
+//! The memory of a relay, from one round of tasks to the next. Pages of the program's file do not count: the kernel takes
+//! them back when it needs room.
 
 use crate::fixture::*;
 
@@ -12,71 +8,29 @@ const MOST: f64 = 64.0;
 /// MiB that a round may take more than an earlier one and a tenth: what is freed is not all given back at once.
 const UNEVEN: f64 = 3.0;
 
-/// MiB at a moment.
-#[derive(Clone, Copy)]
-struct MemoryUse {
-    own: f64,
-    program: f64,
-}
-
-impl MemoryUse {
-    /// What the kernel says of the relay.
-    fn of(world: &RelayFixture) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
-        let mib = |field: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-            line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-        };
-        Self { own: mib("RssAnon:"), program: mib("RssFile:") }
-    }
-}
-
-impl fmt::Display for MemoryUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} + {:.1} of its program", self.own, self.program)
-    }
-}
-
-/// What was measured of each round.
+/// MiB of each round: the most of all looks, and when nothing was left of its tasks.
 #[derive(Default)]
-pub(crate) struct MemoryRounds(Vec<MemoryRound>);
-
-struct MemoryRound {
-    works: usize,
-    /// The most of its own at any time that was looked at.
-    most: f64,
-    /// When nothing was left of the tasks.
-    after: f64,
-}
+pub(crate) struct MemoryRounds(Vec<(f64, f64)>);
 
 impl MemoryRounds {
-    /// A round of so many tasks begins.
-    pub(crate) fn begin(&mut self, world: &RelayFixture, works: usize) {
-        println!("round {}: {works} works; the relay has {} MiB", self.0.len() + 1, MemoryUse::of(world));
-        self.0.push(MemoryRound { works, most: 0.0, after: 0.0 });
+    pub(crate) fn begin(&mut self) {
+        self.0.push((0.0, 0.0));
     }
 
-    /// A moment of the round.
     pub(crate) fn look(&mut self, world: &RelayFixture) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let now = line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
         let round = self.0.last_mut().unwrap();
-        round.most = round.most.max(MemoryUse::of(world).own);
-    }
-
-    /// All tasks are over, and gone.
-    pub(crate) fn end(&mut self, world: &RelayFixture) {
-        let (number, memory) = (self.0.len(), MemoryUse::of(world));
-        let round = self.0.last_mut().unwrap();
-        round.after = memory.own;
-        println!("round {number}: {:.1} MiB at most, {memory} MiB when all works were gone", round.most);
+        *round = (round.0.max(now), now);
     }
 
     /// A round takes what the one before took: nothing stays of a task that is gone. The first round warms up.
     pub(crate) fn judge(&self) {
-        assert!(self.0.iter().all(|round| 0.0 < round.most && round.most <= MOST));
+        println!("MiB at most and in the end of each round: {:.1?}", self.0);
+        assert!(self.0.iter().all(|(most, _)| 0.0 < *most && *most <= MOST));
         let [_, second, .., last] = &self.0[..] else { return };
-        assert_eq!(second.works, last.works);
-        for (what, first, now) in [("most", second.most, last.most), ("in the end", second.after, last.after)] {
-            println!("{what}: {first:.1} MiB in the second round, {now:.1} MiB in the last of {}", self.0.len());
+        for (first, now) in [(second.0, last.0), (second.1, last.1)] {
             assert!(now <= first * 1.1 + UNEVEN, "the relay grows");
         }
     }

@@ -38,7 +38,7 @@ fn removal(units: &[&str]) -> ObjectTask {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_ready_and_removed() {
-    let mut world = RelayFixture::new("objects", &[]).await;
+    let world = RelayFixture::new("objects", &[]).await;
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
     world.apply(&unit, kept(manifests.clone())).await;
@@ -233,9 +233,7 @@ async fn tried_again() {
     let work = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
     let mut lower = work("false");
     lower.apply[0]["data"]["old"] = "x".into();
-    let mut request = world.ensure_of(&first, lower);
-    request.timeout_ms = 1_000;
-    world.ensure(request).await;
+    world.apply_within(&first, lower, 1_000).await;
     assert_eq!(world.reason(&first).await.0, ReasonCode::Timeout);
     let left = maps.get("a").await.unwrap();
     assert_eq!(left.data.as_ref().unwrap().len(), 2);
@@ -266,9 +264,7 @@ async fn without_rights() {
     let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
     for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
         let work = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
-        let mut request = world.ensure_of(unit, work);
-        request.timeout_ms = timeout;
-        world.ensure(request).await;
+        world.apply_within(unit, work, timeout).await;
         assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
     }
     let bindings = world.api::<RoleBinding>();

@@ -57,9 +57,7 @@ async fn of_pods() {
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
-        let mut request = world.ensure_of(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit));
-        request.timeout_ms = timeout;
-        world.ensure(request).await;
+        world.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit), timeout).await;
         let reason = world.reason(&unit).await;
         assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
         if code == Timeout && unit.unit == "slow" {

@@ -13,7 +13,7 @@ use crate::rights::{further, give};
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_kind() {
     let of = |units: &str| format!("{units}.test.example");
-    let mut world = RelayFixture::allowing(
+    let world = RelayFixture::allowing(
         "versions",
         &[],
         |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}),

@@ -178,75 +178,45 @@ fn a_container_ends_by_its_report_its_message_or_its_status() {
         end(0, "Completed", &message)
     };
     let blocked = |code, kind| Waiting(Some(StartBlocker { code, message: "blocked".to_owned(), kind }));
+    let image = |kind| blocked(ImagePull, kind);
+    let nowhere = || blocked(Unschedulable, BlockerKind::Unschedulable(0));
+    let killed = || end(137, "OOMKilled", "");
     let (running, deleted) = (pod("Running", None), pod("Running", Some("1970-01-01T00:14:00Z")));
+    let (here, lost) = (Some(&running), Some(&deleted));
     let success = || Some(result(None));
     let failure = |code| Some(result(Some(code)));
     let (deadline, before) = (NOW + 500, NOW);
-    let old = BlockerKind::Transient(NOW - 60_000);
-    let new = BlockerKind::Transient(NOW - 59_900);
     // The pod, its state, the report, an early failure, objects to remove, the time, and the step.
     for (pod, state, reported, early, removing, now, expected) in [
-        (Some(&running), Running, None, None, false, before, "wait until 500"),
-        (Some(&running), Running, None, None, false, deadline, "terminate Timeout Whole"),
-        (Some(&running), Running, failure(Exit), None, false, deadline, "terminate Exit Whole"),
-        (Some(&deleted), Running, None, None, false, before, "terminate Lost Nothing"),
-        (Some(&deleted), Running, None, Some(Evicted), false, before, "terminate Evicted Nothing"),
+        (here, Running, None, None, false, before, "wait until 500"),
+        (here, Running, None, None, false, deadline, "terminate Timeout Whole"),
+        (here, Running, failure(Exit), None, false, deadline, "terminate Exit Whole"),
+        (lost, Running, None, None, false, before, "terminate Lost Nothing"),
+        (lost, Running, None, Some(Evicted), false, before, "terminate Evicted Nothing"),
         // A container that cannot start.
         (None, Waiting(None), None, None, false, before, "wait until 500"),
         (None, Waiting(None), None, None, false, deadline, "terminate Timeout Whole"),
-        (
-            Some(&running),
-            blocked(ImagePull, BlockerKind::Permanent),
-            None,
-            None,
-            false,
-            before,
-            "terminate ImagePull Nothing",
-        ),
-        (Some(&running), blocked(ImagePull, old), None, None, false, before, "terminate ImagePull Nothing"),
-        (Some(&running), blocked(ImagePull, new), None, None, false, before, "wait until 100"),
-        (
-            Some(&running),
-            blocked(Unschedulable, BlockerKind::Unschedulable(0)),
-            None,
-            None,
-            false,
-            before,
-            "wait until 500",
-        ),
-        (
-            Some(&running),
-            blocked(Unschedulable, BlockerKind::Unschedulable(0)),
-            None,
-            None,
-            false,
-            deadline,
-            "terminate Unschedulable Whole",
-        ),
+        (here, image(BlockerKind::Permanent), None, None, false, before, "terminate ImagePull Nothing"),
+        (here, image(BlockerKind::Transient(NOW - 60_000)), None, None, false, before, "terminate ImagePull Nothing"),
+        (here, image(BlockerKind::Transient(NOW - 59_900)), None, None, false, before, "wait until 100"),
+        (here, nowhere(), None, None, false, before, "wait until 500"),
+        (here, nowhere(), None, None, false, deadline, "terminate Unschedulable Whole"),
         // The report, then the termination message, then the kubelet.
         (None, Gone, success(), None, false, before, "finish Succeeded Nothing"),
-        (Some(&running), end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),
-        (Some(&running), said(&result(None), None), None, None, false, before, "finish Succeeded Script"),
-        (Some(&running), said(&result(None), Some("sha")), None, None, false, before, "finish Lost Script"),
-        (Some(&running), said(&result(Some(Exit)), None), None, None, false, before, "finish Exit Script"),
-        (Some(&running), end(7, "Error", "text"), None, None, false, before, "finish Exit Whole"),
-        (Some(&running), end(0, "Completed", ""), None, None, false, before, "finish Failed Whole"),
+        (here, end(7, "Error", ""), failure(Failed), None, false, before, "finish Failed Nothing"),
+        (here, said(&result(None), None), None, None, false, before, "finish Succeeded Script"),
+        (here, said(&result(None), Some("sha")), None, None, false, before, "finish Lost Script"),
+        (here, said(&result(Some(Exit)), None), None, None, false, before, "finish Exit Script"),
+        (here, end(7, "Error", "text"), None, None, false, before, "finish Exit Whole"),
+        (here, end(0, "Completed", ""), None, None, false, before, "finish Failed Whole"),
         // An early failure explains the end of a killed entrypoint, and does not affect a success.
         (None, Gone, None, None, false, before, "finish Lost Nothing"),
         (None, Gone, None, Some(Evicted), false, before, "finish Evicted Nothing"),
         (None, Gone, failure(Lost), Some(Evicted), false, before, "finish Evicted Nothing"),
         (None, Gone, failure(Exit), Some(Evicted), false, before, "finish Exit Nothing"),
         (None, Gone, success(), Some(Evicted), false, before, "finish Succeeded Nothing"),
-        (
-            Some(&running),
-            end(137, "OOMKilled", ""),
-            failure(Exit),
-            Some(Evicted),
-            false,
-            before,
-            "finish OutOfMemory Nothing",
-        ),
-        (Some(&running), end(137, "OOMKilled", ""), success(), None, false, before, "finish Succeeded Nothing"),
+        (here, killed(), failure(Exit), Some(Evicted), false, before, "finish OutOfMemory Nothing"),
+        (here, killed(), success(), None, false, before, "finish Succeeded Nothing"),
         // A success waits for the removal of objects, a failure does not.
         (None, Gone, success(), None, true, before, "wait until 5000"),
         (None, Gone, success(), None, true, deadline, "finish Timeout Nothing"),
