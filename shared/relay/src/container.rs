@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use crate::decide::{ContainerState, ContainerStep, LogPart};
+use crate::decide::{ContainerStep, LogPart, ObservedContainer};
 use crate::error::Result;
 use crate::logs;
 use crate::objects;
@@ -45,7 +45,7 @@ impl Reconciler {
             PodObservation::Terminated(_) | PodObservation::Gone => {}
         }
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
-        let state = ContainerState { spec: &spec, observation, pod: pods.last(), reported, early_failure, removing };
+        let state = ObservedContainer { spec: &spec, observation, pod: pods.last(), reported, early_failure, removing };
         let (mut result, log, may_start) = match state.decide(&self.settings, now_ms()) {
             ContainerStep::Wait(until) => return Ok(ReconcileAction::requeue_at(until)),
             ContainerStep::Finish(result, log) => (result, log, false),

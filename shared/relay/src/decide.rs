@@ -136,7 +136,7 @@ pub(crate) fn judge(
 ///
 /// Sources of its result in order of precedence: the report of the entrypoint, its termination message, the status from
 /// the kubelet.
-pub(crate) struct ContainerState<'a> {
+pub(crate) struct ObservedContainer<'a> {
     pub(crate) spec: &'a TaskSpec,
     pub(crate) observation: PodObservation,
     pub(crate) pod: Option<&'a Pod>,
@@ -168,7 +168,7 @@ pub(crate) enum LogPart {
     Whole,
 }
 
-impl ContainerState<'_> {
+impl ObservedContainer<'_> {
     pub(crate) fn decide(self, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
         let early = self.early_failure.clone();
         let lost = || match &early {

@@ -50,17 +50,6 @@ pub(crate) async fn within<T>(time: Duration, done: impl Future<Output = Result<
     tokio::time::timeout(time, done).await.unwrap_or_else(timed_out)
 }
 
-/// The reason why the API server refuses an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApiRefusal {
-    /// A quota is used up. The request may succeed later.
-    Quota,
-    /// An admission policy or missing rights of the relay.
-    Denied,
-    /// The object is not valid in this cluster.
-    Invalid,
-}
-
 /// Returns the HTTP status of a response with an error.
 pub(crate) fn status(error: &kube::Error) -> Option<u16> {
     match error {
@@ -69,18 +58,21 @@ pub(crate) fn status(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// Classifies a refusal. Returns `None` if the request can be repeated.
-pub(crate) fn api_refusal(error: &kube::Error) -> Option<ApiRefusal> {
+/// Returns the reason why the API server refuses an object, or `None` if the request can be repeated.
+pub(crate) fn api_refusal(error: &kube::Error) -> Option<ReasonCode> {
     let kube::Error::Api(status) = error else { return None };
     match status.code {
-        403 if status.message.contains("exceeded quota") => Some(ApiRefusal::Quota),
-        403 => Some(ApiRefusal::Denied),
+        // The request may succeed later.
+        403 if status.message.contains("exceeded quota") => Some(ReasonCode::Quota),
+        // An admission policy, or missing rights of the relay.
+        403 => Some(ReasonCode::Denied),
         // An admission webhook may respond with any status.
-        _ if status.message.starts_with("admission webhook") => Some(ApiRefusal::Denied),
+        _ if status.message.starts_with("admission webhook") => Some(ReasonCode::Denied),
         // A changed version: read the object again. A field that another manager has applied is a refusal.
         409 if !status.message.starts_with("Apply failed with") => None,
         408 | 425 | 429 => None,
-        400..=499 => Some(ApiRefusal::Invalid),
+        // The object is not valid in this cluster.
+        400..=499 => Some(ReasonCode::NotStartable),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use ebb_protocol::relay::{SecretDocument, TaskId};
 use serde_json::{Value, json};
 
 use crate::decide::{self, OtherAttempts};
-use crate::error::{ApiRefusal, ReconcileError, Result, StepError, api_refusal, error_message, fail, is_final, status};
+use crate::error::{ReconcileError, Result, StepError, api_refusal, error_message, fail, is_final, status};
 use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -29,6 +29,8 @@ impl Reconciler {
         documents: &[SecretDocument],
     ) -> Result<ReconcileAction> {
         let not_after_ms = held.record.spec.as_ref().map_or(u64::MAX, |spec| spec.not_after_ms);
+        // Until this step ends, the outcome of its requests is unknown.
+        self.store.forget(&held.record.name);
         let done = match self.try_start(held, documents).await {
             Err(StepError::Failed(result)) => {
                 let result = after_apply(held.record.spec.as_ref(), *result);
@@ -36,12 +38,13 @@ impl Reconciler {
             }
             // Rights may be granted until the task may no longer start.
             Err(StepError::Incomplete(ReconcileError::Api(error))) if is_final(&error, not_after_ms) => {
-                let result = Callback::failed(reason_code(&error), &error_message(&error));
+                let result = Callback::failed(api_refusal(&error).unwrap_or(ReasonCode::Lost), &error_message(&error));
                 self.terminate_with_result(held, result).await
             }
             Err(StepError::Incomplete(error)) => Err(error),
             Ok(next) => Ok(next),
         };
+        self.store.mark_confirmed(held);
         if matches!(done, Err(ReconcileError::Conflict)) {
             self.remove_unrecorded(held).await?;
         }
@@ -154,7 +157,7 @@ impl Reconciler {
                         // The documents are in no record. The request must come again.
                         return Ok(Some(ReconcileAction::requeue_at(spec.not_after_ms)));
                     };
-                    self.store.set_confirmed(held, false);
+                    held.confirmed = false;
                     let created = match lower {
                         Some((_, object)) => self.replace_lower(object_ref, object, &manifest).await,
                         None => self.create(object_ref, &manifest).await,
@@ -164,11 +167,9 @@ impl Reconciler {
                         Err(error) => {
                             // A response below 500 proves that nothing was created.
                             let is_known = status(&error).is_some_and(|code| code < 500);
-                            self.store.set_confirmed(held, was_confirmed && is_known);
+                            held.confirmed = was_confirmed && is_known;
                             return match (api_refusal(&error), status(&error)) {
-                                (Some(_), _) => {
-                                    fail(reason_code(&error), &format!("{object_ref}: {}", error_message(&error)))
-                                }
+                                (Some(code), _) => fail(code, &format!("{object_ref}: {}", error_message(&error))),
                                 (None, Some(409)) => Err(ReconcileError::Conflict.into()),
                                 (None, _) => Err(error.into()),
                             };
@@ -177,13 +178,13 @@ impl Reconciler {
                 }
             };
             // The object exists and its UID is not recorded yet.
-            self.store.set_confirmed(held, false);
+            held.confirmed = false;
             spec.applied.push(AppliedObject { object_ref: object_ref.clone(), uid, document: *document });
             held.record.spec = Some(spec.clone());
             // The last UID is saved together with the next phase.
             if number + 1 < all.len() {
                 self.store.save(held).await?;
-                self.store.set_confirmed(held, was_confirmed);
+                held.confirmed = was_confirmed;
             }
         }
         self.own_documents(&spec).await?;
@@ -249,13 +250,4 @@ fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
         reason.code = ReasonCode::Failed;
     }
     result
-}
-
-fn reason_code(error: &kube::Error) -> ReasonCode {
-    match api_refusal(error) {
-        Some(ApiRefusal::Quota) => ReasonCode::Quota,
-        Some(ApiRefusal::Denied) => ReasonCode::Denied,
-        Some(ApiRefusal::Invalid) => ReasonCode::NotStartable,
-        None => ReasonCode::Lost,
-    }
 }

@@ -161,18 +161,14 @@ impl RecordStore {
             Some(404) => ReconcileError::Api(error),
             _ => write_error(error),
         })?;
-        let mut made = decode(&made)?;
         // A new record has no objects.
-        self.set_confirmed(&mut made, true);
-        Ok(made)
+        Ok(VersionedRecord { confirmed: true, ..decode(&made)? })
     }
 
-    /// Records if this version is confirmed, in the memory of this relay.
-    pub(crate) fn set_confirmed(&self, held: &mut VersionedRecord, confirmed: bool) {
-        held.confirmed = confirmed;
-        match confirmed && held.record.phase == TaskPhase::Starting {
-            true => drop(self.versions().insert(held.record.name.clone(), held.resource_version.clone())),
-            false => self.forget(&held.record.name),
+    /// Records in the memory of this relay if this version of a starting task is confirmed.
+    pub(crate) fn mark_confirmed(&self, held: &VersionedRecord) {
+        if held.confirmed && held.record.phase == TaskPhase::Starting {
+            self.versions().insert(held.record.name.clone(), held.resource_version.clone());
         }
     }
 
@@ -204,8 +200,6 @@ impl RecordStore {
         }
         let saved = self.secrets.replace(&names::record_name(&name), &PostParams::default(), &encode(held)?).await;
         held.resource_version = saved.map_err(write_error)?.resource_version().unwrap_or_default();
-        let confirmed = held.confirmed;
-        self.set_confirmed(held, confirmed);
         for part in parts + 1..=before {
             self.delete_part(&names::continuation_name(&name, part)).await?;
         }
@@ -388,7 +382,7 @@ mod tests {
 
     /// A task whose object was never requested ends at once, whatever its callback.
     #[tokio::test]
-    async fn a_version_is_confirmed_until_a_request_is_sent_or_another_relay_writes() {
+    async fn a_version_is_confirmed_by_the_relay_that_wrote_it() {
         let client = client();
         let (ours, theirs) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
         let name = TaskId { unit: "unit".to_owned(), attempt: 1 };
@@ -398,19 +392,18 @@ mod tests {
         });
         let spec = Some(serde_json::from_value(spec).unwrap());
         let mut held = ours.create(TaskRecord::new(name.clone(), TaskPhase::Starting, spec)).await.unwrap();
-        let in_flight = async |store: &RecordStore| store.get(&name).await.unwrap().unwrap().may_be_in_flight();
-        assert!(!in_flight(&ours).await && in_flight(&theirs).await);
-        // A newer callback.
-        ours.save(&mut held).await.unwrap();
-        assert!(!in_flight(&ours).await);
-        ours.set_confirmed(&mut held, false);
-        assert!(in_flight(&ours).await);
-        ours.save(&mut held).await.unwrap();
-        assert!(in_flight(&ours).await);
-        ours.set_confirmed(&mut held, true);
-        assert!(!in_flight(&ours).await);
-        let mut other = theirs.get(&name).await.unwrap().unwrap();
-        theirs.save(&mut other).await.unwrap();
-        assert!(in_flight(&ours).await);
+        let read = async |store: &RecordStore| store.get(&name).await.unwrap().unwrap();
+        ours.mark_confirmed(&held);
+        assert!(!read(&ours).await.may_be_in_flight() && read(&theirs).await.may_be_in_flight());
+        // A newer callback does not change that.
+        let mut renewed = read(&ours).await;
+        ours.save(&mut renewed).await.unwrap();
+        assert!(!renewed.may_be_in_flight() && read(&ours).await.may_be_in_flight());
+        ours.mark_confirmed(&renewed);
+        assert!(!read(&ours).await.may_be_in_flight());
+        theirs.save(&mut read(&theirs).await).await.unwrap();
+        assert!(read(&ours).await.may_be_in_flight());
+        held.confirmed = false;
+        assert!(held.may_be_in_flight());
     }
 }

@@ -225,7 +225,7 @@ fn a_container_ends_by_its_report_its_message_or_its_status() {
         let about = format!("{state:?} {reported:?} {early:?} {removing} {now}");
         let early_failure = early.map(|code| FailureReason { code, message: "early".to_owned() });
         let removing = removing.then(|| "ConfigMap n/a: finalizer".to_owned());
-        let state = ContainerState { spec: &spec, observation: state, pod, reported, early_failure, removing };
+        let state = ObservedContainer { spec: &spec, observation: state, pod, reported, early_failure, removing };
         let step = |verb: &str, result: Callback, log| {
             let code = result.reason.map_or("Succeeded".to_owned(), |reason| format!("{:?}", reason.code));
             format!("{verb} {code} {log:?}")
