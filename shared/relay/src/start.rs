@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{SecretDocument, TaskId};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::decide::{self, OtherAttempts};
 use crate::error::{ReconcileError, Result, StepError, api_refusal, error_message, fail, is_final, status};
@@ -187,7 +187,6 @@ impl Reconciler {
                 held.confirmed = was_confirmed;
             }
         }
-        self.own_documents(&spec).await?;
         Ok(None)
     }
 
@@ -208,36 +207,6 @@ impl Reconciler {
         };
         let Some(document) = stored.get(number) else { return Ok(None) };
         Ok(Some(self.render_document(&held.record.name, spec, document).await?))
-    }
-
-    /// Makes the first object the owner of the documents, so that they are deleted with it.
-    async fn own_documents(&self, spec: &TaskSpec) -> Result<()> {
-        let Some(first) = spec.manifests().next() else { return Ok(()) };
-        if first.object_ref.namespace.as_ref().is_some_and(|namespace| *namespace != spec.namespace) {
-            return Ok(());
-        }
-        for document in spec.applied.iter().filter(|applied| applied.document) {
-            let Some(api) = self.discovery.api_for(&self.client, &document.object_ref).await? else {
-                continue;
-            };
-            let owner = json!({
-                "apiVersion": first.object_ref.api_version,
-                "kind": first.object_ref.kind,
-                "name": first.object_ref.name,
-                "uid": first.uid,
-            });
-            let patch = json!({"metadata": {"uid": document.uid, "ownerReferences": [owner]}});
-            let how = kube::api::PatchParams::default();
-            match api.patch(&document.object_ref.name, &how, &kube::api::Patch::Merge(&patch)).await {
-                Ok(_) => {}
-                // The document is gone or was replaced. The pod's status will show the effect.
-                Err(error) if api_refusal(&error).is_some() || status(&error) == Some(409) => {
-                    tracing::warn!(document = %document.object_ref, %error, "a document was deleted or replaced");
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
     }
 }
 

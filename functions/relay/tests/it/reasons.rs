@@ -45,7 +45,7 @@ async fn of_pods() {
         ("missing", "#", |pod| main(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
         ("never", "#", never, LONG, NotStartable, "ErrImageNeverPull"),
         ("invalid", "#", |pod| main(pod)["image"] = "Not::an image".into(), LONG, NotStartable, "InvalidImageName"),
-        ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 5_000, Unschedulable, "node"),
+        ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 20_000, Unschedulable, "node"),
         ("memory", "tail /dev/zero", little_memory, LONG, OutOfMemory, "memory"),
         ("slow", "echo slow; sleep 1000", nothing, 25_000, Timeout, "longer than 25000 ms"),
         ("mute", "#", |pod| main(pod)["command"] = json!(["sh", "-c", "exit 7"]), LONG, Exit, "7 and without"),
@@ -58,33 +58,19 @@ async fn of_pods() {
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
         world.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit), timeout).await;
+        if code == Unschedulable {
+            until("the reason while it waits", async || match world.get(&unit).await {
+                TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
+                _ => None,
+            })
+            .await;
+        }
         let reason = world.reason(&unit).await;
         assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
         if code == Timeout && unit.unit == "slow" {
             assert_eq!(world.result(&unit).await.log.as_deref(), Some("slow\n"));
         }
     }))
-    .await;
-    world.close().await;
-}
-
-/// A task that waits shows why, and one that runs shows the heartbeats of its entrypoint.
-#[tokio::test(flavor = "multi_thread")]
-async fn while_they_wait() {
-    let world = RelayFixture::new("pending", &[]).await;
-    let (waits, runs) = (name("waits", 1), name("runs", 1));
-    let nowhere = ScriptJob::new(&waits, "#").pod(|pod| pod["nodeSelector"] = json!({"no": "such"}));
-    world.apply(&waits, nowhere.objects(&waits)).await;
-    world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
-    until("its reason", async || match world.get(&waits).await {
-        TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
-        _ => None,
-    })
-    .await;
-    until("a heartbeat", async || match world.get(&runs).await {
-        TaskState::Running { pending: None, heartbeat_ms: Some(_), .. } => Some(()),
-        _ => None,
-    })
     .await;
     world.close().await;
 }
@@ -97,6 +83,11 @@ async fn of_what_others_do() {
     join_all(units.iter().map(async |unit| {
         world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
         world.printed(unit, "begun").await;
+        until("a heartbeat", async || match world.get(unit).await {
+            TaskState::Running { pending: None, heartbeat_ms, .. } => heartbeat_ms,
+            _ => None,
+        })
+        .await;
         let pods: Api<Pod> = world.api();
         let ours = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         let pod = pods.list(&ours).await.unwrap().items.remove(0).name_any();
