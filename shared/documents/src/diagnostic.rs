@@ -18,7 +18,7 @@ const MAX_DRAWN: usize = 240;
 /// The most characters of a message or a help.
 const MAX_MESSAGE: usize = 600;
 
-/// The most errors of a document that are told, and the most warnings: a document may have one in every line.
+/// The largest number of errors of a document that are reported, and of warnings.
 pub const MAX_REPORTED: usize = 100;
 
 /// The most diagnostics of a document that suggest a name. A search takes up to some milliseconds.
@@ -234,10 +234,10 @@ impl Diagnostics {
 
     /// Adds one. After [`MAX_REPORTED`] of a severity one more says so, and the others are left out.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        match self.0.iter().filter(|told| told.severity == diagnostic.severity).count() {
+        match self.0.iter().filter(|it| it.severity == diagnostic.severity).count() {
             0..MAX_REPORTED => self.0.push(diagnostic),
             MAX_REPORTED => {
-                let message = format!("there is more like this; the first {MAX_REPORTED} are told");
+                let message = format!("there is more like this; the first {MAX_REPORTED} are reported");
                 let more = Diagnostic { code: "more", message, help: None, related: Vec::new(), ..diagnostic };
                 self.0.push(more.help("fix these and check again"));
             }
@@ -247,8 +247,7 @@ impl Diagnostics {
 
     /// Returns whether further errors are left out.
     pub fn is_full(&self) -> bool {
-        self.0.len() > MAX_REPORTED
-            && self.0.iter().filter(|told| told.severity == Severity::Error).count() > MAX_REPORTED
+        self.0.len() > MAX_REPORTED && self.0.iter().filter(|it| it.severity == Severity::Error).count() > MAX_REPORTED
     }
 
     /// Names what was meant, unless there are many diagnostics already.
@@ -380,20 +379,20 @@ mod tests {
     #[test]
     fn the_first_hundred_of_each_severity_are_told() {
         let source = SourceText::new("f", "a\n".repeat(300));
-        let mut told = Diagnostics::new();
+        let mut all = Diagnostics::new();
         for line in 1..=300 {
             let at = LineColumn { line, column: 1 };
-            told.push(Diagnostic::warning("w", &source, at, "looks wrong"));
-            told.push(Diagnostic::error("e", &source, at, "wrong"));
+            all.push(Diagnostic::warning("w", &source, at, "looks wrong"));
+            all.push(Diagnostic::error("e", &source, at, "wrong"));
         }
-        assert!(told.has_errors());
-        assert_eq!(told.len(), 2 * (MAX_REPORTED + 1));
-        let last: Vec<String> = told.iter().rev().take(2).map(Diagnostic::plain).collect();
+        assert!(all.has_errors());
+        assert_eq!(all.len(), 2 * (MAX_REPORTED + 1));
+        let last: Vec<String> = all.iter().rev().take(2).map(Diagnostic::plain).collect();
         assert_eq!(
             last,
             [
-                "f:101:1: error[more]: there is more like this; the first 100 are told",
-                "f:101:1: warning[more]: there is more like this; the first 100 are told"
+                "f:101:1: error[more]: there is more like this; the first 100 are reported",
+                "f:101:1: warning[more]: there is more like this; the first 100 are reported"
             ]
         );
     }

@@ -34,10 +34,10 @@ async fn answered(connection: &mut TcpStream, within: Duration) -> Option<u16> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies() {
-    let world = RelayFixture::new("bodies", &[]).await;
+    let fixture = RelayFixture::new("bodies", &[]).await;
     let unit = name("unit", 1);
-    world.apply(&unit, ObjectTask { until: ready_if("false"), ..objects(vec![config_map("map")]) }).await;
-    let record = world.record("unit").await;
+    fixture.apply(&unit, ObjectTask { until: ready_if("false"), ..objects(vec![config_map("map")]) }).await;
+    let record = fixture.record("unit").await;
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let own = bearer(record["spec"]["token"].as_str().unwrap());
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
@@ -58,7 +58,7 @@ async fn bodies() {
         ("/v1/reports/none/1", MIB, own.clone(), 410),
         (report, REPORT_BODY + 1, own.clone(), 413),
     ] {
-        let mut connection = begin(world.port(), path, length, &headers).await;
+        let mut connection = begin(fixture.port(), path, length, &headers).await;
         assert_eq!(answered(&mut connection, soon).await, Some(expected), "{path} {length} {headers:?}");
     }
     // All that there is room for. The body of one more is waited for no longer than its sender waits.
@@ -67,20 +67,20 @@ async fn bodies() {
     for (path, length, mut headers) in all.chain(std::iter::repeat_n((report, REPORT_BODY, own.clone()), REPORTS)) {
         // Says when it begins to wait for the body.
         headers.push(("expect", "100-continue".to_owned()));
-        let mut connection = begin(world.port(), path, length, &headers).await;
+        let mut connection = begin(fixture.port(), path, length, &headers).await;
         assert_eq!(answered(&mut connection, soon).await, Some(100), "{path}");
         held.push(connection);
     }
-    let mut late = begin(world.port(), batch, MIB, &signed(now)).await;
+    let mut late = begin(fixture.port(), batch, MIB, &signed(now)).await;
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let large = format!("{running:<20000}");
-    let mut waits = begin(world.port(), report, large.len(), &own).await;
+    let mut waits = begin(fixture.port(), report, large.len(), &own).await;
     waits.write_all(large.as_bytes()).await.unwrap();
     // What is small needs none.
-    let mut small = begin(world.port(), report, running.len(), &own).await;
+    let mut small = begin(fixture.port(), report, running.len(), &own).await;
     small.write_all(running.as_bytes()).await.unwrap();
     assert_eq!(answered(&mut small, soon).await, Some(204));
-    world.get(&unit).await;
+    fixture.get(&unit).await;
     assert_eq!(answered(&mut late, soon).await, Some(429));
     assert_eq!(answered(&mut waits, Duration::from_secs(1)).await, None);
     // It is given back by who goes away.
@@ -88,8 +88,8 @@ async fn bodies() {
     assert_eq!(answered(&mut waits, soon).await, Some(204));
     // Read to its end, and only then found to be none.
     let full = json!({"cluster": "x".repeat(31 * MIB), "requests": [], "unknown": 1, "v": 1});
-    let (status, said) = world.post(&full, &secret).await.unwrap();
+    let (status, said) = fixture.post(&full, &secret).await.unwrap();
     assert!(status == 400 && said.contains("`unknown`"), "{status} {said}");
-    world.state(cancel(&unit)).await;
-    world.close().await;
+    fixture.state(cancel(&unit)).await;
+    fixture.close().await;
 }

@@ -4,8 +4,8 @@ use crate::fixture::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doors() {
-    let world = RelayFixture::new("doors", &[]).await;
-    let base = format!("http://127.0.0.1:{}", world.port());
+    let fixture = RelayFixture::new("doors", &[]).await;
+    let base = format!("http://127.0.0.1:{}", fixture.port());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let get = async |path: &str| {
         let answer = http.get(format!("{base}{path}")).send().await.unwrap();
@@ -13,10 +13,10 @@ async fn doors() {
     };
     assert_eq!((get("/healthz").await.0, get("/readyz").await.0), (200, 200));
     // Batches: only signed ones, recent ones, for this cluster.
-    let empty = json!({"v": 1, "cluster": world.uid, "requests": []});
+    let empty = json!({"v": 1, "cluster": fixture.uid, "requests": []});
     let ours = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let theirs = WebhookSecret::from_bytes(&[8; 32]).unwrap();
-    let (status, said) = world.post(&empty, &ours).await.unwrap();
+    let (status, said) = fixture.post(&empty, &ours).await.unwrap();
     assert_eq!(status, 200);
     let cluster = serde_json::from_str::<Value>(&said).unwrap()["cluster"].clone();
     for (body, signer, expected) in [
@@ -26,16 +26,16 @@ async fn doors() {
         (json!({"v": 1, "cluster": cluster, "requests": [{"explode": {}}]}), &ours, 400),
         (empty.clone(), &theirs, 401),
     ] {
-        assert_eq!(world.post(&body, signer).await.unwrap().0, expected, "{body}");
+        assert_eq!(fixture.post(&body, signer).await.unwrap().0, expected, "{body}");
     }
     let unsigned = http.post(format!("{base}/v1/batch")).body(empty.to_string()).send().await.unwrap();
     assert_eq!(unsigned.status(), 401);
     // Reports: with the token of this very attempt, and only such as there are.
     let [first, second] = ["one", "two"].map(|unit| name(unit, 1));
     for unit in [&first, &second] {
-        world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
+        fixture.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
     }
-    let token = async |unit: &str| world.record(unit).await["spec"]["token"].as_str().unwrap().to_owned();
+    let token = async |unit: &str| fixture.record(unit).await["spec"]["token"].as_str().unwrap().to_owned();
     let (own, other) = (token("one").await, token("two").await);
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let result = json!({"result": {"status": "succeeded", "secrets": {"a": {"name": "n", "key": "k"}}}});
@@ -54,8 +54,8 @@ async fn doors() {
         let answer = http.post(url).bearer_auth(token).body(body.clone()).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), expected, "{path} {body}");
     }
-    assert!(world.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
-    assert_eq!(world.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
+    assert!(fixture.result(&first).await.secrets.is_empty(), "only the relay names Secrets");
+    assert_eq!(fixture.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [
         r#"ebb_relay_requests_total{verb="ensure",result="running"} 2"#,
@@ -65,5 +65,5 @@ async fn doors() {
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
-    world.close().await;
+    fixture.close().await;
 }

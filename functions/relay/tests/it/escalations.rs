@@ -71,7 +71,7 @@ fn attempts(cases: Cases, units: &str) -> Vec<(String, ObjectTask)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn escalations() {
-    let world = RelayFixture::allowing("hostile", &[], |units| {
+    let fixture = RelayFixture::allowing("hostile", &[], |units| {
         json!({
             "namespaces": {units: ["builder"]}, "runtimeClasses": ["gvisor"], "priorityClasses": ["low"],
             "kinds": ["ConfigMap", "Pod", "PodTemplate", "ReplicationController", "Secret", "Service", "*.apps", "*.batch"],
@@ -81,15 +81,15 @@ async fn escalations() {
     let core = ["pods", "podtemplates", "replicationcontrollers", "services"].map(|kind| further("", kind));
     let apps = ["controllerrevisions", "daemonsets", "statefulsets"].map(|kind| further("apps", kind));
     let rules = [&core[..], &apps, &[further("batch", "cronjobs")]].concat();
-    give(&world.client, &world.units, &world.units, "more", json!(rules)).await;
-    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", world.units), "ebb-relay")).await;
-    let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> = Api::namespaced(relay.clone(), &world.units);
+    give(&fixture.client, &fixture.units, &fixture.units, "more", json!(rules)).await;
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", fixture.units), "ebb-relay")).await;
+    let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> = Api::namespaced(relay.clone(), &fixture.units);
     until("its rights", async || sets.list(&ListParams::default()).await.ok()).await;
     let cases: Cases = serde_saphyr::from_str(include_str!("escalations/cases.yaml")).unwrap();
     let fine = cases.fine.clone();
-    let attempts = attempts(cases, &world.units);
-    let requests = attempts.iter().map(|(_, work)| world.request(&name("unit", 1), work.clone()));
-    let answers = world.ask_all(requests.collect()).await;
+    let attempts = attempts(cases, &fixture.units);
+    let requests = attempts.iter().map(|(_, work)| fixture.request(&name("unit", 1), work.clone()));
+    let answers = fixture.ask_all(requests.collect()).await;
     let mut through = Vec::new();
     for ((reason, _), answer) in attempts.iter().zip(answers) {
         if !matches!(&answer, RelayResponse::Refused(why) if why.contains(reason)) {
@@ -97,16 +97,16 @@ async fn escalations() {
         }
     }
     assert!(through.is_empty(), "{} of {}:\n{}", through.len(), attempts.len(), through.join("\n"));
-    assert_eq!(world.get(&name("unit", 1)).await, TaskState::Unknown);
-    assert!(world.records().list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert_eq!(fixture.get(&name("unit", 1)).await, TaskState::Unknown);
+    assert!(fixture.records().list(&ListParams::default()).await.unwrap().items.is_empty());
     for (version, kind) in KINDS {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
         let kind = GroupVersionKind::gvk(group, version, kind);
-        let (resource, _) = oneshot::pinned_kind(&world.client, &kind).await.unwrap();
-        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.units, &resource);
+        let (resource, _) = oneshot::pinned_kind(&fixture.client, &kind).await.unwrap();
+        let api: Api<DynamicObject> = Api::namespaced_with(fixture.client.clone(), &fixture.units, &resource);
         assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty(), "{kind:?}");
     }
-    let jobs: Api<Job> = Api::namespaced(relay, &world.units);
+    let jobs: Api<Job> = Api::namespaced(relay, &fixture.units);
     let dry = PostParams { dry_run: true, ..Default::default() };
     for fields in fine {
         let mut job = script(&name("fine", 1), "#").apply.remove(0);
@@ -123,52 +123,53 @@ async fn escalations() {
         let taken = jobs.create(&dry, &serde_json::from_value(job).unwrap()).await;
         assert!(taken.is_ok(), "{fields}: {taken:?}");
     }
-    world.close().await;
+    fixture.close().await;
 }
 
 /// Without the admission policy or Pod Security, the relay does not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotected_namespaces() {
-    let mut world = RelayFixture::new("open", &[]).await;
-    world.kill().await;
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    let fixture = RelayFixture::new("open", &[]).await;
+    fixture.kill().await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
     for (label, value, said) in [
         ("warn", "privileged", "Pod Security does not warn of pods"),
         ("enforce", "privileged", "expected its label pod-security.kubernetes.io/enforce to be restricted"),
     ] {
         let label = format!("pod-security.kubernetes.io/{label}");
         let labels = |value: &str| json!({"metadata": {"labels": {label.as_str(): value}}});
-        merge(&namespaces, &world.units, labels(value)).await;
-        assert_eq!(world.launch().await, None);
-        assert!(world.log().contains(said), "{}", world.log());
-        merge(&namespaces, &world.units, labels("restricted")).await;
+        merge(&namespaces, &fixture.units, labels(value)).await;
+        assert_eq!(fixture.launch().await, None);
+        assert!(fixture.log().contains(said), "{}", fixture.log());
+        merge(&namespaces, &fixture.units, labels("restricted")).await;
     }
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.client.clone());
-    bindings.delete(&format!("ebb-relay.{}-relay", world.units), &DeleteParams::default()).await.unwrap();
-    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", world.units), "ebb-relay")).await;
-    let (jobs, dry) = (Api::<Job>::namespaced(relay, &world.units), PostParams { dry_run: true, ..Default::default() });
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(fixture.client.clone());
+    bindings.delete(&format!("ebb-relay.{}-relay", fixture.units), &DeleteParams::default()).await.unwrap();
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{}-relay", fixture.units), "ebb-relay")).await;
+    let (jobs, dry) =
+        (Api::<Job>::namespaced(relay, &fixture.units), PostParams { dry_run: true, ..Default::default() });
     let mut job = script(&name("unit", 1), "#").apply.remove(0);
     add(&mut job, "/spec", json!({"nodeName": "node"}));
     let job = serde_json::from_value(job).unwrap();
     until("the end of the policy", async || jobs.create(&dry, &job).await.ok()).await;
-    assert_eq!(world.launch().await, None);
-    assert!(world.log().contains("does not enforce the ValidatingAdmissionPolicy of the relay"), "{}", world.log());
-    world.close().await;
+    assert_eq!(fixture.launch().await, None);
+    assert!(fixture.log().contains("does not enforce the ValidatingAdmissionPolicy of the relay"), "{}", fixture.log());
+    fixture.close().await;
 }
 
 /// What was not tried is taken: the list above refuses what is changed, and not what it is changed in.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_may() {
-    let world = RelayFixture::new("friendly", &[]).await;
+    let fixture = RelayFixture::new("friendly", &[]).await;
     let unit = name("unit", 1);
-    world.run(&unit, ScriptJob::new(&unit, "echo done")).await;
-    assert_eq!(world.result(&unit).await.log.as_deref(), Some("done\n"));
+    fixture.run(&unit, ScriptJob::new(&unit, "echo done")).await;
+    assert_eq!(fixture.result(&unit).await.log.as_deref(), Some("done\n"));
     // An output of its own objects names the Secret of another instance, of another task, and one without an owner.
     let secret = async |name: &str, labels: Value| {
         let made = json!({"metadata": {"name": name, "labels": labels}, "stringData": {"value": "hunter2"}});
-        create(&world.api::<Secret>(), made).await;
+        create(&fixture.api::<Secret>(), made).await;
     };
-    let labels = json!({"ebb.dev/instance": "life-2", "ebb.dev/part": "output"});
+    let labels = json!({"ebb.dev/instance": "instance-2", "ebb.dev/part": "output"});
     secret("ebb-output.other-1.1.0", labels).await;
     secret("ebb-other-1", json!({})).await;
     secret("given", json!({})).await;
@@ -180,8 +181,8 @@ async fn what_a_plugin_may() {
         let from = ObjectOutputFrom::Secret { name: format!("'{of}'"), key: "value".to_owned() };
         let output = ObjectOutput { name: "a".to_owned(), from, sensitive: false };
         let work = ObjectTask { outputs: vec![output], ..objects(vec![map]) };
-        world.apply(&unit, work).await;
-        let result = world.result(&unit).await;
+        fixture.apply(&unit, work).await;
+        let result = fixture.result(&unit).await;
         match readable {
             true => assert_eq!(result.outputs["a"], "hunter2"),
             false => {
@@ -191,7 +192,7 @@ async fn what_a_plugin_may() {
         }
     }
     for name in ["ebb-output.other-1.1.0", "ebb-other-1", "given"] {
-        world.api::<Secret>().delete(name, &Default::default()).await.unwrap();
+        fixture.api::<Secret>().delete(name, &Default::default()).await.unwrap();
     }
-    world.close().await;
+    fixture.close().await;
 }

@@ -51,7 +51,7 @@ impl ObjectHistory {
     }
 
     /// In the order of the API server: the most tasks that could run at one time, and the tasks as they began.
-    fn told(&self) -> (usize, Vec<String>) {
+    fn counts(&self) -> (usize, Vec<String>) {
         let mut said = self.0.lock().unwrap().clone();
         said.sort();
         let (mut most, mut began) = (0, Vec::new());
@@ -84,10 +84,10 @@ fn given(variable: &str, otherwise: usize) -> usize {
 async fn many_at_once() {
     let (works, at_once) = (given("EBB_TASKS", WORKS.0), given("EBB_MAX_CONCURRENT_TASKS", WORKS.1));
     let (rounds, again) = (given("EBB_ROUNDS", AGAIN.0), given("EBB_TASKS_AGAIN", AGAIN.1));
-    let world = RelayFixture::new("turns", &["--max-concurrent-tasks", &at_once.to_string()]).await;
+    let fixture = RelayFixture::new("turns", &["--max-concurrent-tasks", &at_once.to_string()]).await;
     let observed = ObjectHistory::default();
-    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
-    observed.follow(world.api::<Pod>(), "Pod", |pod| {
+    observed.follow(fixture.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    observed.follow(fixture.api::<Pod>(), "Pod", |pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         !matches!(phase, Some("Succeeded" | "Failed"))
     });
@@ -96,14 +96,14 @@ async fn many_at_once() {
     for (number, works) in std::iter::once(works).chain(std::iter::repeat_n(again, rounds)).enumerate() {
         memory.begin();
         let begun = Instant::now();
-        let units = ask(&world, number, works).await;
-        let (asked, early) = (begun.elapsed(), observed.told().1.len() - past);
-        memory.look(&world);
+        let units = ask(&fixture, number, works).await;
+        let (asked, early) = (begun.elapsed(), observed.counts().1.len() - past);
+        memory.look(&fixture);
         let kill = (number == 0).then_some(works / 2);
-        results(&world, &units, kill, &mut memory).await;
-        until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
-        memory.look(&world);
-        let (most, began) = observed.told();
+        results(&fixture, &units, kill, &mut memory).await;
+        until("nothing to be left", async || fixture.left().await.is_empty().then_some(())).await;
+        memory.look(&fixture);
+        let (most, began) = observed.counts();
         let began = &began[past..];
         let last_of_few = began.iter().rposition(|unit| unit.starts_with("few")).unwrap();
         println!(
@@ -117,11 +117,11 @@ async fn many_at_once() {
         past += works;
     }
     memory.judge();
-    world.close().await;
+    fixture.close().await;
 }
 
 /// Asks for the tasks of a round, one instance after the other.
-async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
+async fn ask(fixture: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
     let some = (works - FEW) / 5;
     let counts = [("many", works - FEW - some), ("some", some), ("few", FEW)];
     assert_eq!(counts.len(), LIVES);
@@ -133,9 +133,9 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
         let requests = chunk.iter().map(|(life, unit)| {
             let mut objects = script(unit, "echo done");
             objects.instance = (*life).to_owned();
-            world.request(unit, objects)
+            fixture.request(unit, objects)
         });
-        for answer in world.ask_all(requests.collect()).await {
+        for answer in fixture.ask_all(requests.collect()).await {
             let taken = matches!(answer, RelayResponse::State(TaskState::Running { .. } | TaskState::Queued { .. }));
             assert!(taken, "{answer:?}");
         }
@@ -144,24 +144,25 @@ async fn ask(world: &RelayFixture, round: usize, works: usize) -> Vec<TaskId> {
 }
 
 /// Waits until all have succeeded; the relay is killed when so many have.
-async fn results(world: &RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
-    let ended = |world: &RelayFixture| units.iter().filter(|unit| !world.plane.taken(&token(unit)).is_empty()).count();
+async fn results(fixture: &RelayFixture, units: &[TaskId], mut kill: Option<usize>, memory: &mut MemoryRounds) {
+    let ended =
+        |fixture: &RelayFixture| units.iter().filter(|unit| !fixture.plane.taken(&token(unit)).is_empty()).count();
     let mut progress = (0, Instant::now());
     while progress.0 < units.len() {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = ended(world);
-        memory.look(world);
+        let now = ended(fixture);
+        memory.look(fixture);
         if now > progress.0 {
             progress = (now, Instant::now());
         }
-        assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", world.log());
+        assert!(progress.1.elapsed() < Duration::from_secs(150), "{progress:?}\n{}", fixture.log());
         if kill.take_if(|kill| now >= *kill).is_some() {
-            world.kill().await;
-            world.start().await;
+            fixture.kill().await;
+            fixture.start().await;
         }
     }
     for unit in units {
-        let result = world.result(unit).await;
+        let result = fixture.result(unit).await;
         assert_eq!((result.status, result.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")));
     }
 }
@@ -169,13 +170,13 @@ async fn results(world: &RelayFixture, units: &[TaskId], mut kill: Option<usize>
 /// What waits has a record and nothing else. It can be cancelled and asked for, outlasts a kill, and its time does not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting() {
-    let world = RelayFixture::new("waiting", &["--max-concurrent-tasks", "1"]).await;
+    let fixture = RelayFixture::new("waiting", &["--max-concurrent-tasks", "1"]).await;
     let [runs, first, second, dropped] = ["runs", "first", "second", "dropped"].map(|unit| name(unit, 1));
-    world.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
-    world.printed(&runs, "begun").await;
+    fixture.run(&runs, ScriptJob::new(&runs, "echo begun; sleep 1000")).await;
+    fixture.printed(&runs, "begun").await;
     let asked = Instant::now();
     let request = |unit: &TaskId, text: &str, timeout_ms: u64| {
-        let mut request = world.ensure_of(unit, script(unit, text));
+        let mut request = fixture.ensure_of(unit, script(unit, text));
         (request.valid_for_ms, request.timeout_ms) = (1_000, timeout_ms);
         request
     };
@@ -184,34 +185,34 @@ async fn waiting() {
     let mut early = own.clone();
     early.callback.token = "of the first request".to_owned();
     for request in [early, request(&second, "sleep 1000", 1_500), request(&dropped, "#", 60_000)] {
-        world.ensure(request).await;
+        fixture.ensure(request).await;
     }
-    let told = async |world: &RelayFixture, unit: &TaskId, ahead: usize| {
-        assert_eq!(world.get(unit).await, TaskState::Queued { ahead }, "{unit:?}");
+    let shows = async |fixture: &RelayFixture, unit: &TaskId, ahead: usize| {
+        assert_eq!(fixture.get(unit).await, TaskState::Queued { ahead }, "{unit:?}");
     };
     for (ahead, unit) in [&first, &second, &dropped].into_iter().enumerate() {
-        told(&world, unit, ahead).await;
+        shows(&fixture, unit, ahead).await;
     }
-    assert_eq!(world.state(cancel(&dropped)).await, TaskState::Tombstoned);
-    assert_eq!(world.get(&dropped).await, TaskState::Tombstoned);
-    assert!(matches!(world.ensure(own).await, RelayResponse::State(TaskState::Queued { ahead: 0 })));
-    world.kill().await;
-    world.start().await;
-    told(&world, &first, 0).await;
-    told(&world, &second, 1).await;
+    assert_eq!(fixture.state(cancel(&dropped)).await, TaskState::Tombstoned);
+    assert_eq!(fixture.get(&dropped).await, TaskState::Tombstoned);
+    assert!(matches!(fixture.ensure(own).await, RelayResponse::State(TaskState::Queued { ahead: 0 })));
+    fixture.kill().await;
+    fixture.start().await;
+    shows(&fixture, &first, 0).await;
+    shows(&fixture, &second, 1).await;
     // Longer than the second may take, and than both may have been under way.
     tokio::time::sleep(Duration::from_millis(1_600).saturating_sub(asked.elapsed())).await;
     let all = ListParams::default();
-    let applied = [world.names::<Job>(&all).await, world.names::<Secret>(&all).await].concat();
+    let applied = [fixture.names::<Job>(&all).await, fixture.names::<Secret>(&all).await].concat();
     assert_eq!(applied, ["Job ebb-runs-1", "Secret ebb-runs-1"]);
-    world.cancelled(&runs).await;
-    assert_eq!(world.result(&first).await.log.as_deref(), Some("first\n"));
+    fixture.cancelled(&runs).await;
+    assert_eq!(fixture.result(&first).await.log.as_deref(), Some("first\n"));
     let turn = Instant::now();
-    let (code, message) = world.reason(&second).await;
+    let (code, message) = fixture.reason(&second).await;
     assert!(code == ReasonCode::Timeout && message.contains("than 1500 ms"), "{code:?} {message}");
     assert!(turn.elapsed() > Duration::from_millis(1_400), "{:?}", turn.elapsed());
-    assert!(world.plane.taken(&token(&dropped)).is_empty());
-    world.close().await;
+    assert!(fixture.plane.taken(&token(&dropped)).is_empty());
+    fixture.close().await;
 }
 
 /// A stop: the queued tasks leave the queue in one batch, and the end of the running ones starts nothing.
@@ -219,17 +220,17 @@ async fn waiting() {
 async fn queued_works_are_removed_before_running_ones_are_killed() {
     const WORKS: usize = 12;
     const PLACES: usize = 2;
-    let world = RelayFixture::new("stopped", &["--max-concurrent-tasks", &PLACES.to_string()]).await;
+    let fixture = RelayFixture::new("stopped", &["--max-concurrent-tasks", &PLACES.to_string()]).await;
     let observed = ObjectHistory::default();
-    observed.follow(world.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
+    observed.follow(fixture.api::<Job>(), "Job", |job| job.metadata.deletion_timestamp.is_none());
     let works: Vec<TaskId> = (0..WORKS).map(|at| name(&format!("work-{at:02}"), 1)).collect();
-    let ensure = |unit: &TaskId| world.request(unit, script(unit, "echo begun; sleep 1000"));
-    world.ask_all(works.iter().map(ensure).collect()).await;
+    let ensure = |unit: &TaskId| fixture.request(unit, script(unit, "echo begun; sleep 1000"));
+    fixture.ask_all(works.iter().map(ensure).collect()).await;
     // Tasks of one batch come in any order.
     let running = until("the first ones", async || {
         let mut running = Vec::new();
         for unit in &works {
-            if matches!(world.get(unit).await, TaskState::Running { log, .. } if log.contains("begun")) {
+            if matches!(fixture.get(unit).await, TaskState::Running { log, .. } if log.contains("begun")) {
                 running.push(unit);
             }
         }
@@ -238,7 +239,7 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
     .await;
     let unknown = name("unknown", 1);
     let dequeued = works.iter().chain([&unknown]).map(|unit| RelayRequest::Dequeue(unit.clone()));
-    let answers = world.ask_all(dequeued.collect()).await;
+    let answers = fixture.ask_all(dequeued.collect()).await;
     for (unit, answer) in works.iter().chain([&unknown]).zip(answers) {
         match answer {
             RelayResponse::State(TaskState::Running { .. }) => assert!(running.contains(&unit), "{unit:?}"),
@@ -249,16 +250,16 @@ async fn queued_works_are_removed_before_running_ones_are_killed() {
         }
     }
     until("their end", async || {
-        let answers = world.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
+        let answers = fixture.ask_all(running.iter().map(|unit| cancel(unit)).collect()).await;
         answers.iter().all(|answer| *answer == RelayResponse::State(TaskState::Tombstoned)).then_some(())
     })
     .await;
-    until("nothing to be left", async || world.left().await.is_empty().then_some(())).await;
-    let (most, mut begun) = observed.told();
+    until("nothing to be left", async || fixture.left().await.is_empty().then_some(())).await;
+    let (most, mut begun) = observed.counts();
     begun.sort();
     // In the order of their names.
     assert_eq!((most, begun), (PLACES, running.iter().map(|it| it.unit.clone()).collect::<Vec<_>>()));
     // A tombstone is final.
-    assert_eq!(world.apply(&unknown, script(&unknown, "#")).await, RelayResponse::State(TaskState::Tombstoned));
-    world.close().await;
+    assert_eq!(fixture.apply(&unknown, script(&unknown, "#")).await, RelayResponse::State(TaskState::Tombstoned));
+    fixture.close().await;
 }

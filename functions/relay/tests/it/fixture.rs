@@ -129,9 +129,9 @@ impl RelayFixture {
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let uid = uid_of(&client).await;
         let (folder, relay) = (Arc::new(folder), Arc::default());
-        let world = Self { plane, client, units, cluster, url, folder, port, relay, secret, http, options, uid };
-        world.start().await;
-        world
+        let fixture = Self { plane, client, units, cluster, url, folder, port, relay, secret, http, options, uid };
+        fixture.start().await;
+        fixture
     }
 
     /// Starts a second relay on the same namespaces, for the same control plane. Not to be closed.

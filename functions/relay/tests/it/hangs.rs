@@ -66,9 +66,9 @@ impl ApiGate {
     }
 }
 
-/// Opens a relay of the world that reaches the API server through a gate.
-async fn behind_gate(world: &RelayFixture) -> (Relay, Arc<ApiGate>) {
-    let (records, units) = (format!("{}-relay", world.units), &*world.units);
+/// Opens a relay of the fixture that reaches the API server through a gate.
+async fn behind_gate(fixture: &RelayFixture) -> (Relay, Arc<ApiGate>) {
+    let (records, units) = (format!("{}-relay", fixture.units), &*fixture.units);
     let mut reach = kubeconfig_of(cluster().await, &records, "ebb-relay");
     let server = reach.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
     let gate = Arc::new(ApiGate::default());
@@ -86,21 +86,21 @@ async fn behind_gate(world: &RelayFixture) -> (Relay, Arc<ApiGate>) {
     (relay, gate)
 }
 
-/// A step ends, gives back what it holds, and is done again; who asks is told to ask again.
+/// A step ends, releases its slot and is repeated. The response to a request is that it must be repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server() {
-    let world = RelayFixture::new("forgets", &[]).await;
-    world.kill().await;
-    let (relay, gate) = behind_gate(&world).await;
+    let fixture = RelayFixture::new("forgets", &[]).await;
+    fixture.kill().await;
+    let (relay, gate) = behind_gate(&fixture).await;
     let ask = async |requests: Vec<RelayRequest>| {
         let begun = Instant::now();
-        let batch = Batch { v: 1, cluster: world.uid.clone(), requests };
+        let batch = Batch { v: 1, cluster: fixture.uid.clone(), requests };
         let answers = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
         assert!(begun.elapsed() < ASKER, "{:?}", begun.elapsed());
         answers
     };
     let [waits, ends, comes] = ["waits", "ends", "comes"].map(|unit| name(unit, 1));
-    let ensure = |unit: &TaskId, rule| world.request(unit, work(unit, rule));
+    let ensure = |unit: &TaskId, rule| fixture.request(unit, work(unit, rule));
     let waiting = || ensure(&waits, "object.data.done == 'yes'");
     let answers = ask(vec![waiting(), ensure(&ends, "false")]).await;
     assert!(answers.iter().all(|it| matches!(it, RelayResponse::State(TaskState::Running { .. }))), "{answers:?}");
@@ -110,10 +110,10 @@ async fn an_api_server() {
     // Now their steps hang.
     let before = gate.forgotten.load(SeqCst);
     until("the steps", async || (gate.forgotten.load(SeqCst) >= before + 3).then_some(())).await;
-    merge(&world.api::<ConfigMap>(), "waits", json!({"data": {"done": "yes"}})).await;
+    merge(&fixture.api::<ConfigMap>(), "waits", json!({"data": {"done": "yes"}})).await;
     gate.shut.store(false, SeqCst);
     let begun = Instant::now();
-    world.succeeds(&waits).await;
+    fixture.succeeds(&waits).await;
     // The client of the API server has a limit of its own for connections, 30 s.
     assert!(begun.elapsed() < CLIENT, "{:?}", begun.elapsed());
     for (request, unit) in [(cancel(&ends), &ends), (ensure(&comes, "true"), &comes)] {
@@ -125,25 +125,25 @@ async fn an_api_server() {
         })
         .await;
     }
-    world.succeeds(&comes).await;
-    world.close().await;
+    fixture.succeeds(&comes).await;
+    fixture.close().await;
 }
 
 /// What it keeps from being made is tried again until it is too late for it, and can be cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_of_admission() {
-    let world = RelayFixture::new("admission", &[]).await;
-    let maps = world.api::<ConfigMap>();
+    let fixture = RelayFixture::new("admission", &[]).await;
+    let maps = fixture.api::<ConfigMap>();
     // It takes connections, and never says a word.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let hook = json!({"metadata": {"name": world.units}, "webhooks": [{
+    let hook = json!({"metadata": {"name": fixture.units}, "webhooks": [{
         "name": "silent.test.example", "admissionReviewVersions": ["v1"], "sideEffects": "None",
         "clientConfig": {"url": format!("https://{}/", silent.local_addr().unwrap())},
         "failurePolicy": "Fail", "timeoutSeconds": 1,
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.units}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": fixture.units}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
     }]});
-    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(world.client.clone());
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(fixture.client.clone());
     create(&hooks, hook).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let probe: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "probe"}})).unwrap();
@@ -151,19 +151,19 @@ async fn a_webhook_of_admission() {
     let [late, ends, comes] = ["late", "ends", "comes"].map(|unit| name(unit, 1));
     let begun = Instant::now();
     let requests = [(&late, 3_000), (&ends, 60_000), (&comes, 60_000)].map(|(unit, valid_for_ms)| {
-        let request = world.ensure_of(unit, work(unit, "true"));
+        let request = fixture.ensure_of(unit, work(unit, "true"));
         RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { valid_for_ms, ..request }))
     });
-    let answers = world.ask_all(requests.into()).await;
-    let told =
+    let answers = fixture.ask_all(requests.into()).await;
+    let asks_again =
         |it: &RelayResponse| matches!(it, RelayResponse::Unavailable(why) if why.contains("silent.test.example"));
-    assert!(answers.iter().all(told) && begun.elapsed() < ASKER, "{answers:?}");
+    assert!(answers.iter().all(asks_again) && begun.elapsed() < ASKER, "{answers:?}");
     let begun = Instant::now();
-    let cancelled = world.state(cancel(&ends)).await;
+    let cancelled = fixture.state(cancel(&ends)).await;
     assert!(cancelled == TaskState::Tombstoned && begun.elapsed() < ASKER, "{cancelled:?}");
-    assert_eq!(world.reason(&late).await.0, ReasonCode::Lost);
-    assert!(matches!(world.get(&comes).await, TaskState::Running { .. }));
-    hooks.delete(&world.units, &DeleteParams::default()).await.unwrap();
-    world.succeeds(&comes).await;
-    world.close().await;
+    assert_eq!(fixture.reason(&late).await.0, ReasonCode::Lost);
+    assert!(matches!(fixture.get(&comes).await, TaskState::Running { .. }));
+    hooks.delete(&fixture.units, &DeleteParams::default()).await.unwrap();
+    fixture.succeeds(&comes).await;
+    fixture.close().await;
 }

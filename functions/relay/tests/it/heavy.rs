@@ -22,41 +22,41 @@ fn size(folder: &Path) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_and_a_log_that_are_too_large() {
-    let world = RelayFixture::new("heavy", &[]).await;
+    let fixture = RelayFixture::new("heavy", &[]).await;
     let [output, log, late] = ["output", "log", "late"].map(|unit| name(unit, 1));
     let script = ScriptJob::new(&output, "head -c 10485760 /dev/zero > /tmp/large").output("large", false);
-    world.run(&output, script).await;
+    fixture.run(&output, script).await;
     // Its time is over, and each byte of its log is six in JSON.
     let script = ScriptJob::new(&late, "head -c 300000 /dev/zero | tr '\\0' '\\001'; sleep 1000");
-    world.apply_within(&late, script.objects(&late), 30_000).await;
+    fixture.apply_within(&late, script.objects(&late), 30_000).await;
     let mib = std::env::var("EBB_LOG_MIB").map_or(LOG, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
     let mut script = ScriptJob::new(&log, &text);
     script.spec.log_tail = LOG_TAIL;
     let begun = Instant::now();
-    world.run(&log, script).await;
-    let (code, message) = world.reason(&output).await;
+    fixture.run(&log, script).await;
+    let (code, message) = fixture.reason(&output).await;
     assert_eq!(code, ReasonCode::OutputTooLarge);
-    for told in ["\"large\"", &(10 << 20).to_string(), &OUTPUT.to_string()] {
-        assert!(message.contains(told), "{told}: {message}");
+    for part in ["\"large\"", &(10 << 20).to_string(), &OUTPUT.to_string()] {
+        assert!(message.contains(part), "{part}: {message}");
     }
-    let result = world.result(&log).await;
+    let result = fixture.result(&log).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let numbers: String = (1..=60_000).map(|number| format!("{number}\n")).collect();
     assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "another end of the log");
-    let result = world.result(&late).await;
+    let result = fixture.result(&late).await;
     assert_eq!(result.reason.unwrap().code, ReasonCode::Timeout);
     assert_eq!(result.log, Some("\u{1}".repeat(LOG_TAIL)));
     // The files of a pod go with it.
     let files = cluster().await.kubeconfig.with_file_name("pods");
     let own = || {
         let pods = std::fs::read_dir(files.join("pods")).unwrap().flatten();
-        let pods = pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", world.units)));
+        let pods = pods.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{}_", fixture.units)));
         pods.map(|it| size(&it.path())).sum::<u64>()
     };
     let most = own();
     until("the log to go", async || (own() == 0).then_some(())).await;
     println!("{mib} MiB of log in {:.1?}, {most} MiB on the node when it was over, then none", begun.elapsed());
-    world.close().await;
+    fixture.close().await;
 }

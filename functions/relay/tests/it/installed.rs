@@ -91,7 +91,7 @@ async fn what_is_rendered() {
             assert!(!text.contains(broad), "{broad}\n{text}");
         }
     }
-    // All that the relay can be told, but for what a pod knows by itself.
+    // All settings of the relay, except for those that a pod knows by itself.
     let help = std::process::Command::new(env!("CARGO_BIN_EXE_ebb-relay")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     // The terminal width decides where the text is wrapped.
@@ -183,14 +183,14 @@ async fn installed() {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), units);
     let kept = &ended.secrets["kept"];
     assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(ask(RelayRequest::Release { instance: "life-1".to_owned() }).await, RelayResponse::Done);
+    assert_eq!(ask(RelayRequest::Release { instance: "instance-1".to_owned() }).await, RelayResponse::Done);
     assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
     // A pod that could see the other port could not request tasks at its own port.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
     assert_eq!(closed.status(), 404);
 
     // Allowed, and not granted.
-    let work = ObjectTask { instance: "life-2".to_owned(), ..objects(vec![config_map("map")]) };
+    let work = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![config_map("map")]) };
     let RelayResponse::Refused(why) = ensure("map", work.clone()).await else { panic!("it is not granted") };
     let account = format!("User \"system:serviceaccount:{relay}:ebb-relay\" cannot get resource \"configmaps\"");
     assert!(why.starts_with("the relay has no right to ") && why.contains(&account), "{why}");

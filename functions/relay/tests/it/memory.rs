@@ -17,8 +17,8 @@ impl MemoryRounds {
         self.0.push((0.0, 0.0));
     }
 
-    pub(crate) fn look(&mut self, world: &RelayFixture) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
+    pub(crate) fn look(&mut self, fixture: &RelayFixture) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", fixture.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         let now = line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
         let round = self.0.last_mut().unwrap();

@@ -33,20 +33,20 @@ fn kept(apply: Vec<Value>) -> ObjectTask {
 
 fn removal(units: &[&str]) -> ObjectTask {
     let remove = units.iter().map(|&unit| unit.to_owned()).collect();
-    ObjectTask { instance: "life-1".to_owned(), remove, ..ObjectTask::default() }
+    ObjectTask { instance: "instance-1".to_owned(), remove, ..ObjectTask::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applied_ready_and_removed() {
-    let world = RelayFixture::new("objects", &[]).await;
+    let fixture = RelayFixture::new("objects", &[]).await;
     let unit = name("make", 1);
     let manifests = vec![map("held"), map("taken"), deployment("web", "ebb.test/busybox:1")];
-    world.apply(&unit, kept(manifests.clone())).await;
-    world.succeeds(&unit).await;
-    assert_eq!(world.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
+    fixture.apply(&unit, kept(manifests.clone())).await;
+    fixture.succeeds(&unit).await;
+    assert_eq!(fixture.ask(RelayRequest::Acknowledge(unit.clone())).await, RelayResponse::Done);
     // Only the record lists the objects to remove.
-    assert!(!world.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
-    let maps = world.api::<ConfigMap>();
+    assert!(!fixture.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
+    let maps = fixture.api::<ConfigMap>();
     let held = maps.get("held").await.unwrap();
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
@@ -56,41 +56,41 @@ async fn applied_ready_and_removed() {
     let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
     // Made by an attempt that was cancelled while it waited: what it has applied goes as well.
     let waiting = name("waiting", 1);
-    world.apply(&waiting, kept(vec![deployment("never", "ebb.test/none:1")])).await;
-    assert_eq!(world.state(cancel(&waiting)).await, TaskState::Tombstoned);
-    world.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
+    fixture.apply(&waiting, kept(vec![deployment("never", "ebb.test/none:1")])).await;
+    assert_eq!(fixture.state(cancel(&waiting)).await, TaskState::Tombstoned);
+    fixture.api::<k8s_openapi::api::apps::v1::Deployment>().get("never").await.unwrap();
 
     let undo = name("undo", 1);
-    world.apply(&undo, removal(&["make", "waiting", "unknown"])).await;
+    fixture.apply(&undo, removal(&["make", "waiting", "unknown"])).await;
     until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp).await;
-    world.kill().await;
-    world.start().await;
-    assert!(matches!(world.get(&undo).await, TaskState::Running { .. }));
+    fixture.kill().await;
+    fixture.start().await;
+    assert!(matches!(fixture.get(&undo).await, TaskState::Running { .. }));
     merge(&maps, "held", finalizers(Value::Null)).await;
-    world.succeeds(&undo).await;
+    fixture.succeeds(&undo).await;
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
     for gone in ["web", "never"] {
-        let deployments = world.api::<k8s_openapi::api::apps::v1::Deployment>();
+        let deployments = fixture.api::<k8s_openapi::api::apps::v1::Deployment>();
         assert_eq!(deployments.get_opt(gone).await.unwrap(), None);
     }
     assert_eq!(maps.get("taken").await.unwrap().uid(), foreign.uid());
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     // What was taken away is not made again.
-    assert_eq!(world.state(world.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
-    world.close().await;
+    assert_eq!(fixture.state(fixture.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
+    fixture.close().await;
 }
 
 /// Refused before anything is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals() {
-    let world = RelayFixture::new("refusals", &[]).await;
-    let foreign = create(&world.api::<ConfigMap>(), map("foreign")).await;
+    let fixture = RelayFixture::new("refusals", &[]).await;
+    let foreign = create(&fixture.api::<ConfigMap>(), map("foreign")).await;
     let in_namespace = |namespace: &str| {
         let mut map = map("mine");
         map["metadata"]["namespace"] = namespace.into();
         kept(vec![map])
     };
-    let own = format!("{}-relay", world.units);
+    let own = format!("{}-relay", fixture.units);
     let privileged = || {
         let mut made = deployment("bad", "i");
         made["spec"]["template"]["spec"]["hostNetwork"] = true.into();
@@ -138,17 +138,17 @@ async fn refusals() {
         ("life", ObjectTask { instance: "a b".to_owned(), ..kept(vec![]) }, "not a label value"),
     ] {
         let unit = name(what, 1);
-        let answer = world.apply(&unit, work).await;
+        let answer = fixture.apply(&unit, work).await;
         assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains(why)), "{what}: {answer:?}");
-        assert_eq!(world.get(&unit).await, TaskState::Unknown);
+        assert_eq!(fixture.get(&unit).await, TaskState::Unknown);
     }
-    let mut astray = world.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
+    let mut astray = fixture.ensure_of(&name("astray", 1), kept(vec![map("mine")]));
     astray.callback.url = "http://192.0.2.1/".to_owned();
-    let answer = world.ensure(astray).await;
+    let answer = fixture.ensure(astray).await;
     assert!(matches!(&answer, RelayResponse::Refused(said) if said.contains("192.0.2.1")), "{answer:?}");
-    assert_eq!(world.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
-    assert_eq!(world.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
-    world.close().await;
+    assert_eq!(fixture.api::<ConfigMap>().get("foreign").await.unwrap(), foreign);
+    assert_eq!(fixture.api::<ConfigMap>().get_opt("mine").await.unwrap(), None);
+    fixture.close().await;
 }
 
 fn ready(rules: &[(&str, &str)]) -> TaskCompletion {
@@ -170,14 +170,14 @@ fn output(name: &str, text: &str, key: &str, sensitive: bool) -> ObjectOutput {
 /// Rules that hold after changes by other clients, and the outputs that are read then.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_and_outputs() {
-    let world = RelayFixture::new("rules", &[]).await;
-    let maps = world.api::<ConfigMap>();
+    let fixture = RelayFixture::new("rules", &[]).await;
+    let maps = fixture.api::<ConfigMap>();
     let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
-    create(&world.api::<Secret>(), given).await;
+    create(&fixture.api::<Secret>(), given).await;
     let [good, bad, missing, twice] = ["good", "bad", "missing", "untyped"].map(|unit| name(unit, 1));
     let work = |unit: &TaskId, rules: &[(&str, &str)], outputs: Vec<ObjectOutput>| {
         let apply = vec![map(&unit.unit), map(&format!("{}-2", unit.unit))];
-        world.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
+        fixture.ensure_of(unit, ObjectTask { keep: false, until: ready(rules), outputs, ..kept(apply) })
     };
     let outputs = vec![
         output("value", "object.data.ready + '!'", "", false),
@@ -186,59 +186,59 @@ async fn rules_and_outputs() {
         output("kept", "object.data.secret", "password", true),
     ];
     let rules = [("object.data.ready == 'yes'", "object.data.failed == 'yes'"), ("", "")];
-    world.ensure(work(&good, &rules, outputs)).await;
-    world.ensure(work(&bad, &rules, vec![])).await;
-    world.ensure(work(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
-    world.ensure(work(&twice, &[("object.data.a", "")], vec![])).await;
+    fixture.ensure(work(&good, &rules, outputs)).await;
+    fixture.ensure(work(&bad, &rules, vec![])).await;
+    fixture.ensure(work(&missing, &[], vec![output("a", "'given'", "none", false)])).await;
+    fixture.ensure(work(&twice, &[("object.data.a", "")], vec![])).await;
     for unit in [&good, &bad] {
-        assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
+        assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
     merge(&maps, "good", json!({"data": {"ready": "yes", "secret": "given"}})).await;
     merge(&maps, "bad", json!({"data": {"ready": "yes", "failed": "yes"}})).await;
-    let result = world.result(&good).await;
+    let result = fixture.result(&good).await;
     assert_eq!(
         json!(result.outputs),
         json!({"value": "yes!", "list": ["good", "good-2"], "secret": "hunter2"}),
         "{result:?}"
     );
     let held = &result.secrets["kept"];
-    assert_eq!(world.sensitive(&result, "kept").await, b"hunter2");
+    assert_eq!(fixture.sensitive(&result, "kept").await, b"hunter2");
     for (unit, code, said) in [
         (&bad, ReasonCode::Failed, "its `fail` is true"),
         (&missing, ReasonCode::OutputMissing, "no key \"none\""),
         (&twice, ReasonCode::Failed, "true or false"),
     ] {
-        let reason = world.reason(unit).await;
+        let reason = fixture.reason(unit).await;
         assert!(reason.0 == code && reason.1.contains(said), "{unit:?}: {reason:?}");
     }
     // Objects of the instance may read it, others may not.
-    for (unit, life) in [("theirs", "life-2"), ("reads", "life-1")] {
+    for (unit, life) in [("theirs", "instance-2"), ("reads", "instance-1")] {
         let mut made = deployment(unit, "ebb.test/busybox:1");
         let from = json!({"secretKeyRef": {"name": held.name, "key": held.key}});
         made["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "valueFrom": from}]);
         let work = ObjectTask { instance: life.to_owned(), keep: false, ..kept(vec![made]) };
-        let answer = world.apply(&name(unit, 1), work).await;
-        assert_eq!(matches!(answer, RelayResponse::Refused(_)), life == "life-2", "{answer:?}");
+        let answer = fixture.apply(&name(unit, 1), work).await;
+        assert_eq!(matches!(answer, RelayResponse::Refused(_)), life == "instance-2", "{answer:?}");
     }
-    world.succeeds(&name("reads", 1)).await;
-    assert_eq!(world.release("life-1").await, RelayResponse::Done);
-    world.close().await;
+    fixture.succeeds(&name("reads", 1)).await;
+    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+    fixture.close().await;
 }
 
 /// A higher attempt goes on with what a lower one has left; what is there in the end is removed once.
 #[tokio::test(flavor = "multi_thread")]
 async fn tried_again() {
-    let world = RelayFixture::new("again", &[]).await;
-    let (maps, [first, second]) = (world.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
+    let fixture = RelayFixture::new("again", &[]).await;
+    let (maps, [first, second]) = (fixture.api::<ConfigMap>(), [1, 2].map(|attempt| name("make", attempt)));
     let work = |rule: &str| ObjectTask { until: ready(&[(rule, "")]), ..kept(vec![map("a")]) };
     let mut lower = work("false");
     lower.apply[0]["data"]["old"] = "x".into();
-    world.apply_within(&first, lower, 1_000).await;
-    assert_eq!(world.reason(&first).await.0, ReasonCode::Timeout);
+    fixture.apply_within(&first, lower, 1_000).await;
+    assert_eq!(fixture.reason(&first).await.0, ReasonCode::Timeout);
     let left = maps.get("a").await.unwrap();
     assert_eq!(left.data.as_ref().unwrap().len(), 2);
-    world.apply(&second, work("true")).await;
-    world.succeeds(&second).await;
+    fixture.apply(&second, work("true")).await;
+    fixture.succeeds(&second).await;
     let found = maps.get("a").await.unwrap();
     assert_eq!((found.uid(), &*found.labels()["ebb.dev/attempt"]), (left.uid(), "2"));
     assert_eq!(json!(found.data), json!({"a": "b"}), "what the lower try alone has given");
@@ -246,37 +246,37 @@ async fn tried_again() {
     merge(&maps, "a", finalizers(json!(["test.example/held"]))).await;
     maps.delete("a", &DeleteParams::default()).await.unwrap();
     let third = name("make", 3);
-    world.apply(&third, work("true")).await;
-    assert!(matches!(world.get(&third).await, TaskState::Running { .. }));
+    fixture.apply(&third, work("true")).await;
+    assert!(matches!(fixture.get(&third).await, TaskState::Running { .. }));
     merge(&maps, "a", finalizers(Value::Null)).await;
-    world.succeeds(&third).await;
+    fixture.succeeds(&third).await;
     assert_ne!(maps.get("a").await.unwrap().uid(), left.uid());
-    world.apply(&name("undo", 1), removal(&["make"])).await;
-    world.succeeds(&name("undo", 1)).await;
+    fixture.apply(&name("undo", 1), removal(&["make"])).await;
+    fixture.succeeds(&name("undo", 1)).await;
     assert_eq!(maps.get_opt("a").await.unwrap(), None);
-    world.close().await;
+    fixture.close().await;
 }
 
 /// The relay loses its rights while it waits: its tasks end with their time, and can be cancelled.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_rights() {
-    let world = RelayFixture::new("lost", &[]).await;
+    let fixture = RelayFixture::new("lost", &[]).await;
     let [late, cancelled] = ["late", "cancelled"].map(|unit| name(unit, 1));
     for (unit, timeout) in [(&late, 4_000), (&cancelled, 60_000)] {
         let work = ObjectTask { until: ready(&[("false", "")]), ..kept(vec![map(&unit.unit)]) };
-        world.apply_within(unit, work, timeout).await;
-        assert!(matches!(world.get(unit).await, TaskState::Running { .. }));
+        fixture.apply_within(unit, work, timeout).await;
+        assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
-    let bindings = world.api::<RoleBinding>();
+    let bindings = fixture.api::<RoleBinding>();
     let mut binding = bindings.get("further").await.unwrap();
     bindings.delete("further", &DeleteParams::default()).await.unwrap();
-    assert_eq!(world.state(cancel(&cancelled)).await, TaskState::Tombstoned);
-    let (code, message) = world.reason(&late).await;
+    assert_eq!(fixture.state(cancel(&cancelled)).await, TaskState::Tombstoned);
+    let (code, message) = fixture.reason(&late).await;
     assert!(code == ReasonCode::Timeout && message.contains("forbidden"), "{message}");
     binding.metadata.resource_version = None;
     binding.metadata.uid = None;
     bindings.create(&PostParams::default(), &binding).await.unwrap();
-    world.apply(&name("undo", 1), removal(&["late", "cancelled"])).await;
-    world.succeeds(&name("undo", 1)).await;
-    world.close().await;
+    fixture.apply(&name("undo", 1), removal(&["late", "cancelled"])).await;
+    fixture.succeeds(&name("undo", 1)).await;
+    fixture.close().await;
 }

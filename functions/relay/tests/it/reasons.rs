@@ -33,10 +33,10 @@ fn wrong_install(pod: &mut Value) {
     pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]);
 }
 
-/// One pod each; what it is told and how long it may take.
+/// One pod each, with its overlay and its timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_pods() {
-    let world = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
+    let fixture = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
     const LONG: u64 = 60_000;
     let nothing: ManifestChange = |_| {};
     let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
@@ -57,51 +57,51 @@ async fn of_pods() {
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
         let unit = name(unit, 1);
-        world.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit), timeout).await;
+        fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).objects(&unit), timeout).await;
         if code == Unschedulable {
-            until("the reason while it waits", async || match world.get(&unit).await {
+            until("the reason while it waits", async || match fixture.get(&unit).await {
                 TaskState::Running { pending: Some(why), .. } => why.contains("node").then_some(()),
                 _ => None,
             })
             .await;
         }
-        let reason = world.reason(&unit).await;
+        let reason = fixture.reason(&unit).await;
         assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
         if code == Timeout && unit.unit == "slow" {
-            assert_eq!(world.result(&unit).await.log.as_deref(), Some("slow\n"));
+            assert_eq!(fixture.result(&unit).await.log.as_deref(), Some("slow\n"));
         }
     }))
     .await;
-    world.close().await;
+    fixture.close().await;
 }
 
 /// What is done to a pod that runs, or to its Job.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_what_others_do() {
-    let world = RelayFixture::new("others", &[]).await;
+    let fixture = RelayFixture::new("others", &[]).await;
     let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
     join_all(units.iter().map(async |unit| {
-        world.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
-        world.printed(unit, "begun").await;
-        until("a heartbeat", async || match world.get(unit).await {
+        fixture.run(unit, ScriptJob::new(unit, "echo begun; sleep 1000")).await;
+        fixture.printed(unit, "begun").await;
+        until("a heartbeat", async || match fixture.get(unit).await {
             TaskState::Running { pending: None, heartbeat_ms, .. } => heartbeat_ms,
             _ => None,
         })
         .await;
-        let pods: Api<Pod> = world.api();
+        let pods: Api<Pod> = fixture.api();
         let ours = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
         let pod = pods.list(&ours).await.unwrap().items.remove(0).name_any();
         match &*unit.unit {
             "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
             "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
-            _ => drop(world.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
+            _ => drop(fixture.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
         }
-        let (code, message) = world.reason(unit).await;
+        let (code, message) = fixture.reason(unit).await;
         let expected = if unit.unit == "evicted" { Evicted } else { Lost };
-        assert_eq!(code, expected, "{unit:?}: {message}\n{}", world.log());
+        assert_eq!(code, expected, "{unit:?}: {message}\n{}", fixture.log());
     }))
     .await;
-    world.close().await;
+    fixture.close().await;
 }
 
 /// Quotas of Jobs, quotas of pods, the admission of pods.
@@ -113,14 +113,14 @@ async fn of_the_namespace() {
         ("pods", Some("pods"), Quota, "exceeded quota"),
         ("denied", None, Denied, "PodSecurity"),
     ] {
-        let world = RelayFixture::new(title, &["--pod-start-timeout-seconds", "3"]).await;
+        let fixture = RelayFixture::new(title, &["--pod-start-timeout-seconds", "3"]).await;
         match unit_quota {
             Some(what) => {
                 let quota = json!({
                     "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"},
                     "spec": {"hard": {what: "0"}},
                 });
-                let quotas: Api<ResourceQuota> = world.api();
+                let quotas: Api<ResourceQuota> = fixture.api();
                 quotas.patch("none", &apply, &Patch::Apply(quota)).await.unwrap();
                 until("the quota", async || quotas.get("none").await.unwrap().status?.hard).await;
             }
@@ -130,8 +130,8 @@ async fn of_the_namespace() {
                     "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted",
                         "pod-security.kubernetes.io/enforce-version": "latest"}},
                 });
-                let namespaces: Api<Namespace> = Api::all(world.client.clone());
-                namespaces.patch(&world.units, &apply, &Patch::Merge(labels)).await.unwrap();
+                let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+                namespaces.patch(&fixture.units, &apply, &Patch::Merge(labels)).await.unwrap();
             }
         }
         let unit = name("unit", 1);
@@ -141,12 +141,12 @@ async fn of_the_namespace() {
                 pod["securityContext"].as_object_mut().unwrap().remove("runAsUser");
             }
         });
-        let answer = world.ask(world.request(&unit, script.objects(&unit))).await;
+        let answer = fixture.ask(fixture.request(&unit, script.objects(&unit))).await;
         let reason = match answer {
-            RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => world.reason(&unit).await,
+            RelayResponse::State(TaskState::Ended(_) | TaskState::Running { .. }) => fixture.reason(&unit).await,
             other => panic!("{other:?}"),
         };
         assert!(reason.0 == code && reason.1.contains(message), "{title}: {reason:?}");
-        world.close().await;
+        fixture.close().await;
     }
 }

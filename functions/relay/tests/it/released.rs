@@ -5,17 +5,17 @@ use ebb_protocol::relay::{ObjectOutput, ObjectOutputFrom};
 use crate::fixture::*;
 use crate::rights::{further, give, rights};
 
-/// What cannot be removed is told, and in the way of nothing else.
+/// The response names objects that cannot be deleted. All others are deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn released() {
     // In this order: one that it may not look into, one where it may not delete, its own, one more.
     let of = |units: &str| [format!("no-{units}"), format!("only-{units}"), units.to_owned(), format!("then-{units}")];
-    let world = RelayFixture::allowing("released", &[], |units| {
+    let fixture = RelayFixture::allowing("released", &[], |units| {
         let namespaces = serde_json::Map::from_iter(of(units).map(|namespace| (namespace, json!([]))));
         json!({"namespaces": namespaces, "kinds": ["ConfigMap"]})
     })
     .await;
-    let (client, units) = (&world.client, &*world.units);
+    let (client, units) = (&fixture.client, &*fixture.units);
     let all = of(units);
     let [no, only, _, then] = &all;
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -30,7 +30,9 @@ async fn released() {
         give(client, units, namespace, name, rules).await;
     }
     let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
-    for (unit, namespace, life) in [("own", units, "life-1"), ("there", then, "life-1"), ("theirs", then, "life-2")] {
+    for (unit, namespace, life) in
+        [("own", units, "instance-1"), ("there", then, "instance-1"), ("theirs", then, "instance-2")]
+    {
         let output = ObjectOutput {
             name: "kept".to_owned(),
             from: ObjectOutputFrom::Value("object.data.a".to_owned()),
@@ -45,18 +47,18 @@ async fn released() {
             ..objects(vec![map])
         };
         let unit = name(unit, 1);
-        until("its rights", async || match world.apply(&unit, work.clone()).await {
+        until("its rights", async || match fixture.apply(&unit, work.clone()).await {
             RelayResponse::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
             RelayResponse::Refused(_) => None,
             other => panic!("{other:?}"),
         })
         .await;
-        let kept = &world.result(&unit).await.secrets["kept"];
+        let kept = &fixture.result(&unit).await.secrets["kept"];
         assert_eq!(kept.namespace.as_deref(), Some(namespace));
         secrets(namespace).get(&kept.name).await.unwrap();
     }
     // Of a time when it had all rights there.
-    let labels = json!({"ebb.dev/instance": "life-1", "ebb.dev/part": "output"});
+    let labels = json!({"ebb.dev/instance": "instance-1", "ebb.dev/part": "output"});
     for namespace in [no, only] {
         create(&secrets(namespace), json!({"metadata": {"name": "old", "labels": labels}})).await;
     }
@@ -68,7 +70,7 @@ async fn released() {
         }
         left
     };
-    let refused = until("the right to look", async || match world.release("life-1").await {
+    let refused = until("the right to look", async || match fixture.release("instance-1").await {
         RelayResponse::Unavailable(why) if why.contains("cannot delete resource") => Some(why),
         RelayResponse::Unavailable(_) => None,
         other => panic!("{other:?}"),
@@ -79,11 +81,11 @@ async fn released() {
     for namespace in [no, only] {
         give(client, units, namespace, "units", json!(rights().units)).await;
     }
-    until("the rest to go", async || (world.release("life-1").await == RelayResponse::Done).then_some(())).await;
+    until("the rest to go", async || (fixture.release("instance-1").await == RelayResponse::Done).then_some(())).await;
     assert_eq!(left().await, ["ebb-output.theirs.1.0"]);
-    assert_eq!((world.release("life-2").await, left().await.len()), (RelayResponse::Done, 0));
+    assert_eq!((fixture.release("instance-2").await, left().await.len()), (RelayResponse::Done, 0));
     for namespace in [no, only, then] {
         namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
     }
-    world.close().await;
+    fixture.close().await;
 }

@@ -47,7 +47,7 @@ pub(crate) fn finalizers(list: Value) -> Value {
 /// Returns a task with these objects, which ends when they are ready.
 pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
     let until = TaskCompletion::Ready(vec![]);
-    ObjectTask { instance: "life-1".to_owned(), apply, until, ..ObjectTask::default() }
+    ObjectTask { instance: "instance-1".to_owned(), apply, until, ..ObjectTask::default() }
 }
 
 /// Returns the end of a task whose first object is ready by a rule.
@@ -151,7 +151,7 @@ impl ScriptJob {
     pub(crate) fn objects(self, name: &TaskId) -> ObjectTask {
         let document = serde_json::to_value(&self.spec).unwrap();
         ObjectTask {
-            instance: "life-1".to_owned(),
+            instance: "instance-1".to_owned(),
             apply: vec![self.job],
             secrets: vec![SecretDocument {
                 name: secret_of(name),

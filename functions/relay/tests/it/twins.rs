@@ -12,45 +12,45 @@ const TORN: u32 = 12;
 /// Both are asked for the same tasks at the same moment.
 #[tokio::test(flavor = "multi_thread")]
 async fn asked_for_the_same() {
-    let world = RelayFixture::new("twins", &[]).await;
-    let twin = world.twin().await;
+    let fixture = RelayFixture::new("twins", &[]).await;
+    let twin = fixture.twin().await;
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
         let ensure = async |of: &RelayFixture| of.apply(unit, script(unit, &text)).await;
-        let (one, other) = join(ensure(&world), ensure(&twin)).await;
+        let (one, other) = join(ensure(&fixture), ensure(&twin)).await;
         for answer in [one, other] {
             assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
         }
     }))
     .await;
     let jobs = async || {
-        let jobs = world.api::<Job>().list(&ListParams::default()).await.unwrap();
+        let jobs = fixture.api::<Job>().list(&ListParams::default()).await.unwrap();
         jobs.iter().map(|job| job.uid().unwrap()).collect::<BTreeSet<_>>()
     };
     let mut made = jobs().await;
     for unit in &units {
-        let result = world.succeeds(unit).await;
+        let result = fixture.succeeds(unit).await;
         assert_eq!(result.log, Some(format!("{}\n", unit.unit)));
         made.extend(jobs().await);
     }
     assert_eq!(made.len(), units.len());
     for unit in &units {
         until("a tombstone", async || (twin.get(unit).await == TaskState::Tombstoned).then_some(())).await;
-        let all = world.plane.taken(&token(unit));
+        let all = fixture.plane.taken(&token(unit));
         assert!(all.iter().all(|result| *result == all[0]), "{all:?}");
     }
-    world.close().await;
+    fixture.close().await;
 }
 
-/// One is told to cancel what the other starts, sooner or later.
+/// One relay receives the cancellation of a task that the other starts, sooner or later.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_cancels_what_the_other_starts() {
-    let world = RelayFixture::new("torn", &[]).await;
-    let twin = world.twin().await;
+    let fixture = RelayFixture::new("torn", &[]).await;
+    let twin = fixture.twin().await;
     let ensure = async |unit: &TaskId| {
         let begun = Instant::now();
-        world.apply(unit, script(unit, "sleep 1000")).await;
+        fixture.apply(unit, script(unit, "sleep 1000")).await;
         begun.elapsed()
     };
     let cancel_after = async |unit: &TaskId, after: Duration| {
@@ -65,17 +65,17 @@ async fn one_cancels_what_the_other_starts() {
     for number in 0..TORN {
         let unit = name(&format!("unit-{number}"), 1);
         (took, ()) = join(ensure(&unit), cancel_after(&unit, took * number / TORN)).await;
-        assert_eq!(world.get(&unit).await, TaskState::Tombstoned);
-        assert!(world.plane.taken(&token(&unit)).is_empty());
+        assert_eq!(fixture.get(&unit).await, TaskState::Tombstoned);
+        assert!(fixture.plane.taken(&token(&unit)).is_empty());
     }
-    world.close().await;
+    fixture.close().await;
 }
 
 /// One is asked for the first attempt, the other for the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn asked_for_two_tries() {
-    let world = RelayFixture::new("rivals", &[]).await;
-    let twin = world.twin().await;
+    let fixture = RelayFixture::new("rivals", &[]).await;
+    let twin = fixture.twin().await;
     let units: Vec<_> = (0..6).map(|number| format!("unit-{number}")).collect();
     join_all(units.iter().map(async |unit| {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
@@ -88,11 +88,11 @@ async fn asked_for_two_tries() {
             })
             .await
         };
-        join(ensure(&world, &first, "sleep 1000"), ensure(&twin, &second, "echo second")).await;
-        assert_eq!(world.result(&second).await.log.as_deref(), Some("second\n"));
-        until("the tombstone", async || (world.get(&first).await == TaskState::Tombstoned).then_some(())).await;
-        assert!(world.plane.taken(&token(&first)).is_empty());
+        join(ensure(&fixture, &first, "sleep 1000"), ensure(&twin, &second, "echo second")).await;
+        assert_eq!(fixture.result(&second).await.log.as_deref(), Some("second\n"));
+        until("the tombstone", async || (fixture.get(&first).await == TaskState::Tombstoned).then_some(())).await;
+        assert!(fixture.plane.taken(&token(&first)).is_empty());
     }))
     .await;
-    world.close().await;
+    fixture.close().await;
 }

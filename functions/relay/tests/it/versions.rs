@@ -13,15 +13,15 @@ use crate::rights::{further, give};
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_kind() {
     let of = |units: &str| format!("{units}.test.example");
-    let world = RelayFixture::allowing(
+    let fixture = RelayFixture::allowing(
         "versions",
         &[],
         |units| json!({"namespaces": {units: []}, "kinds": [format!("Thing.{}", of(units))]}),
     )
     .await;
-    let group = of(&world.units);
-    give(&world.client, &world.units, &world.units, "things", json!([further(&group, "things")])).await;
-    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let group = of(&fixture.units);
+    give(&fixture.client, &fixture.units, &fixture.units, "things", json!([further(&group, "things")])).await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
     let definition = format!("things.{group}");
     let serve = async |versions: &[&str]| {
         let versions = versions.iter().map(|version| {
@@ -40,12 +40,12 @@ async fn of_a_kind() {
     let kind = |version: &str| GroupVersionKind::gvk(&group, version, "Thing");
     let things = |version: &str| -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&kind(version));
-        Api::namespaced_with(world.client.clone(), &world.units, &resource)
+        Api::namespaced_with(fixture.client.clone(), &fixture.units, &resource)
     };
     let (first, second) = (things("v1"), things("v2"));
     serve(&["v1", "v2"]).await;
     until("the kind", async || {
-        pinned_kind(&world.client, &kind("v1")).await.ok()?;
+        pinned_kind(&fixture.client, &kind("v1")).await.ok()?;
         first.get_opt("none").await.ok()
     })
     .await;
@@ -56,33 +56,34 @@ async fn of_a_kind() {
         });
         let rule = if *unit == waits { "object.spec.done == 'yes'" } else { "true" };
         let work = ObjectTask { keep: *unit != waits, until: ready_if(rule), ..objects(vec![thing]) };
-        let answer = world.apply(unit, work).await;
+        let answer = fixture.apply(unit, work).await;
         assert!(matches!(answer, RelayResponse::State(_)), "{answer:?}");
     }
     for unit in [&known, &unknown] {
-        world.succeeds(unit).await;
+        fixture.succeeds(unit).await;
     }
     serve(&["v2"]).await;
     until("the version to go", async || {
         let is_gone = first.get("waits").await.is_err();
-        (is_gone && pinned_kind(&world.client, &kind("v1")).await.is_err()).then_some(())
+        (is_gone && pinned_kind(&fixture.client, &kind("v1")).await.is_err()).then_some(())
     })
     .await;
-    let remove = async |world: &RelayFixture, unit: &str| {
+    let remove = async |fixture: &RelayFixture, unit: &str| {
         let undo = name(&format!("undo-{unit}"), 1);
-        let work = ObjectTask { instance: "life-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
-        world.apply(&undo, work).await;
-        world.succeeds(&undo).await;
+        let work =
+            ObjectTask { instance: "instance-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
+        fixture.apply(&undo, work).await;
+        fixture.succeeds(&undo).await;
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
     };
-    remove(&world, "known").await;
-    assert!(matches!(world.get(&waits).await, TaskState::Running { .. }));
+    remove(&fixture, "known").await;
+    assert!(matches!(fixture.get(&waits).await, TaskState::Running { .. }));
     merge(&second, "waits", json!({"spec": {"done": "yes"}})).await;
-    world.kill().await;
-    world.start().await;
-    world.succeeds(&waits).await;
+    fixture.kill().await;
+    fixture.start().await;
+    fixture.succeeds(&waits).await;
     until("it to go", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
-    remove(&world, "unknown").await;
+    remove(&fixture, "unknown").await;
     definitions.delete(&definition, &DeleteParams::default()).await.unwrap();
-    world.close().await;
+    fixture.close().await;
 }

@@ -56,6 +56,7 @@ pub(super) fn cycle_error(source: &Arc<SourceText>, names: &[&str], steps: &[Cyc
     for step in steps.iter().skip(1).take(20) {
         diagnostic = diagnostic.related(step.at, step.text.clone());
     }
-    let told: Vec<String> = steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
-    diagnostic.help(format!("{}; take one of these away", told.join("; ")))
+    let lines: Vec<String> =
+        steps.iter().take(20).map(|step| format!("{}, line {}", step.text, step.at.line)).collect();
+    diagnostic.help(format!("{}; take one of these away", lines.join("; ")))
 }

@@ -19,7 +19,7 @@ use crate::template;
 
 /// Steps that a unit takes beside its expressions.
 const UNIT_STEPS: u64 = 40;
-/// Warnings of one kind that are told; a document with more of them has a reason.
+/// The largest number of warnings of one kind that are reported. A document with more of them has a reason.
 const MAX_WARNINGS: usize = 100;
 
 /// Checks a plugin.
@@ -285,7 +285,7 @@ impl<'a> CheckedPlugin<'a> {
             reads.chain(unit.after.iter().copied()).collect()
         });
         let Err(cycle) = order::order(&targets.collect::<Vec<_>>()) else { return };
-        let told = cycle.windows(2).filter_map(|pair| {
+        let steps = cycle.windows(2).filter_map(|pair| {
             let [from, to] = *pair else { return None };
             let (doc, first) = (self.units[from].doc, &self.units[to].doc.name.value);
             let name = &doc.name.value;
@@ -299,8 +299,8 @@ impl<'a> CheckedPlugin<'a> {
             Some(CycleStep { at, text: format!("`{name}` runs after `{first}`") })
         });
         let names: Vec<&str> = cycle.iter().map(|&n| self.units[n].doc.name.value.as_str()).collect();
-        let told: Vec<CycleStep> = told.collect();
-        report.push(order::cycle_error(&report.source, &names, &told));
+        let steps: Vec<CycleStep> = steps.collect();
+        report.push(order::cycle_error(&report.source, &names, &steps));
     }
 
     fn warn(&mut self) {

@@ -68,11 +68,11 @@ pub fn resource_outputs(
 ) -> Result<BTreeMap<String, BTreeMap<String, RenderValue>>, RenderError> {
     let mut resources = BTreeMap::new();
     for (resource, spec) in &plan.resources {
-        let world = RenderContext::outside(plan, compiled, facts, known, resource);
+        let fixture = RenderContext::outside(plan, compiled, facts, known, resource);
         let mut outputs = BTreeMap::new();
         for (name, public) in &spec.outputs {
             let place = format!("output `{name}` of `{resource}`");
-            if let Some(value) = value(world, &public.value, &place)? {
+            if let Some(value) = value(fixture, &public.value, &place)? {
                 outputs.insert(name.clone(), value);
             }
         }
@@ -91,18 +91,18 @@ pub fn env(
     facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> Result<BTreeMap<String, RenderValue>, RenderError> {
-    let world = RenderContext::outside(plan, compiled, facts, known, "");
+    let fixture = RenderContext::outside(plan, compiled, facts, known, "");
     let mut variables = BTreeMap::new();
     for (name, template) in &plan.env {
-        if let Some(value) = value(world, template, &format!("env `{name}`"))? {
+        if let Some(value) = value(fixture, template, &format!("env `{name}`"))? {
             variables.insert(name.clone(), value);
         }
     }
     Ok(variables)
 }
 
-fn value(world: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
-    match world.template(template, place) {
+fn value(fixture: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
+    match fixture.template(template, place) {
         Ok(LookupResult::Value(value)) => Ok(Some(value)),
         Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) | Err(RenderError::Missing { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -61,7 +61,7 @@ fn render(
         let unit = plan.unit(read.at).map(|unit| unit.key.clone()).unwrap_or_default();
         return Ok(RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output: read.output.clone() }));
     }
-    let world = RenderContext {
+    let fixture = RenderContext {
         plan,
         compiled,
         facts,
@@ -71,18 +71,18 @@ fn render(
         reader: ValueReader::Cluster(plan.cluster(unit)),
     };
     let lenience = if unit.undoes.is_empty() { MissingPolicy::Strict } else { MissingPolicy::LeaveOut };
-    if !wanted(world, unit, lenience)? {
+    if !wanted(fixture, unit, lenience)? {
         return Ok(RenderedUnit::Skipped(SkipReason::WhenFalse));
     }
     match &unit.action {
         Action::Pod(_) => {
             let inputs: Result<Vec<RenderedInput>, RenderError> =
-                unit.inputs.iter().map(|input| pod_input(world, input, lenience)).collect();
+                unit.inputs.iter().map(|input| pod_input(fixture, input, lenience)).collect();
             Ok(RenderedUnit::Pod { inputs: inputs? })
         }
-        Action::Webhook(webhook) => request(world, unit, webhook, lenience).map(RenderedUnit::Webhook),
+        Action::Webhook(webhook) => request(fixture, unit, webhook, lenience).map(RenderedUnit::Webhook),
         Action::Object(object) => {
-            let manifest = world.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
+            let manifest = fixture.tree(&object.manifest, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
             capped("manifest", manifest.to_string().len())?;
             let manifests = match manifest {
                 Json::Array(manifests) => manifests,
@@ -94,10 +94,10 @@ fn render(
     }
 }
 
-fn wanted(world: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
+fn wanted(fixture: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| Err(mistyped("`when`", "true or false", got));
-    match world.expression(world.compiled.parsed(when, "`when`")?, "`when`") {
+    match fixture.expression(fixture.compiled.parsed(when, "`when`")?, "`when`") {
         Ok(LookupResult::Value(RenderValue::Json(Json::Bool(wanted)))) => Ok(wanted),
         Ok(LookupResult::Value(RenderValue::Json(other))) => wrong(json_type(&other)),
         Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),
@@ -110,23 +110,23 @@ fn wanted(world: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) ->
 
 /// The value of an input, or nothing where that is allowed.
 fn input_value(
-    world: RenderContext<'_>,
+    fixture: RenderContext<'_>,
     input: &InputPlan,
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<LookupResult, RenderError> {
     let lenience = if input.optional { MissingPolicy::LeaveOut } else { lenience };
-    lenience.apply(world.template(&input.value, place))
+    lenience.apply(fixture.template(&input.value, place))
 }
 
 fn pod_input(
-    world: RenderContext<'_>,
+    fixture: RenderContext<'_>,
     input: &InputPlan,
     lenience: MissingPolicy,
 ) -> Result<RenderedInput, RenderError> {
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
-    let value = match input_value(world, input, &place, lenience)? {
+    let value = match input_value(fixture, input, &place, lenience)? {
         LookupResult::Nothing => InputValue::Absent,
         LookupResult::Placeholder(name) => InputValue::Text(format!("<{name}>")),
         LookupResult::Value(RenderValue::Secret(secret)) => InputValue::Secret(secret),
@@ -153,24 +153,24 @@ fn pod_input(
 }
 
 fn request(
-    world: RenderContext<'_>,
+    fixture: RenderContext<'_>,
     unit: &UnitPlan,
     webhook: &WebhookAction,
     lenience: MissingPolicy,
 ) -> Result<RenderedRequest, RenderError> {
-    let url = url::render(world, &webhook.url)?;
-    let describe = webhook.describe.as_ref().map(|url| url::render(world, url)).transpose()?;
+    let url = url::render(fixture, &webhook.url)?;
+    let describe = webhook.describe.as_ref().map(|url| url::render(fixture, url)).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, template) in &webhook.headers {
         let place = format!("header `{name}`");
-        if let Some(text) = header(world, template, &place, lenience)? {
+        if let Some(text) = header(fixture, template, &place, lenience)? {
             headers.insert(name.clone(), text);
         }
     }
     let body = match &webhook.body {
-        Some(body) => world.tree(body, "body", lenience)?,
+        Some(body) => fixture.tree(body, "body", lenience)?,
         None if unit.inputs.is_empty() => None,
-        None => Some(inputs_as_object(world, &unit.inputs, lenience)?),
+        None => Some(inputs_as_object(fixture, &unit.inputs, lenience)?),
     };
     if let Some(body) = &body {
         capped("body", body.to_string().len())?;
@@ -179,13 +179,13 @@ fn request(
 }
 
 fn header(
-    world: RenderContext<'_>,
+    fixture: RenderContext<'_>,
     template: &Template,
     place: &str,
     lenience: MissingPolicy,
 ) -> Result<Option<String>, RenderError> {
     let wrong = |got| Err(mistyped(place, "text of one line", got));
-    let text = match lenience.apply(world.template(template, place))? {
+    let text = match lenience.apply(fixture.template(template, place))? {
         LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
         LookupResult::Value(RenderValue::Json(json @ (Json::Number(_) | Json::Bool(_)))) => json.to_string(),
         LookupResult::Value(RenderValue::Json(other)) => return wrong(json_type(&other)),
@@ -200,14 +200,14 @@ fn header(
 }
 
 fn inputs_as_object(
-    world: RenderContext<'_>,
+    fixture: RenderContext<'_>,
     inputs: &[InputPlan],
     lenience: MissingPolicy,
 ) -> Result<Json, RenderError> {
     let mut body = serde_json::Map::new();
     for input in inputs {
         let place = format!("input `{}`", input.name);
-        let value = match input_value(world, input, &place, lenience)? {
+        let value = match input_value(fixture, input, &place, lenience)? {
             LookupResult::Value(RenderValue::Json(json)) => json,
             LookupResult::Value(RenderValue::Bytes(_)) => return Err(mistyped(&place, "text", NOT_TEXT)),
             LookupResult::Value(RenderValue::Secret(_)) => return Err(sensitive(&place, "its value")),

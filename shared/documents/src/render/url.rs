@@ -11,25 +11,25 @@ use crate::plan::Template;
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The URL with its expressions percent-encoded.
-pub(super) fn render(world: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
+pub(super) fn render(fixture: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
         Template::Text(text) => text,
         _ => return Err(mistyped(place, "text", "no text")),
     };
-    let Some(parts) = world.compiled.parts(text) else { return Ok(text.clone()) };
+    let Some(parts) = fixture.compiled.parts(text) else { return Ok(text.clone()) };
     let mut url = String::new();
     for part in parts {
         match part {
             TextPart::Literal(text) => url.push_str(text),
             TextPart::Expression(expression) => {
-                let piece = world.piece(expression, place)?;
+                let piece = fixture.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {
                     // `DELETE /tenants/` is another request than `DELETE /tenants/ID`.
                     return Err(mistyped(place, "text that is not empty", "empty text"));
                 }
-                match world.unknowns {
+                match fixture.unknowns {
                     PendingOutputs::Missing => url.extend(utf8_percent_encode(&piece, ENCODED)),
                     PendingOutputs::Shown => url.push_str(&piece),
                 }

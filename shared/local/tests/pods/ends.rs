@@ -9,11 +9,11 @@ use ebb_protocol::relay::TaskState;
 use crate::fixture::*;
 
 pub(crate) async fn exit_codes() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     for (code, attempt) in [(0, 1), (7, 2)] {
         let mut request = sh(&format!("echo said; echo so >&2; exit {code}"));
         request.task.attempt = attempt;
-        let result = world.run(request).await;
+        let result = fixture.run(request).await;
         assert_eq!(result.log.as_deref(), Some("said\nso\n"));
         assert!(result.duration_ms.is_some());
         if code == 0 {
@@ -27,80 +27,80 @@ pub(crate) async fn exit_codes() {
 }
 
 pub(crate) async fn not_after_is_kept() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
     // To store the request and start a process takes longer than 0 ms.
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(reason(&result).message.contains("expired before"), "{result:?}");
 }
 
 pub(crate) async fn long_log() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("yes 'a line that says nothing at all' | head -c 200000000; echo last");
-    let result = world.run(request.clone()).await;
+    let result = fixture.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
     let log = result.log.unwrap();
     assert!(log.len() <= LOG_TAIL && log.len() > LOG_TAIL - 10);
     assert!(log.ends_with("last\n"));
-    let files = std::fs::read_dir(world.folder(&request.task)).unwrap();
+    let files = std::fs::read_dir(fixture.folder(&request.task)).unwrap();
     let kept: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     assert!(kept < 1_500_000, "{kept}");
 }
 
 pub(crate) async fn last_line() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'; echo done >&2; sleep 1000");
-    world.ensure(request.clone()).await;
-    world.prints(&request.task, "done").await;
-    assert_eq!(world.relay.last_line(&request.task).unwrap(), "done");
-    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
+    fixture.ensure(request.clone()).await;
+    fixture.prints(&request.task, "done").await;
+    assert_eq!(fixture.relay.last_line(&request.task).unwrap(), "done");
+    assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
 
     let mut request = sh("printf 'one\\ntwo 10%%\\rtwo 20%%\\n\\n'");
     request.task.attempt = 2;
-    world.run(request.clone()).await;
-    assert_eq!(world.relay.last_line(&request.task).unwrap(), "two 20%");
-    assert_eq!(world.relay.last_line(&name("other", 1)), None);
+    fixture.run(request.clone()).await;
+    assert_eq!(fixture.relay.last_line(&request.task).unwrap(), "two 20%");
+    assert_eq!(fixture.relay.last_line(&name("other", 1)), None);
 }
 
 pub(crate) async fn not_startable() {
-    let world = PodsFixture::new();
-    let result = world.run(request("#!/no/such/shell\n")).await;
+    let fixture = PodsFixture::new();
+    let result = fixture.run(request("#!/no/such/shell\n")).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);
     assert!(reason(&result).message.starts_with("this machine has no /no/such/shell"), "{result:?}");
 }
 
 pub(crate) async fn cancel_kills() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("trap '' TERM; sleep 1000 & echo $$ $!; while :; do sleep 1; done");
-    world.ensure(request.clone()).await;
-    let log = world.prints(&request.task, "\n").await;
-    assert_eq!(world.cancel(&request.task, Duration::from_millis(50)).await, TaskState::Tombstoned);
+    fixture.ensure(request.clone()).await;
+    let log = fixture.prints(&request.task, "\n").await;
+    assert_eq!(fixture.cancel(&request.task, Duration::from_millis(50)).await, TaskState::Tombstoned);
     for pid in log.split_whitespace() {
         assert!(!lives(pid));
     }
-    assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
+    assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
+    assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     // A cancelled task sends no callback.
-    assert!(world.control.requests.lock().unwrap().is_empty());
+    assert!(fixture.control.requests.lock().unwrap().is_empty());
 }
 
 pub(crate) async fn cancel_with_grace() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
-    world.ensure(request.clone()).await;
-    world.prints(&request.task, "up").await;
-    assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
-    let log = std::fs::read_to_string(world.folder(&request.task).join("log")).unwrap();
+    fixture.ensure(request.clone()).await;
+    fixture.prints(&request.task, "up").await;
+    assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
+    let log = std::fs::read_to_string(fixture.folder(&request.task).join("log")).unwrap();
     assert!(log.contains("tidying"), "{log}");
 }
 
 pub(crate) async fn cancel_of_the_ended() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("exit 4");
-    let result = world.run(request.clone()).await;
-    assert_eq!(world.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
+    let result = fixture.run(request.clone()).await;
+    assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
 
     // A script that ends with 0 after `SIGTERM` has succeeded.
     let mut request = with_outputs(
@@ -108,9 +108,9 @@ pub(crate) async fn cancel_of_the_ended() {
         &[("x", "/out/x")],
     );
     request.task.attempt = 2;
-    world.ensure(request.clone()).await;
-    world.prints(&request.task, "up").await;
-    match world.cancel(&request.task, PATIENCE).await {
+    fixture.ensure(request.clone()).await;
+    fixture.prints(&request.task, "up").await;
+    match fixture.cancel(&request.task, PATIENCE).await {
         TaskState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
         other => panic!("{other:?}"),
     }

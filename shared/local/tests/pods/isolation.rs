@@ -7,15 +7,15 @@ use ebb_protocol::callback::CallbackStatus;
 use crate::fixture::*;
 
 pub(crate) async fn tmp_is_private() {
-    let world = PodsFixture::new();
-    let result = world.run(sh("ls -A /tmp; echo x >/tmp/ebb-test-left; pwd; echo $HOME; ls -A")).await;
+    let fixture = PodsFixture::new();
+    let result = fixture.run(sh("ls -A /tmp; echo x >/tmp/ebb-test-left; pwd; echo $HOME; ls -A")).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(result.log.as_deref(), Some("/ebb-unit/home\n/ebb-unit/home\n"));
     assert!(!Path::new("/tmp/ebb-test-left").exists());
 }
 
 pub(crate) async fn declared_paths_anywhere() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let paths = [
         "/outputs/a",
         "/signadot/plugin/output/b",
@@ -31,7 +31,7 @@ pub(crate) async fn declared_paths_anywhere() {
     let names: Vec<String> = (0..paths.len()).map(|index| format!("o{index}")).collect();
     let outputs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(paths).collect();
     let script: String = paths.iter().map(|path| format!("printf %s '{path}' >'{path}' || exit 1\n")).collect();
-    let result = world.run(with_outputs(sh(&script), &outputs)).await;
+    let result = fixture.run(with_outputs(sh(&script), &outputs)).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     for (name, path) in outputs {
         assert_eq!(output(&result, name), path);
@@ -40,7 +40,7 @@ pub(crate) async fn declared_paths_anywhere() {
 }
 
 pub(crate) async fn same_paths_at_once() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let script = "printf %s \"$WHO\" >/tmp/shared; printf %s \"$WHO\" >/out/shared; echo written; \
                   until [ -e /in/go ] || grep -q go /tmp/go 2>/dev/null; do sleep 0.02; n=$((n+1)); \
                   [ $n -gt 20 ] && break; done; cat /tmp/shared /out/shared >/out/seen";
@@ -50,17 +50,17 @@ pub(crate) async fn same_paths_at_once() {
         request.task.unit = format!("unit-{who}");
         request.body.env = vec![("WHO".to_owned(), who.to_owned())];
         names.push((who, request.task.clone()));
-        world.ensure(request).await;
+        fixture.ensure(request).await;
     }
     for (who, name) in names {
-        let result = world.ended(&name).await;
+        let result = fixture.ended(&name).await;
         assert_eq!(output(&result, "shared"), who);
         assert_eq!(output(&result, "seen"), who.repeat(2));
     }
 }
 
 pub(crate) async fn nothing_left_on_the_host() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let root = || -> Vec<_> {
         let mut names: Vec<_> = std::fs::read_dir("/").unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
@@ -71,21 +71,21 @@ pub(crate) async fn nothing_left_on_the_host() {
         sh("mkdir -p /ebb-test-made/x && echo x >/ebb-test-dir/x && echo x >/ebb-test-made/x/y"),
         &[("x", "/ebb-test-dir/x")],
     );
-    let result = world.run(request.clone()).await;
+    let result = fixture.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(root(), before);
-    assert!(!world.folder(&request.task).join("root").exists());
+    assert!(!fixture.folder(&request.task).join("root").exists());
 }
 
 /// A declared file is private, and its neighbours are those of the machine.
 pub(crate) async fn machine_files_stay_readable() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = with_outputs(
         sh("grep -q ^root: /etc/passwd && [ ! -e /etc/hostname ] && printf mine >/etc/hostname"),
         &[("name", "/etc/hostname")],
     );
     let before = std::fs::read("/etc/hostname").unwrap();
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     assert_eq!(output(&result, "name"), "mine");
     assert_eq!(std::fs::read("/etc/hostname").unwrap(), before);
 }
@@ -93,19 +93,19 @@ pub(crate) async fn machine_files_stay_readable() {
 pub(crate) async fn state_is_hidden() {
     let state = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let shown = state.path().display().to_string();
-    let world = PodsFixture::in_folder(state);
-    ebb_local::pods::secrets::put(world.state.path(), "s", "k", b"hidden").unwrap();
-    let result = world.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
+    let fixture = PodsFixture::in_folder(state);
+    ebb_local::pods::secrets::put(fixture.state.path(), "s", "k", b"hidden").unwrap();
+    let result = fixture.run(with_outputs(sh(&format!("ls -A {shown}; echo x >/out/x")), &[("x", "/out/x")])).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     assert_eq!(result.log.as_deref(), Some(""));
 }
 
 pub(crate) async fn environment_is_clean() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let mut request =
         sh("env | cut -d= -f1 | grep -v -e ^PWD -e ^OLDPWD -e ^SHLVL -e ^_ | sort; echo $EBB_UNIT $EXTRA");
     request.body.env = vec![("EBB_UNIT".to_owned(), "create".to_owned())];
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     let expected = "EBB_SUPERVISED_IN\nEBB_UNIT\nEXTRA\nHOME\nLANG\nPATH\ncreate from the relay\n";
     assert_eq!(result.log.as_deref(), Some(expected));
 }

@@ -28,20 +28,20 @@ fn runs(file: &Path) -> usize {
 }
 
 pub(crate) async fn ensure_is_idempotent() {
-    let (world, counts) = (PodsFixture::new(), count());
+    let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "sleep 0.3");
-    assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
-    assert!(matches!(world.ensure(request.clone()).await, TaskState::Running { .. }));
-    let result = world.ended(&request.task).await;
-    let sent = || world.control.requests.lock().unwrap().len();
+    assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
+    assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
+    let result = fixture.ended(&request.task).await;
+    let sent = || fixture.control.requests.lock().unwrap().len();
     eventually("the first callback", async || (sent() == 1).then_some(())).await;
     // The same id with another script is the same task.
     let other = EnsureTask { task: request.task.clone(), ..counted(&file, "exit 9") };
-    assert_eq!(world.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
+    assert_eq!(fixture.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
     eventually("the callback once more", async || (sent() == 2).then_some(())).await;
     assert_eq!(runs(&file), 1);
-    let requests = world.control.requests.lock().unwrap();
+    let requests = fixture.control.requests.lock().unwrap();
     for callback in requests.iter() {
         assert_eq!((callback.method.as_str(), callback.url.as_str()), ("POST", URL));
         assert!(callback.headers.contains(&("authorization".to_owned(), "Bearer the-token".to_owned())));
@@ -50,68 +50,68 @@ pub(crate) async fn ensure_is_idempotent() {
 }
 
 pub(crate) async fn many_at_once() {
-    let (world, counts) = (PodsFixture::new(), count());
+    let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     // Two relays on one state share no memory.
-    let second = LocalRelay::open(world.state.path(), options(world.control.clone())).unwrap();
+    let second = LocalRelay::open(fixture.state.path(), options(fixture.control.clone())).unwrap();
     let request = counted(&file, "sleep 0.1");
     let all = (0..20).map(|index| {
-        let relay = if index % 2 == 0 { world.relay.clone() } else { second.clone() };
+        let relay = if index % 2 == 0 { fixture.relay.clone() } else { second.clone() };
         let request = request.clone();
         tokio::spawn(async move { relay.ensure(None, request.into()).await })
     });
     for answer in all.collect::<Vec<_>>() {
         assert!(matches!(answer.await.unwrap().unwrap(), TaskState::Running { .. } | TaskState::Ended(_)));
     }
-    assert_eq!(world.ended(&request.task).await.status, CallbackStatus::Succeeded);
+    assert_eq!(fixture.ended(&request.task).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
 pub(crate) async fn cancel_before_ensure() {
-    let (world, counts) = (PodsFixture::new(), count());
+    let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "");
-    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
-    assert_eq!(world.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
-    assert_eq!(world.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
+    assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
+    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
     // The next attempt is another task.
     let mut next = request.clone();
     next.task.attempt = 2;
-    assert_eq!(world.run(next).await.status, CallbackStatus::Succeeded);
+    assert_eq!(fixture.run(next).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
 }
 
 pub(crate) async fn higher_attempts_replace_lower() {
-    let (world, counts) = (PodsFixture::new(), count());
+    let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let first = counted(&file, "echo up; sleep 1000");
-    world.ensure(first.clone()).await;
-    world.prints(&first.task, "up").await;
+    fixture.ensure(first.clone()).await;
+    fixture.prints(&first.task, "up").await;
     let mut third = counted(&file, &format!("! kill -0 $(head -n1 {})", file.display()));
     third.task.attempt = 3;
-    assert_eq!(world.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
+    assert_eq!(fixture.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
     let mut second = first.clone();
     second.task.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.task).await.unwrap(), TaskState::Tombstoned);
-    assert_eq!(world.ensure(second).await, TaskState::Tombstoned);
-    assert_eq!(world.ensure(first).await, TaskState::Tombstoned);
+    assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.ensure(second).await, TaskState::Tombstoned);
+    assert_eq!(fixture.ensure(first).await, TaskState::Tombstoned);
     assert_eq!(runs(&file), 2);
 }
 
 pub(crate) async fn cancel_races_ensure() {
-    let (world, counts) = (PodsFixture::new(), count());
+    let (fixture, counts) = (PodsFixture::new(), count());
     for round in 0..8 {
         let file = counts.path().join(format!("runs-{round}"));
         let mut request = counted(&file, "sleep 1000");
         request.task.unit = format!("round-{round}");
         let name = request.task.clone();
-        let relay = world.relay.clone();
+        let relay = fixture.relay.clone();
         let ensure = tokio::spawn(async move { relay.ensure(None, request.into()).await.unwrap() });
-        let state = world.cancel(&name, Duration::ZERO).await;
+        let state = fixture.cancel(&name, Duration::ZERO).await;
         assert_eq!(state, TaskState::Tombstoned);
         ensure.await.unwrap();
-        assert_eq!(world.relay.get(None, &name).await.unwrap(), TaskState::Tombstoned);
+        assert_eq!(fixture.relay.get(None, &name).await.unwrap(), TaskState::Tombstoned);
         for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
             assert!(!lives(pid));
         }
@@ -119,27 +119,27 @@ pub(crate) async fn cancel_races_ensure() {
 }
 
 pub(crate) async fn callbacks_until_taken() {
-    let world = PodsFixture::new();
-    *world.control.answers.lock().unwrap() =
+    let fixture = PodsFixture::new();
+    *fixture.control.answers.lock().unwrap() =
         vec![Err(CallError::Connect("refused".to_owned())), Ok(500), Ok(429), Ok(204)];
     let request = sh("");
-    world.run(request.clone()).await;
-    let taken = world.folder(&request.task).join("taken");
+    fixture.run(request.clone()).await;
+    let taken = fixture.folder(&request.task).join("taken");
     eventually("the result is taken", async || taken.exists().then_some(())).await;
-    assert_eq!(world.control.requests.lock().unwrap().len(), 4);
+    assert_eq!(fixture.control.requests.lock().unwrap().len(), 4);
 
     // 4xx ends the callbacks too.
-    *world.control.answers.lock().unwrap() = vec![Ok(410)];
+    *fixture.control.answers.lock().unwrap() = vec![Ok(410)];
     let mut request = sh("");
     request.task.attempt = 2;
-    world.run(request.clone()).await;
-    let taken = world.folder(&request.task).join("taken");
+    fixture.run(request.clone()).await;
+    let taken = fixture.folder(&request.task).join("taken");
     eventually("the result is refused", async || taken.exists().then_some(())).await;
-    assert_eq!(world.control.requests.lock().unwrap().len(), 5);
+    assert_eq!(fixture.control.requests.lock().unwrap().len(), 5);
 
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
-    let again = LocalRelay::open(world.state.path(), options(control.clone())).unwrap();
+    let again = LocalRelay::open(fixture.state.path(), options(control.clone())).unwrap();
     let mut request = sh("");
     request.task.attempt = 3;
     again.ensure(None, request.into()).await.unwrap();
@@ -147,32 +147,33 @@ pub(crate) async fn callbacks_until_taken() {
 }
 
 pub(crate) async fn acknowledge_and_prune() {
-    let world = PodsFixture::new();
-    *world.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
+    let fixture = PodsFixture::new();
+    *fixture.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let request = sh("echo kept");
-    let result = world.run(request.clone()).await;
-    world.relay.acknowledge(None, &request.task).await.unwrap();
-    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Ended(Box::new(result)));
-    assert_eq!(fs::read(world.folder(&request.task).join("log")).unwrap(), b"kept\n");
-    assert_eq!(world.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
+    let result = fixture.run(request.clone()).await;
+    fixture.relay.acknowledge(None, &request.task).await.unwrap();
+    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Ended(Box::new(result)));
+    assert_eq!(fs::read(fixture.folder(&request.task).join("log")).unwrap(), b"kept\n");
+    assert_eq!(fixture.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // The folder stays until the supervisor has ended too.
-    eventually("the folder goes", async || (world.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())).await;
-    assert_eq!(world.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
-    assert_eq!(fs::read_dir(world.state.path().join("pods")).unwrap().count(), 0);
+    eventually("the folder goes", async || (fixture.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(()))
+        .await;
+    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fs::read_dir(fixture.state.path().join("pods")).unwrap().count(), 0);
 }
 
 pub(crate) async fn refused() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
         request.task.unit = unit.to_owned();
-        let answer = world.relay.ensure(None, request.into()).await;
+        let answer = fixture.relay.ensure(None, request.into()).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
     let mut request = sh("");
     request.task.attempt = 0;
-    assert!(matches!(world.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
+    assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
     let mut request = sh("");
     request.v = 2;
-    assert!(matches!(world.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
+    assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
 }

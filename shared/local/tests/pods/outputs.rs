@@ -15,11 +15,11 @@ use crate::fixture::*;
 
 /// Each NUL is six bytes in JSON.
 pub(crate) async fn too_large() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let names = ["a", "b", "c", "d"].map(|name| (name, format!("/out/{name}")));
     let outputs: Vec<_> = names.iter().map(|(name, path)| (*name, path.as_str())).collect();
     let result =
-        world.run(with_outputs(sh("for f in a b c d; do head -c 1000000 /dev/zero >/out/$f; done"), &outputs)).await;
+        fixture.run(with_outputs(sh("for f in a b c d; do head -c 1000000 /dev/zero >/out/$f; done"), &outputs)).await;
     assert_eq!(reason(&result).code, ReasonCode::OutputTooLarge);
     let expected = "bytes as JSON; the limit is 5242880";
     assert!(reason(&result).message.contains(expected), "{:?}", reason(&result));
@@ -35,26 +35,26 @@ fn stored(state: &Path) -> Vec<String> {
 
 /// The release of an instance deletes its sensitive outputs. Secrets of users and of other instances stay.
 pub(crate) async fn released() {
-    let world = PodsFixture::new();
-    let state = world.state.path();
+    let fixture = PodsFixture::new();
+    let state = fixture.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     for unit in ["aaaa-1-pre-start-0", "aaaa-2-pre-start-0", "aaaab-1-pre-start-0"] {
         let mut request = with_outputs(sh("printf canary-out >/out/x"), &[("x", "/out/x")]);
         request.task.unit = unit.to_owned();
         request.body.outputs[0].sensitive = true;
-        assert_eq!(world.run(request).await.status, CallbackStatus::Succeeded);
+        assert_eq!(fixture.run(request).await.status, CallbackStatus::Succeeded);
     }
     assert_eq!(stored(state).len(), 4);
     for _ in 0..2 {
-        world.relay.release(None, "aaaa").await.unwrap();
+        fixture.relay.release(None, "aaaa").await.unwrap();
         assert_eq!(stored(state), ["admin", "out-aaaab-1-pre-start-0-1"]);
     }
 }
 
 /// Values of secrets, of inputs and outputs alike, are nowhere else.
 pub(crate) async fn sensitive() {
-    let world = PodsFixture::new();
-    let state = world.state.path();
+    let fixture = PodsFixture::new();
+    let state = fixture.state.path();
     secrets::put(state, "admin", "dsn", b"canary-in").unwrap();
     let secret = |name: &str, key: &str| {
         let (name, key) = (name.to_owned(), key.to_owned());
@@ -66,7 +66,7 @@ pub(crate) async fn sensitive() {
     );
     request.body.inputs = vec![input("dsn", Some("DSN"), Some("/in/dsn"), secret("admin", "dsn"))];
     request.body.outputs[0].sensitive = true;
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let place = &result.secrets["the x"];
     assert_eq!(secrets::get(state, &place.name, &place.key).unwrap().unwrap(), b"canary-out\n");
@@ -93,7 +93,7 @@ pub(crate) async fn sensitive() {
     let mut request = sh("");
     request.task.attempt = 2;
     request.body.inputs = vec![input("dsn", Some("DSN"), None, secret("admin", "other"))];
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     assert_eq!(reason(&result).code, ReasonCode::NotStartable);
     let message = "input \"dsn\": this machine has no key \"other\" of secret \"admin\"";
     assert_eq!(reason(&result).message, message);
@@ -104,7 +104,7 @@ pub(crate) async fn sensitive() {
 
 /// Declared files replace those of the machine, with or without a value.
 pub(crate) async fn inputs_replace_files() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let mut request = with_outputs(
         sh("[ -z \"${X+set}\" ] && [ -d /in ] && [ ! -e /in/x ] && [ ! -e /etc/passwd ] || exit 1
             { cat /etc/hostname /in/deep/bytes; printf %s \"$NUMBER\"; } >/out/seen"),
@@ -117,14 +117,14 @@ pub(crate) async fn inputs_replace_files() {
         input("bytes", None, Some("/in/deep/bytes"), Some(UnitValue::Bytes(vec![0, 255, 10]))),
         input("number", Some("NUMBER"), None, Some(UnitValue::Json(5.into()))),
     ];
-    let result = world.run(request).await;
+    let result = fixture.run(request).await;
     assert_eq!(result.status, CallbackStatus::Succeeded, "{result:?}");
     let seen = STANDARD.decode(&result.binary["seen"]).unwrap();
     assert_eq!(seen, b"not the machine's\n\x00\xff\n5");
 }
 
 pub(crate) async fn unusable_inputs() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     for (attempt, (bad, expected)) in [
         (
             input("a", Some("A"), None, text("x\0y")),
@@ -140,7 +140,7 @@ pub(crate) async fn unusable_inputs() {
         let mut request = sh("echo ran");
         request.task.attempt = attempt as u32 + 1;
         request.body.inputs = vec![bad];
-        let result = world.run(request).await;
+        let result = fixture.run(request).await;
         assert_eq!(reason(&result).code, ReasonCode::NotStartable);
         assert!(reason(&result).message.contains(expected), "{result:?}");
         assert_eq!(result.log.unwrap_or_default(), "");

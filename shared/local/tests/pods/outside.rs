@@ -54,37 +54,37 @@ fn send(signal: &str, pid: &str) {
 
 /// `kill -9` of the supervisor: all processes of the script die, daemons included, and the task is lost.
 pub(crate) async fn supervisor_killed() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("(setsid sh -c 'echo $$; echo up; exec sleep 1000' &) ; sleep 1000 & echo $$ $!; wait");
-    world.ensure(request.clone()).await;
-    let log = world.prints(&request.task, "up").await;
-    let log = if log.split_whitespace().count() < 4 { world.prints(&request.task, " ").await } else { log };
-    kill(&fs::read_to_string(world.folder(&request.task).join("pid")).unwrap());
-    let result = world.ended(&request.task).await;
+    fixture.ensure(request.clone()).await;
+    let log = fixture.prints(&request.task, "up").await;
+    let log = if log.split_whitespace().count() < 4 { fixture.prints(&request.task, " ").await } else { log };
+    kill(&fs::read_to_string(fixture.folder(&request.task).join("pid")).unwrap());
+    let result = fixture.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(result.log.unwrap().contains("up"));
     for pid in log.split_whitespace().filter(|word| *word != "up") {
         assert!(!lives(pid), "{pid}");
     }
-    let sent = || world.control.requests.lock().unwrap().len();
+    let sent = || fixture.control.requests.lock().unwrap().len();
     eventually("the callback", async || (sent() == 1).then_some(())).await;
     // A task that may have run does not run again.
-    assert!(matches!(world.ensure(request).await, TaskState::Ended(_)));
+    assert!(matches!(fixture.ensure(request).await, TaskState::Ended(_)));
 }
 
 /// `SIGTERM` to the supervisor, as when a machine stops: the script gets it too, and has time to clean up.
 pub(crate) async fn supervisor_asked_to_end() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     for (code, attempt) in [(3, 1), (0, 2)] {
         let text = format!(
             "trap 'echo tidying; printf made >/out/x; exit {code}' TERM; echo up; while :; do sleep 0.05; done"
         );
         let mut request = with_outputs(sh(&text), &[("x", "/out/x")]);
         request.task.attempt = attempt;
-        world.ensure(request.clone()).await;
-        world.prints(&request.task, "up").await;
-        send("-TERM", &fs::read_to_string(world.folder(&request.task).join("pid")).unwrap());
-        let result = world.ended(&request.task).await;
+        fixture.ensure(request.clone()).await;
+        fixture.prints(&request.task, "up").await;
+        send("-TERM", &fs::read_to_string(fixture.folder(&request.task).join("pid")).unwrap());
+        let result = fixture.ended(&request.task).await;
         let log = result.log.as_deref().unwrap_or_default();
         assert!(log.ends_with("tidying\n"), "{log}");
         if code == 0 {
@@ -99,25 +99,25 @@ pub(crate) async fn supervisor_asked_to_end() {
 
 /// `kill -9` of the entrypoint by the script itself, with a child that has dropped its whole environment.
 pub(crate) async fn children_without_environment_die() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("env -i setsid sh -c 'echo $$; echo up; exec sleep 1000' & \
                       until [ -e /tmp/go ]; do sleep 0.02; done; kill -9 $PPID; sleep 1000");
-    world.ensure(request.clone()).await;
-    let log = world.prints(&request.task, "up").await;
+    fixture.ensure(request.clone()).await;
+    let log = fixture.prints(&request.task, "up").await;
     let child = log.split_whitespace().next().unwrap().to_owned();
-    fs::write(world.folder(&request.task).join("root/tmp/go"), b"").unwrap();
-    let result = world.ended(&request.task).await;
+    fs::write(fixture.folder(&request.task).join("root/tmp/go"), b"").unwrap();
+    let result = fixture.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Lost);
     assert!(!lives(&child), "{child}");
 }
 
 /// `SIGSTOP` of the entrypoint by its script: the deadline holds all the same.
 pub(crate) async fn stopped_entrypoint_at_the_deadline() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
     request.timeout_ms = 300;
-    world.ensure(request.clone()).await;
-    let result = world.ended(&request.task).await;
+    fixture.ensure(request.clone()).await;
+    let result = fixture.ended(&request.task).await;
     assert_eq!(reason(&result).code, ReasonCode::Timeout, "{result:?}");
     let log = result.log.unwrap_or_default();
     assert!(log.split_whitespace().next().is_none_or(|pid| !lives(pid)), "{log}");
@@ -125,17 +125,17 @@ pub(crate) async fn stopped_entrypoint_at_the_deadline() {
 
 /// The same with a cancellation.
 pub(crate) async fn stopped_entrypoint_and_a_cancel() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();
     let stopped = seen.path().join("stopped");
     let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
-    world.ensure(request.clone()).await;
+    fixture.ensure(request.clone()).await;
     let pid = eventually("the script stops its entrypoint", async || {
         fs::read_to_string(&stopped).ok().filter(|pid| pid.ends_with('\n'))
     })
     .await;
     let grace = std::time::Duration::from_secs(3600);
-    assert_eq!(world.cancel(&request.task, grace).await, TaskState::Tombstoned);
+    assert_eq!(fixture.cancel(&request.task, grace).await, TaskState::Tombstoned);
     assert!(!lives(&pid), "{pid}");
 }
 
@@ -166,23 +166,23 @@ pub(crate) async fn owner_killed() {
     owner.kill().unwrap();
     owner.wait().unwrap();
 
-    let world = PodsFixture::in_folder(state);
-    assert!(matches!(world.relay.get(None, &running.task).await.unwrap(), TaskState::Running { .. }));
-    let sent = || world.control.requests.lock().unwrap().len();
+    let fixture = PodsFixture::in_folder(state);
+    assert!(matches!(fixture.relay.get(None, &running.task).await.unwrap(), TaskState::Running { .. }));
+    let sent = || fixture.control.requests.lock().unwrap().len();
     eventually("the early callback", async || (sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
     eventually("the late callback", async || (sent() == 2).then_some(())).await;
-    assert_eq!(output(&world.ended(&done.task).await, "x"), "early");
-    assert_eq!(output(&world.ended(&running.task).await, "x"), "late");
+    assert_eq!(output(&fixture.ended(&done.task).await, "x"), "early");
+    assert_eq!(output(&fixture.ended(&running.task).await, "x"), "late");
 }
 
 /// A crash between the request on disk and the start of the supervisor, and one before the request.
 pub(crate) async fn crash_before_the_start() {
-    let world = PodsFixture::new();
+    let fixture = PodsFixture::new();
     let request = sh("echo ran");
-    let result = world.run(request.clone()).await;
+    let result = fixture.run(request.clone()).await;
     assert_eq!(result.status, CallbackStatus::Succeeded);
-    let PodsFixture { state, relay, .. } = world;
+    let PodsFixture { state, relay, .. } = fixture;
     drop(relay);
     let folder = state.path().join("pods/run-0/1");
     let asked = fs::read(folder.join("request.json")).unwrap();
@@ -192,10 +192,10 @@ pub(crate) async fn crash_before_the_start() {
     fs::write(folder.join("request.json"), asked).unwrap();
     fs::create_dir(state.path().join("pods/run-0/2")).unwrap();
 
-    let world = PodsFixture::in_folder(state);
-    assert_eq!(world.ended(&request.task).await.log.as_deref(), Some("ran\n"));
+    let fixture = PodsFixture::in_folder(state);
+    assert_eq!(fixture.ended(&request.task).await.log.as_deref(), Some("ran\n"));
     let mut second = request.clone();
     second.task.attempt = 2;
-    assert_eq!(world.relay.get(None, &second.task).await.unwrap(), TaskState::Unknown);
-    assert_eq!(world.run(second).await.status, CallbackStatus::Succeeded);
+    assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.run(second).await.status, CallbackStatus::Succeeded);
 }

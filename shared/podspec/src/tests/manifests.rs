@@ -33,8 +33,8 @@ fn what_is_refused() {
     }
     for (attempt, path) in &cases.violations {
         let found = of(attempt);
-        let told = found.iter().all(|it| it.why.len() > 10 && it.help.len() >= "remove it".len());
-        assert!(found.len() == 1 && found[0].path == *path && told, "{attempt}\n  {path}\n  {found:?}");
+        let has_text = found.iter().all(|it| it.why.len() > 10 && it.help.len() >= "remove it".len());
+        assert!(found.len() == 1 && found[0].path == *path && has_text, "{attempt}\n  {path}\n  {found:?}");
     }
     assert_eq!(manifest_violations(&Value::Null, &ClusterPolicy::default()).len(), 1);
     assert_eq!(ClusterPolicy::default().pod_security_level, PodSecurityLevel::Restricted);

@@ -19,8 +19,8 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(fixture: StoreFixture) {
+    let store = &fixture.store;
     for queued in [batch("b", 20, 10), batch("a", 10, 10), batch("c", 30, 10)] {
         store.enqueue_batch("eu", &queued).await.unwrap();
     }
@@ -37,13 +37,13 @@ pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(world:
         (30, &[], 9, all, &[]),
     ] {
         assert_eq!(
-            world.pending("eu", at, in_progress, limit, bytes).await,
+            fixture.pending("eu", at, in_progress, limit, bytes).await,
             expected,
             "{at} {in_progress:?} {limit} {bytes}"
         );
     }
-    assert_eq!(world.pending("eu#1", 0, &[], 9, all).await, ["a"]);
-    assert_eq!(world.pending("us", 0, &[], 9, all).await, [""; 0]);
+    assert_eq!(fixture.pending("eu#1", 0, &[], 9, all).await, ["a"]);
+    assert_eq!(fixture.pending("us", 0, &[], 9, all).await, [""; 0]);
 
     assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
     assert!(store.put_reply("eu", "a", b"first").await.unwrap());
@@ -51,20 +51,20 @@ pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(world:
     // Unknown batches, and those of another cluster.
     assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
     assert!(!store.put_reply("us", "b", b"x").await.unwrap());
-    assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
+    assert_eq!(fixture.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
     assert_eq!(store.read_reply("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap().as_deref(), Some(&b"first"[..]));
     assert_eq!(store.take_batch("eu", "a").await.unwrap(), None);
     // A deleted batch is not delivered and accepts no response.
     assert_eq!(store.take_batch("eu", "b").await.unwrap(), None);
     assert!(!store.put_reply("eu", "b", b"late").await.unwrap());
-    assert_eq!(world.pending("eu", 0, &[], 9, all).await, ["c"]);
-    assert!(world.item("batch#eu", "b").await.is_none());
-    assert!(world.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
+    assert_eq!(fixture.pending("eu", 0, &[], 9, all).await, ["c"]);
+    assert!(fixture.item("batch#eu", "b").await.is_none());
+    assert!(fixture.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }
 
-pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are_taken(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are_taken(fixture: StoreFixture) {
+    let store = &fixture.store;
     for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
         let id = size.to_string();
         let (body, response) = (format!("batches/eu/{id}"), format!("batches/eu/{id}.response"));
@@ -85,11 +85,11 @@ pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are
 }
 
 /// The numbers in the documentation of costs.
-pub(super) async fn a_queued_batch_is_three_writes(world: StoreFixture) {
-    let store = &world.store;
-    world.meter.take();
+pub(super) async fn a_queued_batch_is_three_writes(fixture: StoreFixture) {
+    let store = &fixture.store;
+    fixture.meter.take();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
-    let idle = world.meter.take();
+    let idle = fixture.meter.take();
     // DynamoDB Local reports no capacity for an empty result.
     assert!(idle.read_units <= 1.0, "{idle:?}");
     assert_eq!((idle.requests, idle.write_units), ([("Query", 1)].into(), 0.0));
@@ -98,39 +98,39 @@ pub(super) async fn a_queued_batch_is_three_writes(world: StoreFixture) {
     store.put_reply("eu", "a", &[8; 300]).await.unwrap();
     store.read_reply("eu", "a").await.unwrap();
     store.take_batch("eu", "a").await.unwrap();
-    let usage = world.meter.take();
+    let usage = fixture.meter.take();
     let requests = [("DeleteItem", 1), ("GetItem", 1), ("PutItem", 1), ("Query", 1), ("UpdateItem", 1)];
     assert_eq!((usage.requests, usage.read_units, usage.write_units), (requests.into(), 2.0, 3.0));
 }
 
 /// A poll reads twice a second, however many batches are queued.
-pub(super) async fn a_poll_reads_no_more_than_it_needs(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn a_poll_reads_no_more_than_it_needs(fixture: StoreFixture) {
+    let store = &fixture.store;
     for number in 0..230 {
         store.enqueue_batch("eu", &batch(&format!("{number:03}"), 10, 900)).await.unwrap();
     }
     let of = |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
-    world.meter.take();
-    assert_eq!(world.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
-    let look = world.meter.take();
+    fixture.meter.take();
+    assert_eq!(fixture.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
+    let look = fixture.meter.take();
     assert_eq!(look.requests, [("Query", 1)].into());
     assert!(look.read_units <= 32.0, "{look:?}");
-    assert_eq!(world.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
-    assert_eq!(world.meter.take().requests, [].into());
+    assert_eq!(fixture.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
+    assert_eq!(fixture.meter.take().requests, [].into());
     // A poll finds batches behind those with a response and those in progress.
     for id in of(0..120) {
         store.put_reply("eu", &id, b"done").await.unwrap();
     }
     let in_progress = of(120..180);
     let in_progress: Vec<&str> = in_progress.iter().map(String::as_str).collect();
-    world.meter.take();
-    assert_eq!(world.pending("eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
-    assert_eq!(world.meter.take().requests, [("Query", 2)].into());
-    assert_eq!(world.pending("eu", 0, &in_progress, 64, usize::MAX).await, of(180..230));
+    fixture.meter.take();
+    assert_eq!(fixture.pending("eu", 0, &in_progress, 4, usize::MAX).await, of(180..184));
+    assert_eq!(fixture.meter.take().requests, [("Query", 2)].into());
+    assert_eq!(fixture.pending("eu", 0, &in_progress, 64, usize::MAX).await, of(180..230));
 }
 
-pub(super) async fn a_scan_is_claimed_once(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
+    let store = &fixture.store;
     assert_eq!(store.read_scans().await.unwrap(), [].into());
     let at = |ms: u64| Timestamp(NOW.0 + ms);
     for (cluster, seen, next, expected) in [
@@ -147,8 +147,8 @@ pub(super) async fn a_scan_is_claimed_once(world: StoreFixture) {
     assert_eq!(store.read_scans().await.unwrap(), due.into());
 }
 
-pub(super) async fn an_outage_is_recorded_until_it_ends(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn an_outage_is_recorded_until_it_ends(fixture: StoreFixture) {
+    let store = &fixture.store;
     let recorded = async || store.read_outages().await.unwrap();
     assert_eq!(recorded().await, [].into());
     assert!(!store.end_outage("eu").await.unwrap());

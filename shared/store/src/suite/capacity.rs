@@ -10,62 +10,62 @@ use super::fixture::{StoreFixture, new_run, result};
 const A1: Attempt = Attempt(1);
 const E1: Epoch = Epoch(1);
 
-pub(super) async fn a_completion_is_one_write_and_two_with_outputs(world: StoreFixture) {
-    let run = world.run("a").await;
-    world.meter.take();
+pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    fixture.meter.take();
     let success = |unit| accept(RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 });
 
-    world.store.patch_run(&run, &success(0)).await.unwrap();
-    let figures = world.meter.take();
+    fixture.store.patch_run(&run, &success(0)).await.unwrap();
+    let figures = fixture.meter.take();
     assert_eq!(figures.requests, [("UpdateItem", 1)].into());
     assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 1.0, 1));
 
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
     let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
-    world.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
-    world.store.patch_run(&run, &success(1)).await.unwrap();
-    let figures = world.meter.take();
+    fixture.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
+    fixture.store.patch_run(&run, &success(1)).await.unwrap();
+    let figures = fixture.meter.take();
     assert_eq!(figures.requests, [("UpdateItem", 2)].into());
     assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 2.0, 2));
 }
 
-pub(super) async fn a_full_head_stays_below_one_unit(world: StoreFixture) {
-    let run = world.run("a-name-of-some-length").await;
-    world.meter.take();
+pub(super) async fn a_full_head_stays_below_one_unit(fixture: StoreFixture) {
+    let run = fixture.run("a-name-of-some-length").await;
+    fixture.meter.take();
     for unit in 0..SHARD {
         let success = RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 };
-        let patched = world.store.patch_run(&run, &accept(success)).await.unwrap();
+        let patched = fixture.store.patch_run(&run, &accept(success)).await.unwrap();
         assert!(matches!(patched, PatchResult::Written(_)));
     }
-    let figures = world.meter.take();
+    let figures = fixture.meter.take();
     assert_eq!(figures.sized_write_units, u64::from(SHARD));
     assert!(figures.largest_head < 1000, "{} bytes", figures.largest_head);
 }
 
-pub(super) async fn a_retry_that_wakes_earlier_costs_three(world: StoreFixture) {
-    let run = world.run("a").await;
-    world.meter.take();
+pub(super) async fn a_retry_that_wakes_earlier_costs_three(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    fixture.meter.take();
     let due = Timestamp(new_run("a").due.0 - 1);
     let retried = RunEvent::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
-    world.store.patch_run(&run, &accept_with_wakeup(retried, due).unwrap()).await.unwrap();
-    let figures = world.meter.take();
+    fixture.store.patch_run(&run, &accept_with_wakeup(retried, due).unwrap()).await.unwrap();
+    let figures = fixture.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (3.0, 3));
 }
 
-pub(super) async fn a_start_is_a_transaction_of_two_items(world: StoreFixture) {
-    world.run("a").await;
-    let figures = world.meter.take();
+pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture) {
+    fixture.run("a").await;
+    let figures = fixture.meter.take();
     assert_eq!(figures.requests, [("TransactWriteItems", 1)].into());
     // Two items, counted twice, and one index entry each: target due, target listed, run due.
     assert_eq!(figures.sized_write_units, 7);
-    assert_eq!(figures.write_units, world.differences.start);
+    assert_eq!(figures.write_units, fixture.differences.start);
 }
 
-pub(super) async fn a_refusal_is_counted(world: StoreFixture) {
+pub(super) async fn a_refusal_is_counted(fixture: StoreFixture) {
     let success = accept(RunEvent::Succeeded { unit: Unit(0), attempt: A1, epoch: E1 });
-    let patched = world.store.patch_run(&new_run("a").id, &success).await.unwrap();
+    let patched = fixture.store.patch_run(&new_run("a").id, &success).await.unwrap();
     assert_eq!(patched, PatchResult::ConditionFailed(None));
-    let figures = world.meter.take();
+    let figures = fixture.meter.take();
     assert_eq!(figures.requests, [("UpdateItem", 1)].into());
     assert_eq!((figures.sized_write_units, figures.refused_write_units), (1, 1));
 }

@@ -53,7 +53,7 @@ fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
 }
 
 /// Returns a head with one entry of each kind.
-async fn prepared(world: &StoreFixture, run: &RunId, shard: Shard, due: Timestamp) {
+async fn prepared(fixture: &StoreFixture, run: &RunId, shard: Shard, due: Timestamp) {
     use PatchChange as C;
     let late = LateMark { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
     let changes = [
@@ -67,39 +67,39 @@ async fn prepared(world: &StoreFixture, run: &RunId, shard: Shard, due: Timestam
         C::SetDue(due),
         C::BumpVersion,
     ];
-    world.change(run, shard, &changes).await;
+    fixture.change(run, shard, &changes).await;
 }
 
-pub(super) async fn each_condition_holds_and_does_not_hold(world: StoreFixture) {
-    let (run, due) = (world.run("a").await, new_run("a").due);
+pub(super) async fn each_condition_holds_and_does_not_hold(fixture: StoreFixture) {
+    let (run, due) = (fixture.run("a").await, new_run("a").due);
     for shard in [Shard::ROOT, Shard(1)] {
-        prepared(&world, &run, shard, due).await;
+        prepared(&fixture, &run, shard, due).await;
         for (holds, not) in both(due) {
-            world.check(&run, shard, holds, true).await;
-            world.check(&run, shard, not, false).await;
+            fixture.check(&run, shard, holds, true).await;
+            fixture.check(&run, shard, not, false).await;
         }
     }
     // Conditions on a missing wake-up are false.
-    world.change(&run, Shard::ROOT, &[PatchChange::ClearDue]).await;
+    fixture.change(&run, Shard::ROOT, &[PatchChange::ClearDue]).await;
     for condition in [PatchCondition::DueIs(due), PatchCondition::DueAfter(Timestamp(0))] {
-        world.check(&run, Shard::ROOT, condition, false).await;
+        fixture.check(&run, Shard::ROOT, condition, false).await;
     }
 }
 
-pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture) {
+pub(super) async fn conditions_on_an_item_that_is_not_there(fixture: StoreFixture) {
     use PatchCondition as C;
-    let run = world.run("a").await;
+    let run = fixture.run("a").await;
     let due = Timestamp(0);
     for (shard, condition) in
         (1..).map(Shard).zip([C::EpochIs(Epoch(7)), C::AttemptIs(0, Attempt(1)), C::NotDone(0), C::NotFailed(0)])
     {
         let patch = Patch { shard, conditions: vec![condition], changes: vec![PatchChange::AddSealed(1)] };
-        let head = written(world.store.patch_run(&run, &patch).await.unwrap()).head;
+        let head = written(fixture.store.patch_run(&run, &patch).await.unwrap()).head;
         let epoch = if let C::EpochIs(epoch) = condition { epoch } else { Epoch::FIRST };
         assert_eq!((head.epoch, head.sealed.len()), (epoch, 1), "{condition:?}");
     }
     for condition in [C::AttemptIs(0, Attempt(2)), C::DueIs(due), C::DueAfter(due), C::VersionIs(0), C::VersionIs(1)] {
-        world.check(&run, Shard(40), condition, false).await;
+        fixture.check(&run, Shard(40), condition, false).await;
     }
     // Only the start of a run creates its root.
     let missing = new_run("b").id;
@@ -107,14 +107,14 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(world: StoreFixture)
     {
         let conditions = conditions.to_vec();
         let patch = Patch { shard: Shard::ROOT, conditions, changes: vec![PatchChange::AddDone(0)] };
-        assert_eq!(refused(world.store.patch_run(&missing, &patch).await.unwrap()), None, "{patch:?}");
+        assert_eq!(refused(fixture.store.patch_run(&missing, &patch).await.unwrap()), None, "{patch:?}");
     }
-    assert_eq!(world.store.read_run(&missing).await.unwrap(), []);
+    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), []);
 }
 
-pub(super) async fn images_are_the_item_as_it_is_read(world: StoreFixture) {
-    let (run, due) = (world.run("a").await, new_run("a").due);
-    prepared(&world, &run, Shard::ROOT, due).await;
+pub(super) async fn images_are_the_item_as_it_is_read(fixture: StoreFixture) {
+    let (run, due) = (fixture.run("a").await, new_run("a").due);
+    prepared(&fixture, &run, Shard::ROOT, due).await;
     let changes =
         [PatchChange::AddDone(7), PatchChange::SetAttempt(3, Attempt(3)), PatchChange::SetPhase(RunPhase::Cancelling)];
     let patch = Patch {
@@ -122,75 +122,75 @@ pub(super) async fn images_are_the_item_as_it_is_read(world: StoreFixture) {
         conditions: vec![PatchCondition::EpochIs(Epoch(1)), PatchCondition::NotDone(7)],
         changes: changes.to_vec(),
     };
-    let after = written(world.store.patch_run(&run, &patch).await.unwrap());
+    let after = written(fixture.store.patch_run(&run, &patch).await.unwrap());
     assert_eq!(after.facts, Some(new_run("a").facts));
     assert_eq!(after.head.done, [1, 7, 255].into());
-    assert_eq!(world.store.read_root(&run).await.unwrap(), Some(after.clone()));
-    assert_eq!(refused(world.store.patch_run(&run, &patch).await.unwrap()), Some(after.clone()));
-    assert_eq!(world.store.read_root(&run).await.unwrap(), Some(after));
+    assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(after.clone()));
+    assert_eq!(refused(fixture.store.patch_run(&run, &patch).await.unwrap()), Some(after.clone()));
+    assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(after));
 }
 
-pub(super) async fn sets_take_numbers_and_give_them_back(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn sets_take_numbers_and_give_them_back(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let all: Vec<PatchChange> = (0..SHARD).map(PatchChange::AddDone).collect();
-    let head = world.change(&run, Shard::ROOT, &all).await;
+    let head = fixture.change(&run, Shard::ROOT, &all).await;
     assert_eq!(head.done, (0..SHARD).collect());
     // Adding an existing member and removing a missing one change nothing.
-    let head = world.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
+    let head = fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
     assert_eq!(head.done, (0..SHARD).collect());
-    let head = world
+    let head = fixture
         .change(&run, Shard::ROOT, &[PatchChange::Reopen(3), PatchChange::Reopen(10), PatchChange::Reopen(11)])
         .await;
     let left: BTreeSet<u32> = (0..SHARD).filter(|slot| ![3, 10, 11].contains(slot)).collect();
     assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));
-    let again = world.change(&run, Shard::ROOT, &[PatchChange::Reopen(3)]).await;
+    let again = fixture.change(&run, Shard::ROOT, &[PatchChange::Reopen(3)]).await;
     assert_eq!(again, head);
     // 1 does not match 10: members are compared, not digits.
-    let run = world.run("b").await;
-    world.change(&run, Shard::ROOT, &[PatchChange::AddDone(10), PatchChange::AddDone(100)]).await;
+    let run = fixture.run("b").await;
+    fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(10), PatchChange::AddDone(100)]).await;
     for (slot, holds) in [(1, true), (0, true), (10, false), (100, false)] {
-        world.check(&run, Shard::ROOT, PatchCondition::NotDone(slot), holds).await;
+        fixture.check(&run, Shard::ROOT, PatchCondition::NotDone(slot), holds).await;
     }
 }
 
-pub(super) async fn an_empty_set_is_no_attribute(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn an_empty_set_is_no_attribute(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let partition = format!("r#{run}");
-    world.change(&run, Shard::ROOT, &[PatchChange::AddDone(5), PatchChange::AddFailed(6)]).await;
-    let item = world.item(&partition, "h").await.unwrap();
+    fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(5), PatchChange::AddFailed(6)]).await;
+    let item = fixture.item(&partition, "h").await.unwrap();
     assert!(item.contains_key("done") && item.contains_key("failed"));
-    let head = world.change(&run, Shard::ROOT, &[PatchChange::Reopen(5), PatchChange::Reopen(6)]).await;
+    let head = fixture.change(&run, Shard::ROOT, &[PatchChange::Reopen(5), PatchChange::Reopen(6)]).await;
     assert_eq!((head.done.len(), head.failed.len()), (0, 0));
-    let item = world.item(&partition, "h").await.unwrap();
+    let item = fixture.item(&partition, "h").await.unwrap();
     assert!(!item.contains_key("done") && !item.contains_key("failed"), "{item:?}");
     assert_eq!(item["pk"], text(&partition));
     for condition in [PatchCondition::NotDone(5), PatchCondition::NotFailed(6)] {
-        world.check(&run, Shard::ROOT, condition, true).await;
+        fixture.check(&run, Shard::ROOT, condition, true).await;
     }
-    assert_eq!(world.change(&run, Shard::ROOT, &[PatchChange::AddDone(5)]).await.done, [5].into());
+    assert_eq!(fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(5)]).await.done, [5].into());
     // A version that was never bumped does not exist.
-    world.change(&run, Shard(1), &[PatchChange::AddDone(5)]).await;
-    let item = world.item(&partition, "h#0001").await.unwrap();
+    fixture.change(&run, Shard(1), &[PatchChange::AddDone(5)]).await;
+    let item = fixture.item(&partition, "h#0001").await.unwrap();
     let names: BTreeSet<&str> = item.keys().map(String::as_str).collect();
     assert_eq!(names, ["done", "ep", "pk", "sk"].into());
 }
 
-pub(super) async fn a_new_run_has_its_facts_and_can_be_read(world: StoreFixture) {
-    let run = world.run("a").await;
-    let root = world.store.read_root(&run).await.unwrap().unwrap();
+pub(super) async fn a_new_run_has_its_facts_and_can_be_read(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let root = fixture.store.read_root(&run).await.unwrap().unwrap();
     assert_eq!(root.facts, Some(new_run("a").facts));
     assert_eq!((root.head.epoch, root.head.version, root.head.phase), (Epoch::FIRST, 0, RunPhase::Running));
     assert_eq!(root.head.due, Some(new_run("a").due));
-    assert_eq!(world.store.read_run(&run).await.unwrap(), vec![root]);
+    assert_eq!(fixture.store.read_run(&run).await.unwrap(), vec![root]);
     let other = new_run("b").id;
-    assert_eq!(world.store.read_root(&other).await.unwrap(), None);
-    assert_eq!(world.store.read_run(&other).await.unwrap(), vec![]);
+    assert_eq!(fixture.store.read_root(&other).await.unwrap(), None);
+    assert_eq!(fixture.store.read_run(&other).await.unwrap(), vec![]);
 }
 
-pub(super) async fn many_writers_of_one_head_lose_nothing(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn many_writers_of_one_head_lose_nothing(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let writes = (0..100).map(|unit| {
-        world.accept(&run, RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt::FIRST, epoch: Epoch::FIRST })
+        fixture.accept(&run, RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt::FIRST, epoch: Epoch::FIRST })
     });
     let heads = futures::future::join_all(writes).await;
     let complete = heads.into_iter().map(written).filter(|head| head.head.done.len() == 100).count();

@@ -17,8 +17,8 @@ pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
     store.begin_instance(&fixture::begin(instance), instance, plan).await.unwrap()
 }
 
-pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(fixture: StoreFixture) {
+    let store = &fixture.store;
     for (number, (plan, objects)) in
         [(vec![], 0), (random(1024), 0), (random(1025), 1), (random(700_000), 1), (vec![b'x'; 700_000], 0)]
             .into_iter()
@@ -28,9 +28,9 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixtur
         assert_eq!(store.get_plan(&instance).await.unwrap(), None);
         assert!(begin(store, &instance, &plan).await);
         assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
-        assert_eq!(world.objects_of_plans().len(), objects, "{number}");
+        assert_eq!(fixture.objects_of_plans().len(), objects, "{number}");
         // A lost object is restored.
-        for object in world.objects_of_plans() {
+        for object in fixture.objects_of_plans() {
             store.bucket.remove(&format!("plans/{instance}/{object}")).await.unwrap();
             assert!(store.get_plan(&instance).await.is_err());
         }
@@ -39,53 +39,53 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(world: StoreFixtur
         for _ in 0..2 {
             store.delete_plan(&instance).await.unwrap();
             assert_eq!(store.get_plan(&instance).await.unwrap(), None);
-            assert_eq!(world.objects_of_plans(), Vec::<String>::new(), "{number}");
+            assert_eq!(fixture.objects_of_plans(), Vec::<String>::new(), "{number}");
         }
     }
 }
 
 /// A plan is stored with its target or not at all.
-pub(super) async fn a_refused_life_leaves_no_plan(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn a_refused_life_leaves_no_plan(fixture: StoreFixture) {
+    let store = &fixture.store;
     for (number, plan) in [random(10), random(2_000)].into_iter().enumerate() {
         let instance = format!("life{number}");
         assert!(begin(store, &instance, &plan).await);
-        let objects = world.objects_of_plans();
+        let objects = fixture.objects_of_plans();
         assert!(!begin(store, &instance, b"{}").await);
         let other = TargetHead { uid: "u2".to_owned(), ..target("sandbox", &instance) };
         let mut other = TargetTransition::new(other, None);
         assert!(!store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), None);
-        assert_eq!(world.objects_of_plans(), objects);
+        assert_eq!(fixture.objects_of_plans(), objects);
         assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
         other.expected_version = Some(1);
         assert!(store.begin_instance(&other, "other", &plan).await.unwrap());
         assert_eq!(store.get_plan("other").await.unwrap(), Some(plan));
         store.delete_plan("other").await.unwrap();
-        assert_eq!(world.objects_of_plans(), objects);
+        assert_eq!(fixture.objects_of_plans(), objects);
     }
 }
 
 /// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer dies before
 /// it removes the object.
-pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     assert!(begin(&store, "a", &random(2_000)).await);
-    let [object] = world.objects_of_plans().try_into().unwrap();
+    let [object] = fixture.objects_of_plans().try_into().unwrap();
     proxy.plan("DeleteItem", [ProxyFault::LoseReply]);
     store.delete_plan("a").await.unwrap();
     assert_eq!(proxy.hits(), 1);
-    assert_eq!(world.objects_of_plans(), Vec::<String>::new());
+    assert_eq!(fixture.objects_of_plans(), Vec::<String>::new());
     store.put_object(&format!("plans/a/{object}"), vec![1]).await.unwrap();
     store.delete_plan("a").await.unwrap();
-    assert_eq!(world.objects_of_plans(), Vec::<String>::new());
+    assert_eq!(fixture.objects_of_plans(), Vec::<String>::new());
 }
 
-pub(super) async fn objects_are_replaced(world: StoreFixture) {
-    assert_eq!(world.store.get_object("a/b").await.unwrap(), None);
-    world.store.put_object("a/b", vec![1]).await.unwrap();
-    world.store.put_object("a/b", vec![2, 3]).await.unwrap();
-    assert_eq!(world.store.get_object("a/b").await.unwrap(), Some(vec![2, 3]));
+pub(super) async fn objects_are_replaced(fixture: StoreFixture) {
+    assert_eq!(fixture.store.get_object("a/b").await.unwrap(), None);
+    fixture.store.put_object("a/b", vec![1]).await.unwrap();
+    fixture.store.put_object("a/b", vec![2, 3]).await.unwrap();
+    assert_eq!(fixture.store.get_object("a/b").await.unwrap(), Some(vec![2, 3]));
 }
 
 pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
@@ -101,8 +101,8 @@ pub(super) fn plugin(name: &str, version: &str, size: usize) -> PluginItem {
     }
 }
 
-pub(super) async fn plugin_versions_are_published_once(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn plugin_versions_are_published_once(fixture: StoreFixture) {
+    let store = &fixture.store;
     let (one, large) = (plugin("acme/db", "1.0.0", 10), plugin("acme/db", "1.1.0", 200_000));
     let other = plugin("b", "1.0.0", 0);
     for plugin in [&one, &large, &other] {
@@ -121,8 +121,8 @@ pub(super) async fn plugin_versions_are_published_once(world: StoreFixture) {
     assert_eq!(store.list_versions("c").await.unwrap(), []);
 }
 
-pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(fixture: StoreFixture) {
+    let store = &fixture.store;
     let (one, two) = (plugin("db", "1.0.0", 10), plugin("db", "1.1.0", 200_000));
     for plugin in [&one, &two] {
         assert!(store.put_plugin(plugin).await.unwrap());

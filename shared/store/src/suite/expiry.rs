@@ -21,8 +21,8 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
     }
 }
 
-pub(super) async fn lives_expire_when_they_are_due(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn lives_expire_when_they_are_due(fixture: StoreFixture) {
+    let store = &fixture.store;
     for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
         store.put_expiry(&expiry(name, due)).await.unwrap();
     }
@@ -48,16 +48,16 @@ pub(super) async fn lives_expire_when_they_are_due(world: StoreFixture) {
     assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
 }
 
-pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(fixture: StoreFixture) {
+    let store = &fixture.store;
     let failed = InstanceExpiry { failures: 3, ..expiry("c", 12) };
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
         store.put_expiry(expiry).await.unwrap();
     }
     let instance = ebb_protocol::id::instance_key("sandbox", "a", "u");
-    let mut item = world.item("retention#", &format!("{:020}#{instance}", 10)).await.unwrap();
+    let mut item = fixture.item("retention#", &format!("{:020}#{instance}", 10)).await.unwrap();
     assert!(item.remove("gen").is_some());
-    world.write(vec![item]).await;
+    fixture.write(vec![item]).await;
     let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
     let due = listed(20).await;
     assert_eq!(due.readable, [expiry("b", 11), failed.clone()]);
@@ -71,82 +71,86 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(world: Stor
     assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{instance}", 30), 1));
     // A missing one is not created.
     store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
-    assert_eq!(world.item("retention#", &format!("{:020}#{instance}", 31)).await, None);
+    assert_eq!(fixture.item("retention#", &format!("{:020}#{instance}", 31)).await, None);
     // An item with the key of another instance is damaged too.
-    let mut other = world
+    let mut other = fixture
         .item("retention#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
         .await
         .unwrap();
     other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));
-    world.write(vec![other]).await;
+    fixture.write(vec![other]).await;
     let due = listed(20).await;
     assert_eq!((due.readable, due.damaged.len()), (vec![failed], 1));
 }
 
-pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(world: StoreFixture) {
-    let (one, other) = (world.run("a").await, world.run("b").await);
+pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(fixture: StoreFixture) {
+    let (one, other) = (fixture.run("a").await, fixture.run("b").await);
     for run in [&one, &other] {
         for unit in 0..60 {
             let done = result(AttemptOutcome::Failed, "x");
-            world.store.put_result(run, Unit(unit), ebb_protocol::engine::Attempt(1), &done).await.unwrap();
+            fixture.store.put_result(run, Unit(unit), ebb_protocol::engine::Attempt(1), &done).await.unwrap();
         }
     }
     let outputs = [&one, &other].map(|run| format!("outputs/{run}/0/1/x.json"));
     for key in &outputs {
-        world.store.put_object(key, vec![1]).await.unwrap();
+        fixture.store.put_object(key, vec![1]).await.unwrap();
     }
     for run in [&one, &other] {
-        world.store.mark_outputs(run).await.unwrap();
-        world.store.mark_outputs(run).await.unwrap();
+        fixture.store.mark_outputs(run).await.unwrap();
+        fixture.store.mark_outputs(run).await.unwrap();
     }
-    let before = world.store.read_run(&other).await.unwrap();
+    let before = fixture.store.read_run(&other).await.unwrap();
     for _ in 0..2 {
-        world.store.delete_run(&one).await.unwrap();
+        fixture.store.delete_run(&one).await.unwrap();
     }
-    assert_eq!(world.store.read_run(&one).await.unwrap(), []);
-    assert_eq!(world.store.read_all_records(&one).await.unwrap(), []);
-    assert_eq!(world.store.read_all_records(&other).await.unwrap().len(), 60);
-    assert_eq!(world.store.read_run(&other).await.unwrap(), before);
-    assert_eq!(world.store.get_object(&outputs[0]).await.unwrap(), None);
-    assert!(world.store.get_object(&outputs[1]).await.unwrap().is_some());
+    assert_eq!(fixture.store.read_run(&one).await.unwrap(), []);
+    assert_eq!(fixture.store.read_all_records(&one).await.unwrap(), []);
+    assert_eq!(fixture.store.read_all_records(&other).await.unwrap().len(), 60);
+    assert_eq!(fixture.store.read_run(&other).await.unwrap(), before);
+    assert_eq!(fixture.store.get_object(&outputs[0]).await.unwrap(), None);
+    assert!(fixture.store.get_object(&outputs[1]).await.unwrap().is_some());
 }
 
 /// The objects of a run are removed with it if a record names them, even in a further result. Otherwise they are
 /// removed explicitly.
-pub(super) async fn objects_are_removed_before_the_records_that_name_them(world: StoreFixture) {
+pub(super) async fn objects_are_removed_before_the_records_that_name_them(fixture: StoreFixture) {
     let attempt = ebb_protocol::engine::Attempt(1);
-    let run = world.run("a").await;
+    let run = fixture.run("a").await;
     let named = |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
     let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
     let keep = async |run| {
         for key in &keys {
-            world.store.put_object(key, vec![1]).await.unwrap();
+            fixture.store.put_object(key, vec![1]).await.unwrap();
         }
-        world.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
+        fixture.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
     };
     let left = async |run| {
-        let log = world.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
+        let log = fixture.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
         let mut left = usize::from(log.is_some());
         for key in &keys {
-            left += usize::from(world.store.get_object(key).await.unwrap().is_some());
+            left += usize::from(fixture.store.get_object(key).await.unwrap().is_some());
         }
         left
     };
     keep(&run).await;
-    world.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
-    world.store.put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone()))).await.unwrap();
-    world.store.delete_run(&run).await.unwrap();
+    fixture.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
+    fixture
+        .store
+        .put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone())))
+        .await
+        .unwrap();
+    fixture.store.delete_run(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
     keep(&run).await;
     let log = AttemptResult { log: true, ..named("x", OutputStorage::Nothing) };
-    world.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
-    world.store.delete_run(&run).await.unwrap();
+    fixture.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
+    fixture.store.delete_run(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
     // No record names objects, so the bucket is not listed.
     keep(&run).await;
-    world.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
-    world.store.delete_run(&run).await.unwrap();
+    fixture.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
+    fixture.store.delete_run(&run).await.unwrap();
     assert_eq!(left(&run).await, 4);
-    world.store.delete_objects(&run).await.unwrap();
+    fixture.store.delete_objects(&run).await.unwrap();
     assert_eq!(left(&run).await, 0);
 }

@@ -31,9 +31,9 @@ fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
     assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
 }
 
-pub(super) async fn what_passes_by_itself_is_not_seen(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn what_passes_by_itself_is_not_seen(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     for (unit, (status, code)) in (0..).zip(PASSING) {
         let fault = || [ProxyFault::error(status, code)];
         proxy.plan("UpdateItem", fault());
@@ -51,13 +51,13 @@ pub(super) async fn what_passes_by_itself_is_not_seen(world: StoreFixture) {
     }
 }
 
-pub(super) async fn what_does_not_pass_is_retryable(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn what_does_not_pass_is_retryable(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let (one, other) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Failed, "2"));
     let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
-    world.store.put_result(&run, Unit(1), first, &one).await.unwrap();
+    fixture.store.put_result(&run, Unit(1), first, &one).await.unwrap();
     for (status, code) in PASSING {
-        let (proxy, store) = world.proxy().await;
+        let (proxy, store) = fixture.proxy().await;
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
             proxy.plan(operation, vec![ProxyFault::error(status, code); FOREVER]);
         }
@@ -74,23 +74,23 @@ pub(super) async fn what_does_not_pass_is_retryable(world: StoreFixture) {
         retryable(store.put_result(&run, Unit(0), first, &one).await);
         assert!(proxy.hits() >= 2 * 11, "{code}");
         // The record is written, and the further result is not.
-        let (proxy, store) = world.proxy().await;
+        let (proxy, store) = fixture.proxy().await;
         proxy.plan("PutItem", vec![ProxyFault::error(status, code); FOREVER]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
         assert!(proxy.hits() >= 2, "{code}");
     }
-    let records = world.store.read_all_records(&run).await.unwrap();
+    let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!((records.len(), records[0].2.further_results.len()), (1, 0));
-    assert_eq!(world.store.list_plugins().await.unwrap(), []);
-    let head = world.store.read_root(&run).await.unwrap().unwrap().head;
+    assert_eq!(fixture.store.list_plugins().await.unwrap(), []);
+    let head = fixture.store.read_root(&run).await.unwrap().unwrap().head;
     assert!(head.done.is_empty());
-    assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), None);
-    assert_eq!(world.store.read_tombstone("u1").await.unwrap(), None);
+    assert_eq!(fixture.store.read_target("sandbox", "b").await.unwrap(), None);
+    assert_eq!(fixture.store.read_tombstone("u1").await.unwrap(), None);
 }
 
-pub(super) async fn what_is_wrong_is_broken(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn what_is_wrong_is_broken(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     for code in ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"] {
         proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); FOREVER]);
         let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
@@ -104,9 +104,9 @@ pub(super) async fn what_is_wrong_is_broken(world: StoreFixture) {
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn a_write_outlasts_a_transaction_on_its_item(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     let conflict = ProxyFault::error(400, "TransactionConflictException");
     proxy.plan("UpdateItem", vec![conflict.clone(); 3]);
     let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
@@ -120,8 +120,8 @@ pub(super) async fn a_write_outlasts_a_transaction_on_its_item(world: StoreFixtu
     assert_eq!(proxy.hits(), 3);
 }
 
-pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn a_transaction_outlasts_others_on_its_items(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     let faults = [
         ProxyFault::cancelled(&["TransactionConflict", "None"]),
         ProxyFault::cancelled(&["None", "TransactionConflict"]),
@@ -134,7 +134,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixtu
         proxy.plan("TransactWriteItems", vec![fault; FOREVER]);
         retryable(store.move_target(&begin(name)).await);
         assert_eq!(proxy.hits(), 6, "{name}");
-        assert_eq!(world.store.read_target("sandbox", name).await.unwrap(), None);
+        assert_eq!(fixture.store.read_target("sandbox", name).await.unwrap(), None);
     }
     // The first request with this token is still in progress. The SDK repeats it.
     let busy = ProxyFault::error(400, "TransactionInProgressException");
@@ -150,11 +150,11 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(world: StoreFixtu
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: StoreFixture) {
+pub(super) async fn keys_that_were_not_read_are_asked_for_again(fixture: StoreFixture) {
     for name in ["a", "b"] {
-        world.put(target("sandbox", name)).await;
+        fixture.put(target("sandbox", name)).await;
     }
-    let (proxy, store) = world.proxy().await;
+    let (proxy, store) = fixture.proxy().await;
     let table = store.dynamo.table();
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
     let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
@@ -175,9 +175,9 @@ pub(super) async fn keys_that_were_not_read_are_asked_for_again(world: StoreFixt
     assert_eq!(proxy.hits(), 6);
 }
 
-pub(super) async fn a_lost_request_is_sent_again(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn a_lost_request_is_sent_again(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     for operation in ["UpdateItem", "GetItem", "TransactWriteItems"] {
         proxy.plan(operation, [ProxyFault::LoseRequest]);
     }

@@ -44,31 +44,31 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn a_stale_index_names_what_is_no_longer_due(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn a_stale_index_names_what_is_no_longer_due(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     let target = DueItem::Target("sandbox".into(), "a".into());
     let due = new_run("a").due;
     let before = store.query_due(EVER, 10).await.unwrap();
     assert_eq!(before, [(due, DueItem::Run(run.clone())), (due, target)]);
     proxy.freeze();
-    written(world.accept(&run, RunEvent::Closed { version: 0 }).await);
+    written(fixture.accept(&run, RunEvent::Closed { version: 0 }).await);
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
     // The head is the truth: a writer that follows the hint has a condition on the head.
     let head = store.read_root(&run).await.unwrap().unwrap().head;
     assert_eq!(head.due, None);
     let rearmed = RunEvent::Rescheduled { seen: due, version: 0, next: EVER };
-    assert_eq!(super::fixture::refused(world.accept(&run, rearmed).await).unwrap().head, head);
+    assert_eq!(super::fixture::refused(fixture.accept(&run, rearmed).await).unwrap().head, head);
     assert_eq!(proxy.thaw(), 16);
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before[1..]);
 }
 
-pub(super) async fn an_index_that_is_behind_loses_nothing(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn an_index_that_is_behind_loses_nothing(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
     proxy.freeze();
-    let run = world.run("a").await;
+    let run = fixture.run("a").await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
     assert!(store.read_root(&run).await.unwrap().is_some());
@@ -78,14 +78,14 @@ pub(super) async fn an_index_that_is_behind_loses_nothing(world: StoreFixture) {
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), [target("sandbox", "a")]);
 }
 
-pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     let before = store.query_due(EVER, 10).await.unwrap();
     assert_eq!(before.len(), 2);
     proxy.freeze();
-    world.delete(&format!("r#{run}")).await;
-    world.delete("t#sandbox#a").await;
+    fixture.delete(&format!("r#{run}")).await;
+    fixture.delete("t#sandbox#a").await;
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), before);
     assert_eq!(proxy.thaw(), 16);
     assert_eq!(store.read_run(&run).await.unwrap(), []);
@@ -97,45 +97,45 @@ pub(super) async fn an_entry_for_an_item_that_is_gone_does_no_harm(world: StoreF
         RunEvent::Rescheduled { seen: new_run("a").due, version: 0, next: EVER },
         RunEvent::Closed { version: 0 },
     ] {
-        assert_eq!(super::fixture::refused(world.accept(&run, event).await), None);
+        assert_eq!(super::fixture::refused(fixture.accept(&run, event).await), None);
     }
     let seen = TargetHead { version: 2, ..target("sandbox", "a") };
-    assert!(!world.store.move_target(&TargetTransition::new(seen, Some(1))).await.unwrap());
+    assert!(!fixture.store.move_target(&TargetTransition::new(seen, Some(1))).await.unwrap());
     assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
 }
 
 /// As many of the most urgent entries as were requested: they do not hide others.
-pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(world: StoreFixture) {
-    let run = world.run("a").await;
-    let good = world.store.query_due(EVER, 10).await.unwrap();
-    assert_eq!(world.meter.take().unreadable, 0);
+pub(super) async fn an_entry_that_cannot_be_read_is_passed_over(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let good = fixture.store.query_due(EVER, 10).await.unwrap();
+    assert_eq!(fixture.meter.take().unreadable, 0);
     let strange = ["other", "r#no run", "t#sandbox", "t#a#%FF", "p#sha256:x"];
-    world.write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect()).await;
+    fixture.write((0..16).flat_map(|shard| strange.map(|pk| entry(&format!("{pk}{shard}"), shard, 1))).collect()).await;
     // `t#sandbox0` has no name, and so on. Except for `t#a#%FF0` with its broken text, none can be parsed.
-    assert_eq!(world.store.query_due(EVER, 2).await.unwrap(), good);
-    assert_eq!(world.meter.take().unreadable, 80);
-    assert_eq!(world.store.query_due(EVER, 1).await.unwrap(), good[..1]);
+    assert_eq!(fixture.store.query_due(EVER, 2).await.unwrap(), good);
+    assert_eq!(fixture.meter.take().unreadable, 80);
+    assert_eq!(fixture.store.query_due(EVER, 1).await.unwrap(), good[..1]);
     assert_eq!(good[0].1, DueItem::Run(run));
 }
 
-pub(super) async fn due_things_of_many_pages_are_all_found(world: StoreFixture) {
+pub(super) async fn due_things_of_many_pages_are_all_found(fixture: StoreFixture) {
     let name = |n: u64| format!("t#sandbox#{n:04}");
     // One shard has more entries than one page.
-    world.write((0..2_100).map(|n| entry(&name(n), 3, 1_000 + n)).collect()).await;
-    world.meter.take();
-    let found = world.store.query_due(EVER, 10_000).await.unwrap();
-    assert_eq!(world.meter.take().requests["Query"], 15 + 3);
+    fixture.write((0..2_100).map(|n| entry(&name(n), 3, 1_000 + n)).collect()).await;
+    fixture.meter.take();
+    let found = fixture.store.query_due(EVER, 10_000).await.unwrap();
+    assert_eq!(fixture.meter.take().requests["Query"], 15 + 3);
     let expected = |n: u64| (Timestamp(1_000 + n), DueItem::Target("sandbox".into(), format!("{n:04}")));
     assert_eq!(found, (0..2_100).map(expected).collect::<Vec<_>>());
-    let some = world.store.query_due(EVER, 1_500).await.unwrap();
+    let some = fixture.store.query_due(EVER, 1_500).await.unwrap();
     assert_eq!(some, found[..1_500]);
 }
 
-pub(super) async fn a_list_passes_over_what_is_gone(world: StoreFixture) {
+pub(super) async fn a_list_passes_over_what_is_gone(fixture: StoreFixture) {
     for n in 0..6 {
-        world.put(target("sandbox", &n.to_string())).await;
+        fixture.put(target("sandbox", &n.to_string())).await;
     }
-    let (proxy, store) = world.proxy().await;
+    let (proxy, store) = fixture.proxy().await;
     let names = async |limit| {
         let targets = store.list_targets(TargetList::Active, None, None, limit).await.unwrap();
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
@@ -143,7 +143,7 @@ pub(super) async fn a_list_passes_over_what_is_gone(world: StoreFixture) {
     assert_eq!(names(3).await, ["0", "1", "2"]);
     proxy.freeze();
     for n in [0, 2] {
-        world.delete(&format!("t#sandbox#{n}")).await;
+        fixture.delete(&format!("t#sandbox#{n}")).await;
     }
     // A page with gaps is filled from the next one.
     assert_eq!(names(3).await, ["1", "3", "4"]);

@@ -14,65 +14,65 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn what_is_due_is_found_until_it_is_not(world: StoreFixture) {
+pub(super) async fn what_is_due_is_found_until_it_is_not(fixture: StoreFixture) {
     let base = 1_800_000_000_000;
     for n in 0..40 {
-        world.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
+        fixture.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
     }
-    world.put(TargetHead { due: None, ..target("sandbox", "idle") }).await;
+    fixture.put(TargetHead { due: None, ..target("sandbox", "idle") }).await;
     let run = new_run("r");
     let mut transition = begin("r");
     transition.target.due = None;
-    assert!(world.store.move_target(&transition).await.unwrap());
+    assert!(fixture.store.move_target(&transition).await.unwrap());
 
     let name = |n: u64| (Timestamp(base + n), DueItem::Target("sandbox".into(), n.to_string()));
-    let due = world.store.query_due(Timestamp(base + 9), 100).await.unwrap();
+    let due = fixture.store.query_due(Timestamp(base + 9), 100).await.unwrap();
     assert_eq!(due, (0..10).map(name).collect::<Vec<_>>());
-    let due = world.store.query_due(Timestamp(base + 39), 3).await.unwrap();
+    let due = fixture.store.query_due(Timestamp(base + 39), 3).await.unwrap();
     assert_eq!(due, (0..3).map(name).collect::<Vec<_>>());
-    let due = world.store.query_due(run.due, 100).await.unwrap();
+    let due = fixture.store.query_due(run.due, 100).await.unwrap();
     assert_eq!((due.len(), due.last()), (41, Some(&(run.due, DueItem::Run(run.id.clone())))));
 
     let closed = RunEvent::Closed { version: 0 };
-    world.store.patch_run(&run.id, &accept(closed)).await.unwrap();
-    assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 40);
-    world.transit(TargetHead { due: None, version: 2, ..target("sandbox", "0") }, Some(1)).await;
-    assert_eq!(world.store.query_due(run.due, 100).await.unwrap().len(), 39);
+    fixture.store.patch_run(&run.id, &accept(closed)).await.unwrap();
+    assert_eq!(fixture.store.query_due(run.due, 100).await.unwrap().len(), 40);
+    fixture.transit(TargetHead { due: None, version: 2, ..target("sandbox", "0") }, Some(1)).await;
+    assert_eq!(fixture.store.query_due(run.due, 100).await.unwrap().len(), 39);
 }
 
-pub(super) async fn targets_are_listed_by_kind_and_name(world: StoreFixture) {
+pub(super) async fn targets_are_listed_by_kind_and_name(fixture: StoreFixture) {
     for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "x#1")] {
-        world.put(target(kind, name)).await;
+        fixture.put(target(kind, name)).await;
     }
-    world.run("r").await;
+    fixture.run("r").await;
     let all = ["a/x", "a/x#1", "a/x-y", "a/y", "a-b/x", "b/x", "sandbox/r"];
-    assert_eq!(world.names(None, None, 100).await, all);
-    assert_eq!(world.names(Some("a"), None, 100).await, all[..4]);
-    assert_eq!(world.names(Some("a"), None, 3).await, all[..3]);
-    assert_eq!(world.names(Some("a"), Some(("a", "x#1")), 3).await, all[2..4]);
-    assert_eq!(world.names(None, Some(("a", "y")), 2).await, all[4..6]);
-    assert_eq!(world.names(Some("c"), None, 2).await, Vec::<String>::new());
-    assert_eq!(world.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
+    assert_eq!(fixture.names(None, None, 100).await, all);
+    assert_eq!(fixture.names(Some("a"), None, 100).await, all[..4]);
+    assert_eq!(fixture.names(Some("a"), None, 3).await, all[..3]);
+    assert_eq!(fixture.names(Some("a"), Some(("a", "x#1")), 3).await, all[2..4]);
+    assert_eq!(fixture.names(None, Some(("a", "y")), 2).await, all[4..6]);
+    assert_eq!(fixture.names(Some("c"), None, 2).await, Vec::<String>::new());
+    assert_eq!(fixture.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
 }
 
-pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreFixture) {
+pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(fixture: StoreFixture) {
     let gone =
         |name: &str, version| TargetHead { phase: TargetPhase::Gone, due: None, version, ..target("sandbox", name) };
     let list = async |list| {
-        let targets = world.store.list_targets(list, None, None, 10).await.unwrap();
+        let targets = fixture.store.list_targets(list, None, None, 10).await.unwrap();
         targets.into_iter().map(|target| target.name).collect::<Vec<_>>()
     };
-    world.put(target("sandbox", "a")).await;
-    world.put(target("sandbox", "b")).await;
-    world.put(gone("never-lived", 1)).await;
+    fixture.put(target("sandbox", "a")).await;
+    fixture.put(target("sandbox", "b")).await;
+    fixture.put(gone("never-lived", 1)).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
-    let move_to = async |target, seen| world.transit(target, Some(seen)).await;
-    world.meter.take();
+    let move_to = async |target, seen| fixture.transit(target, Some(seen)).await;
+    fixture.meter.take();
     move_to(gone("a", 2), 1).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
     // Items outside of the list are not read.
-    assert_eq!(world.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
+    assert_eq!(fixture.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
     move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
@@ -99,15 +99,15 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(world: StoreF
 }
 
 /// Stale entries are skipped by page, not one by one.
-pub(super) async fn stale_entries_cost_no_request_each(world: StoreFixture) {
+pub(super) async fn stale_entries_cost_no_request_each(fixture: StoreFixture) {
     const STALE: usize = 1_000;
     let name = |n: usize| match n {
         0..99 => format!("a-{n:04}"),
         _ if n == 99 + STALE => "z".to_owned(),
         _ => format!("b-{n:04}"),
     };
-    world.put(target("sandbox", "a-0000")).await;
-    let first = world.item("t#sandbox#a-0000", "h").await.unwrap();
+    fixture.put(target("sandbox", "a-0000")).await;
+    let first = fixture.item("t#sandbox#a-0000", "h").await.unwrap();
     let items = (1..100 + STALE).map(|n| {
         let mut item = first.clone();
         item.insert("pk".into(), text(&format!("t#sandbox#{}", name(n))));
@@ -117,19 +117,19 @@ pub(super) async fn stale_entries_cost_no_request_each(world: StoreFixture) {
         }
         item
     });
-    world.write(items.collect()).await;
-    world.meter.take();
-    let names = world.names(None, None, 100).await;
+    fixture.write(items.collect()).await;
+    fixture.meter.take();
+    let names = fixture.names(None, None, 100).await;
     assert_eq!((names.len(), names[0].as_str(), names[99].as_str()), (100, "sandbox/a-0000", "sandbox/z"));
-    let requests = world.meter.take().requests;
+    let requests = fixture.meter.take().requests;
     assert_eq!((requests["Query"], requests["BatchGetItem"]), (4, 11));
 }
 
 /// A page ends after many stale entries, and the next page continues behind them.
-pub(super) async fn a_page_of_stale_entries_ends(world: StoreFixture) {
+pub(super) async fn a_page_of_stale_entries_ends(fixture: StoreFixture) {
     const STALE: usize = 6_000;
-    world.put(target("sandbox", "0000")).await;
-    let first = world.item("t#sandbox#0000", "h").await.unwrap();
+    fixture.put(target("sandbox", "0000")).await;
+    let first = fixture.item("t#sandbox#0000", "h").await.unwrap();
     let items = (1..=STALE).map(|n| {
         let mut item = first.clone();
         item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
@@ -137,39 +137,39 @@ pub(super) async fn a_page_of_stale_entries_ends(world: StoreFixture) {
         item.insert("ph".into(), text("gone"));
         item
     });
-    world.write(items.collect()).await;
-    world.put(target("sandbox", "z")).await;
-    let page = world.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
+    fixture.write(items.collect()).await;
+    fixture.put(target("sandbox", "z")).await;
+    let page = fixture.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     assert_eq!(page.targets.len(), 1);
     let (kind, name) = page.next.expect("a page that is not the last one");
     assert!((5_000..6_000).contains(&name.parse::<usize>().unwrap()), "{name}");
     let after = Some((kind.as_str(), name.as_str()));
-    let page = world.store.list_page(TargetList::Active, None, after, 100).await.unwrap();
+    let page = fixture.store.list_page(TargetList::Active, None, after, 100).await.unwrap();
     assert_eq!((page.targets.len(), page.targets[0].name.as_str(), page.next), (1, "z", None));
 }
 
 /// An unreadable target is reported and does not hide others.
-pub(super) async fn a_damaged_target_is_named_in_the_list(world: StoreFixture) {
+pub(super) async fn a_damaged_target_is_named_in_the_list(fixture: StoreFixture) {
     for name in ["a", "b", "c"] {
-        world.put(target("sandbox", name)).await;
+        fixture.put(target("sandbox", name)).await;
     }
-    let mut item = world.item("t#sandbox#b", "h").await.unwrap();
+    let mut item = fixture.item("t#sandbox#b", "h").await.unwrap();
     item.insert("ph".into(), text("of-a-later-version"));
-    world.write(vec![item]).await;
-    let page = world.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
+    fixture.write(vec![item]).await;
+    let page = fixture.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!((names, page.next), (vec!["a", "c"], None));
     assert!(page.damaged.len() == 1 && page.damaged[0].starts_with("t#sandbox#b: "), "{:?}", page.damaged);
 }
 
 /// A response of the table holds at most 16 MB.
-pub(super) async fn targets_beyond_one_answer_are_listed(world: StoreFixture) {
+pub(super) async fn targets_beyond_one_answer_are_listed(fixture: StoreFixture) {
     for n in 0..48 {
         let large = vec!["x".repeat(380 << 10)];
-        world.put(TargetHead { plugins: large, ..target("sandbox", &format!("{n:03}")) }).await;
+        fixture.put(TargetHead { plugins: large, ..target("sandbox", &format!("{n:03}")) }).await;
     }
-    world.meter.take();
-    let names = world.names(None, None, 100).await;
+    fixture.meter.take();
+    let names = fixture.names(None, None, 100).await;
     assert_eq!((names.len(), names.is_sorted()), (48, true));
-    assert!(world.meter.take().requests["BatchGetItem"] > 1);
+    assert!(fixture.meter.take().requests["BatchGetItem"] > 1);
 }

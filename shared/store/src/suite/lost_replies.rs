@@ -68,12 +68,12 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
-        let (once, lost) = (world.run(&format!("once-{n}")).await, world.run(&format!("lost-{n}")).await);
-        let before = world.heads(&once).await.into_iter().next().filter(|_| patch.shard == Shard::ROOT);
-        let expected = written(world.store.patch_run(&once, &patch).await.unwrap()).head;
+        let (once, lost) = (fixture.run(&format!("once-{n}")).await, fixture.run(&format!("lost-{n}")).await);
+        let before = fixture.heads(&once).await.into_iter().next().filter(|_| patch.shard == Shard::ROOT);
+        let expected = written(fixture.store.patch_run(&once, &patch).await.unwrap()).head;
         assert_eq!(patch.apply(before.as_ref(), E1).as_ref(), Some(&expected), "{patch:?}");
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
         let patched = store.patch_run(&lost, &patch).await.unwrap();
@@ -84,12 +84,12 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreF
         };
         let raised = u64::from(again == ResendEffect::Version);
         assert_eq!(image, HeadState { version: expected.version + raised, ..expected }, "{patch:?}");
-        let mut heads = world.heads(&once).await;
+        let mut heads = fixture.heads(&once).await;
         heads[0].version += raised;
-        assert_eq!(world.heads(&lost).await, heads, "{patch:?}");
+        assert_eq!(fixture.heads(&lost).await, heads, "{patch:?}");
     }
     // The image of a refused completion shows that this completion was written.
-    let run = world.run("a").await;
+    let run = fixture.run("a").await;
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     let success = accept(RunEvent::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
     let PatchResult::ConditionFailed(Some(image)) = store.patch_run(&run, &success).await.unwrap() else { panic!() };
@@ -97,9 +97,9 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(world: StoreF
     assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), PatchRefusal::AlreadyDone);
 }
 
-pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: StoreFixture) {
-    let run = world.run("a").await;
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    let (proxy, store) = fixture.proxy().await;
     let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]);
     let first = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "1") };
     for note in [
@@ -115,7 +115,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
         // The repetition by the SDK sees its own write.
         let record = store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
         assert_eq!(proxy.hits(), 1);
-        assert_eq!(world.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
+        assert_eq!(fixture.store.read_all_records(&run).await.unwrap(), [(Unit(0), A1, record)]);
     }
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     assert_eq!(store.put_result(&run, Unit(0), A1, &first).await.unwrap(), PutOutcome::Duplicate(first.clone()));
@@ -127,13 +127,13 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(world: S
     let second = result(AttemptOutcome::Succeeded, "2");
     assert_eq!(store.put_result(&run, Unit(0), A1, &second).await.unwrap(), PutOutcome::Conflict(first.clone()));
     assert_eq!(proxy.hits(), 2);
-    let records = world.store.read_all_records(&run).await.unwrap();
+    let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!((records.len(), records[0].2.result.as_ref()), (1, Some(&first)));
     assert_eq!(records[0].2.further_results, [second]);
 }
 
-pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn moves_whose_reply_is_lost_are_made_once(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     let begin = fixture::begin("a");
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(store.move_target(&begin).await.unwrap());
@@ -153,19 +153,19 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(world: StoreFixture)
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     store.put_tombstone(&tombstone("u2")).await.unwrap();
     assert_eq!(proxy.hits(), 2);
-    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
+    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(end.target));
     for uid in ["u1", "u2"] {
-        assert_eq!(world.store.read_tombstone(uid).await.unwrap(), Some(tombstone(uid).ended));
+        assert_eq!(fixture.store.read_tombstone(uid).await.unwrap(), Some(tombstone(uid).ended));
     }
-    let head = world.store.read_root(&new_run("a").id).await.unwrap().unwrap();
+    let head = fixture.store.read_root(&new_run("a").id).await.unwrap().unwrap();
     assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
 }
 
-pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: StoreFixture) {
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn documents_whose_reply_is_lost_are_kept_once(fixture: StoreFixture) {
+    let (proxy, store) = fixture.proxy().await;
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(begin(&store, "a", b"{}").await);
-    assert_eq!(world.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
+    assert_eq!(fixture.store.get_plan("a").await.unwrap(), Some(b"{}".to_vec()));
     assert_eq!(proxy.hits(), 1);
     let plugin = plugin("p", "1.0.0", 0);
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
@@ -174,9 +174,9 @@ pub(super) async fn documents_whose_reply_is_lost_are_kept_once(world: StoreFixt
     proxy.plan("PutItem", [ProxyFault::LoseReply]);
     assert!(!store.put_plugin(&other).await.unwrap());
     assert_eq!(proxy.hits(), 2);
-    assert_eq!(world.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
+    assert_eq!(fixture.store.get_plugin("p", "1.0.0").await.unwrap(), Some(plugin));
     proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
     assert!(store.withdraw_plugin("p", "1.0.0", Timestamp(2)).await.unwrap());
     assert_eq!(proxy.hits(), 1);
-    assert_eq!(world.store.list_plugins().await.unwrap(), []);
+    assert_eq!(fixture.store.list_plugins().await.unwrap(), []);
 }

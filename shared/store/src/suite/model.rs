@@ -82,14 +82,14 @@ fn epoch_of(patch: &Patch) -> Epoch {
     epochs.next_back().unwrap_or(Epoch::FIRST)
 }
 
-async fn check(world: &StoreFixture, name: &str, patches: &[Patch]) {
-    let run = world.run(name).await;
+async fn check(fixture: &StoreFixture, name: &str, patches: &[Patch]) {
+    let run = fixture.run(name).await;
     let mut model: BTreeMap<Shard, HeadState> = BTreeMap::new();
-    model.insert(Shard::ROOT, world.store.read_root(&run).await.unwrap().unwrap().head);
+    model.insert(Shard::ROOT, fixture.store.read_root(&run).await.unwrap().unwrap().head);
     for patch in patches {
         let before = model.get(&patch.shard).cloned();
         let expected = patch.apply(before.as_ref(), epoch_of(patch));
-        match (world.store.patch_run(&run, patch).await.unwrap(), expected) {
+        match (fixture.store.patch_run(&run, patch).await.unwrap(), expected) {
             (PatchResult::Written(head), Some(after)) => {
                 assert_eq!((head.shard, &head.head), (patch.shard, &after), "{patch:?}");
                 model.insert(patch.shard, after);
@@ -100,19 +100,19 @@ async fn check(world: &StoreFixture, name: &str, patches: &[Patch]) {
             (patched, expected) => panic!("{patch:?} on {before:?}: {patched:?}, expected {expected:?}"),
         }
     }
-    let heads = world.store.read_run(&run).await.unwrap();
+    let heads = fixture.store.read_run(&run).await.unwrap();
     let heads: BTreeMap<Shard, HeadState> = heads.into_iter().map(|head| (head.shard, head.head)).collect();
     assert_eq!(heads, model);
 }
 
-pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(world: StoreFixture) {
+pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(fixture: StoreFixture) {
     let runtime = tokio::runtime::Handle::current();
     let names = std::sync::atomic::AtomicU32::new(0);
     // The runner of the cases is not async.
     tokio::task::block_in_place(|| {
         proptest!(ProptestConfig::with_cases(96), |(patches in prop::collection::vec(patch(), 1..12))| {
             let name = names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            runtime.block_on(check(&world, &format!("run-{name}"), &patches));
+            runtime.block_on(check(&fixture, &format!("run-{name}"), &patches));
         });
     });
 }

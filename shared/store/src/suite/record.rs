@@ -41,7 +41,7 @@ fn full() -> AttemptResult {
     }
 }
 
-pub(super) async fn results_are_read_back_as_they_were(world: StoreFixture) {
+pub(super) async fn results_are_read_back_as_they_were(fixture: StoreFixture) {
     let run = new_run("a").id;
     let results = [
         full(),
@@ -52,26 +52,26 @@ pub(super) async fn results_are_read_back_as_they_were(world: StoreFixture) {
         AttemptResult { outputs: OutputStorage::Inline(BTreeMap::new()), ..result(AttemptOutcome::Succeeded, "e") },
     ];
     for (unit, result) in (0..).map(Unit).zip(&results) {
-        assert_eq!(world.store.put_result(&run, unit, A1, result).await.unwrap(), PutOutcome::Created);
+        assert_eq!(fixture.store.put_result(&run, unit, A1, result).await.unwrap(), PutOutcome::Created);
     }
-    let records = world.store.read_all_records(&run).await.unwrap();
+    let records = fixture.store.read_all_records(&run).await.unwrap();
     let read: Vec<_> = records.iter().map(|(.., record)| record.result.clone().unwrap()).collect();
     assert_eq!(read, results);
 }
 
 /// Malformed evidence does not make the rest of its record unreadable, for one unit and for all.
-pub(super) async fn damaged_evidence_leaves_its_record_readable(world: StoreFixture) {
+pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFixture) {
     let run = new_run("a").id;
     let whole = AttemptResult { evidence: None, ..full() };
     for (unit, evidence) in (0..).zip([text("{\"method\": 7}"), text("{"), AttributeValue::Bool(true)]) {
-        world.store.put_result(&run, Unit(unit), A1, &full()).await.unwrap();
-        let mut item = world.item(&format!("r#{run}"), &format!("u#{unit:05}#001")).await.unwrap();
+        fixture.store.put_result(&run, Unit(unit), A1, &full()).await.unwrap();
+        let mut item = fixture.item(&format!("r#{run}"), &format!("u#{unit:05}#001")).await.unwrap();
         assert!(item.insert("ev".to_owned(), evidence).is_some());
-        world.write(vec![item]).await;
+        fixture.write(vec![item]).await;
     }
     for records in [
-        world.store.read_records(&run, &[Unit(0), Unit(1), Unit(2)]).await.unwrap(),
-        world.store.read_all_records(&run).await.unwrap(),
+        fixture.store.read_records(&run, &[Unit(0), Unit(1), Unit(2)]).await.unwrap(),
+        fixture.store.read_all_records(&run).await.unwrap(),
     ] {
         assert_eq!(records.len(), 3);
         for (_, _, record) in records {
@@ -83,9 +83,9 @@ pub(super) async fn damaged_evidence_leaves_its_record_readable(world: StoreFixt
     }
 }
 
-pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: StoreFixture) {
+pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(fixture: StoreFixture) {
     let run = new_run("a").id;
-    let store = &world.store;
+    let store = &fixture.store;
     let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
     assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
     let again = AttemptResult { at: 1, ..first.clone() };
@@ -103,9 +103,10 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(world: 
 }
 
 /// Further results are stored up to a limit and then counted.
-pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world: StoreFixture) {
+pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(fixture: StoreFixture) {
     let run = new_run("a").id;
-    let put = async |unit: Unit, result: &AttemptResult| world.store.put_result(&run, unit, A1, result).await.unwrap();
+    let put =
+        async |unit: Unit, result: &AttemptResult| fixture.store.put_result(&run, unit, A1, result).await.unwrap();
     let success = |number: usize| result(AttemptOutcome::Succeeded, &number.to_string());
     for (unit, first) in [(Unit(0), success(0)), (Unit(1), result(AttemptOutcome::Failed, "failed"))] {
         assert_eq!(put(unit, &first).await, PutOutcome::Created);
@@ -120,7 +121,7 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world:
         assert_eq!(put(unit, &success(stored)).await, PutOutcome::Conflict(first.clone()));
         let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
         assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
-        let record = world.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
+        let record = fixture.store.read_records(&run, &[unit]).await.unwrap().remove(0).2;
         assert_eq!((record.further_results.len(), record.excess), (stored + 1, 3));
         let mut numbers: Vec<_> = record.further_results.iter().map(|other| other.digest.clone()).collect();
         numbers.sort();
@@ -132,37 +133,37 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(world:
 }
 
 /// Concurrent results share the limit.
-pub(super) async fn senders_at_one_time_share_the_places(world: StoreFixture) {
+pub(super) async fn senders_at_one_time_share_the_places(fixture: StoreFixture) {
     let run = new_run("a").id;
     let first = result(AttemptOutcome::Succeeded, "first");
-    world.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
+    fixture.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
     let results: Vec<_> = (0..40).map(|number| result(AttemptOutcome::Succeeded, &number.to_string())).collect();
-    let puts = results.iter().map(|result| world.store.put_result(&run, Unit(0), A1, result));
+    let puts = results.iter().map(|result| fixture.store.put_result(&run, Unit(0), A1, result));
     let puts: Vec<PutOutcome> = futures::future::try_join_all(puts).await.unwrap();
     let excess = puts.iter().filter(|put| matches!(put, PutOutcome::Excess(_))).count();
-    let record = world.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
+    let record = fixture.store.read_records(&run, &[Unit(0)]).await.unwrap().remove(0).2;
     assert_eq!(record.further_results.len(), limits::DISTINCT_RESULTS - 1);
     assert_eq!((excess, record.excess), (41 - limits::DISTINCT_RESULTS, excess as u64));
 }
 
 /// One write records the acceptances of many attempts, and its repetition changes nothing.
-pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
+pub(super) async fn tries_are_accepted_together(fixture: StoreFixture) {
     let run = new_run("a").id;
     let other = new_run("b").id;
     let (first, second) = (Unit(0), Unit(SHARD + 3));
-    let store = &world.store;
-    world.meter.take();
+    let store = &fixture.store;
+    fixture.meter.take();
     let attempts: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
     for _ in 0..2 {
         store.record_accepted(&run, Shard::ROOT, &attempts, Timestamp(7)).await.unwrap();
     }
-    let figures = world.meter.take();
+    let figures = fixture.meter.take();
     assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
     store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
     store.record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
     store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
     // The table expires the item after 30 days.
-    let note = world.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
+    let note = fixture.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
     assert_eq!(note["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
     let read = async |units: &[Unit]| {
         let mut found = store.read_accepted(&run, units).await.unwrap();
@@ -178,26 +179,26 @@ pub(super) async fn tries_are_accepted_together(world: StoreFixture) {
     assert_eq!(read(&[first, second]).await, []);
 }
 
-pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(world: StoreFixture) {
+pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(fixture: StoreFixture) {
     let run = new_run("a").id;
     // The record after each update. Of each kind, the first or the last update counts.
-    let note = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+    let note = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
     assert_eq!(note(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
     assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
     assert_eq!(note(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
     assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
     assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
-    let other = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
+    let other = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
     other(AttemptUpdate::Started(Timestamp(1))).await;
     assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
     let put_off = other(AttemptUpdate::Started(Timestamp(4))).await;
     assert_eq!((put_off.started, put_off.next_dispatch), (None, Some(3)));
-    let once = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
+    let once = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(6))).await.posted, Some(5));
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
-    let third = async |note: AttemptUpdate| world.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
+    let third = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
     // Of two concurrent leases, the second one sees the first.
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
@@ -214,40 +215,40 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(wor
     note(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
     note(AttemptUpdate::Refused("first".into())).await;
     note(AttemptUpdate::Refused("second".into())).await;
-    let record = world.store.read_all_records(&run).await.unwrap().remove(0).2;
+    let record = fixture.store.read_all_records(&run).await.unwrap().remove(0).2;
     assert_eq!(record.refused, Some(CallbackRefusals { count: 2, reason: "second".into() }));
     assert_eq!((record.started, record.accepted, record.next_dispatch), (Some(10), Some(12), Some(15)));
     assert_eq!((record.heartbeat, record.progress.as_deref()), (Some(17), Some("1 of 2")));
 
     let done = result(AttemptOutcome::Succeeded, "x");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
+    assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
     let after = note(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
     assert_eq!((after.heartbeat, after.result.clone()), (Some(17), Some(done)));
-    let records = world.store.read_all_records(&run).await.unwrap();
+    let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!(records[0], (Unit(0), A1, after));
 }
 
-pub(super) async fn only_the_units_that_were_asked_for_are_read(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn only_the_units_that_were_asked_for_are_read(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     for unit in [0, 1, 2, 40, 41, 9_999] {
         for attempt in [1, 2, 10, 1000] {
             let done = result(AttemptOutcome::Failed, "x");
-            world.store.put_result(&run, Unit(unit), Attempt(attempt), &done).await.unwrap();
+            fixture.store.put_result(&run, Unit(unit), Attempt(attempt), &done).await.unwrap();
         }
     }
-    world.meter.take();
-    let read = world.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
+    fixture.meter.take();
+    let read = fixture.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
     let read: Vec<_> = read.into_iter().map(|(unit, attempt, _)| (unit.0, attempt.0)).collect();
     let wanted: Vec<_> =
         [0, 2, 41, 9_999].into_iter().flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt))).collect();
     assert_eq!(read, wanted);
-    assert_eq!(world.meter.take().requests, [("Query", 3)].into());
-    assert_eq!(world.store.read_records(&run, &[]).await.unwrap(), vec![]);
-    assert_eq!(world.store.read_all_records(&run).await.unwrap().len(), 24);
+    assert_eq!(fixture.meter.take().requests, [("Query", 3)].into());
+    assert_eq!(fixture.store.read_records(&run, &[]).await.unwrap(), vec![]);
+    assert_eq!(fixture.store.read_all_records(&run).await.unwrap().len(), 24);
 }
 
-pub(super) async fn outlines_are_records_without_outputs(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let notes = [
         AttemptUpdate::Started(Timestamp(1)),
         AttemptUpdate::Accepted(Timestamp(2)),
@@ -257,23 +258,23 @@ pub(super) async fn outlines_are_records_without_outputs(world: StoreFixture) {
         AttemptUpdate::Refused("late".to_owned()),
     ];
     for note in &notes {
-        world.store.update_attempt(&run, Unit(2), A1, note).await.unwrap();
+        fixture.store.update_attempt(&run, Unit(2), A1, note).await.unwrap();
     }
-    world.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
+    fixture.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
     for number in 0..=limits::DISTINCT_RESULTS {
         let distinct = result(AttemptOutcome::Succeeded, &number.to_string());
-        world.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();
+        fixture.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();
     }
     let mut done = result(AttemptOutcome::Succeeded, "x");
     done.outputs = OutputStorage::Inline(BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]));
     let mut late = result(AttemptOutcome::Succeeded, "z");
     late.outputs = OutputStorage::Bucket("outputs/late.json".to_owned());
     let note = AttemptUpdate::Heartbeat(Timestamp(3), Some("1 of 2".to_owned()));
-    world.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
-    world.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
-    world.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
-    world.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
-    let mut expected = world.store.read_all_records(&run).await.unwrap();
+    fixture.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+    fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
+    fixture.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
+    fixture.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
+    let mut expected = fixture.store.read_all_records(&run).await.unwrap();
     assert!(expected.iter().any(|(_, _, record)| !record.further_results.is_empty()));
     for (_, _, record) in &mut expected {
         for result in record.result.iter_mut().chain(&mut record.further_results) {
@@ -282,23 +283,23 @@ pub(super) async fn outlines_are_records_without_outputs(world: StoreFixture) {
         }
     }
     assert!(expected.iter().any(|(_, _, record)| record.excess > 0));
-    assert_eq!(world.store.read_outlines(&run).await.unwrap(), expected);
+    assert_eq!(fixture.store.read_outlines(&run).await.unwrap(), expected);
 }
 
-pub(super) async fn records_beyond_one_page_are_all_read(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn records_beyond_one_page_are_all_read(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(300_000).into()))]);
     for unit in 0..8 {
         let large = AttemptResult {
             outputs: OutputStorage::Inline(outputs.clone()),
             ..result(AttemptOutcome::Succeeded, &unit.to_string())
         };
-        world.store.put_result(&run, Unit(unit), A1, &large).await.unwrap();
+        fixture.store.put_result(&run, Unit(unit), A1, &large).await.unwrap();
     }
-    world.meter.take();
+    fixture.meter.take();
     let units: Vec<Unit> = (0..8).map(Unit).collect();
-    let records = world.store.read_records(&run, &units).await.unwrap();
+    let records = fixture.store.read_records(&run, &units).await.unwrap();
     assert_eq!(records.len(), 8);
-    assert_eq!(world.meter.take().requests["Query"], world.differences.pages);
+    assert_eq!(fixture.meter.take().requests["Query"], fixture.differences.pages);
     assert!(records.iter().all(|(.., record)| record.result.as_ref().unwrap().outputs != OutputStorage::Nothing));
 }

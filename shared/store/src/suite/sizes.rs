@@ -32,29 +32,29 @@ fn outputs(bytes: usize, digest: &str) -> AttemptResult {
     AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }
 
-pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(world: StoreFixture) {
-    let run = world.run("a").await;
-    too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
-    assert_eq!(world.store.read_all_records(&run).await.unwrap(), []);
+pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
+    assert_eq!(fixture.store.read_all_records(&run).await.unwrap(), []);
     let fits = outputs(LIMIT - 1024, "b");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), PutOutcome::Created);
-    too_large(world.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
-    let records = world.store.read_all_records(&run).await.unwrap();
+    assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), PutOutcome::Created);
+    too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
+    let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!((records[0].2.result.as_ref(), records[0].2.further_results.len()), (Some(&fits), 0));
 }
 
-pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(world: StoreFixture) {
+pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(fixture: StoreFixture) {
     let large = TargetHead { plugins: vec!["x".repeat(LIMIT)], ..target("sandbox", "a") };
     let alone = TargetTransition::new(large, None);
-    too_large(world.store.move_target(&alone).await);
+    too_large(fixture.store.move_target(&alone).await);
     let together = TargetTransition { run: Some(new_run("a")), ..alone };
-    too_large(world.store.move_target(&together).await);
-    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), None);
-    assert_eq!(world.store.read_root(&new_run("a").id).await.unwrap(), None);
+    too_large(fixture.store.move_target(&together).await);
+    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), None);
+    assert_eq!(fixture.store.read_root(&new_run("a").id).await.unwrap(), None);
 }
 
-pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
-    let run = world.run("a").await;
+pub(super) async fn the_largest_that_we_make_has_room(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
     // A full head: all units have their thousandth attempt, late results and seals.
     for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
         let changes = slots.flat_map(|slot| {
@@ -63,45 +63,45 @@ pub(super) async fn the_largest_that_we_make_has_room(world: StoreFixture) {
             [PatchChange::AddDone(slot), PatchChange::AddSealed(slot), attempt, late(0), late(1)]
         });
         let patch = Patch { shard: Shard::ROOT, conditions: vec![], changes: changes.collect() };
-        written(world.store.patch_run(&run, &patch).await.unwrap());
+        written(fixture.store.patch_run(&run, &patch).await.unwrap());
     }
-    let head = world.store.read_root(&run).await.unwrap().unwrap().head;
+    let head = fixture.store.read_root(&run).await.unwrap().unwrap().head;
     assert_eq!((head.done.len(), head.late.len(), head.attempts.len()), (256, 512, 256));
-    let bytes = world.meter.take().largest_head;
+    let bytes = fixture.meter.take().largest_head;
     assert!(bytes < LIMIT / 16, "{bytes} bytes");
 
     let inline = outputs(OUTPUTS_INLINE - 8, "a");
-    assert_eq!(world.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);
+    assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);
     // Only the attempt record and the root item are written: four write units.
-    world.meter.take();
-    assert_eq!(world.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
-    assert_eq!(world.meter.take().sized_write_units, 4);
+    fixture.meter.take();
+    assert_eq!(fixture.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
+    assert_eq!(fixture.meter.take().sized_write_units, 4);
 
     for size in [PLAN_INLINE, PLAN_INLINE + 1] {
         let plan = vec![b'x'; size];
-        world.store.restore_plan("k1", &plan).await.unwrap();
-        assert_eq!(world.store.get_plan("k1").await.unwrap(), Some(plan));
+        fixture.store.restore_plan("k1", &plan).await.unwrap();
+        assert_eq!(fixture.store.get_plan("k1").await.unwrap(), Some(plan));
     }
     for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
         let document = "x".repeat(size);
         let version = format!("1.0.{size}");
         let plugin = PluginItem { digest: digest(document.as_bytes()), document, ..plugin("p", &version, 0) };
-        assert!(world.store.put_plugin(&plugin).await.unwrap());
-        assert_eq!(world.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
+        assert!(fixture.store.put_plugin(&plugin).await.unwrap());
+        assert_eq!(fixture.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
     }
 }
 
-pub(super) async fn keys_that_no_item_can_have_are_not_there(world: StoreFixture) {
+pub(super) async fn keys_that_no_item_can_have_are_not_there(fixture: StoreFixture) {
     for name in ["x".repeat(2048), "\u{1f40b}".repeat(253)] {
-        assert_eq!(world.store.read_target("sandbox", &name).await.unwrap(), None);
-        assert_eq!(world.store.list_versions(&name).await.unwrap(), []);
-        assert_eq!(world.store.get_plugin(&name, "1.0.0").await.unwrap(), None);
+        assert_eq!(fixture.store.read_target("sandbox", &name).await.unwrap(), None);
+        assert_eq!(fixture.store.list_versions(&name).await.unwrap(), []);
+        assert_eq!(fixture.store.get_plugin(&name, "1.0.0").await.unwrap(), None);
     }
-    assert_eq!(world.store.get_plugin("a", &"1".repeat(1025)).await.unwrap(), None);
+    assert_eq!(fixture.store.get_plugin("a", &"1".repeat(1025)).await.unwrap(), None);
 }
 
 /// The table stores a character that is not ASCII in more bytes than UTF-8.
-pub(super) async fn the_longest_names_of_targets_are_keys(world: StoreFixture) {
+pub(super) async fn the_longest_names_of_targets_are_keys(fixture: StoreFixture) {
     let kind = "k".repeat(LifecycleData::MAX_KIND);
     let longest = |character: char| {
         let fit = LifecycleData::MAX_NAME_BYTES / character.len_utf8();
@@ -118,11 +118,11 @@ pub(super) async fn the_longest_names_of_targets_are_keys(world: StoreFixture) {
             routing_key: None,
         };
         event.validate().unwrap();
-        world.put(target(&kind, &name)).await;
-        world.store.put_tombstone(&tombstone(&event.uid)).await.unwrap();
-        assert!(world.store.read_tombstone(&event.uid).await.unwrap().is_some());
+        fixture.put(target(&kind, &name)).await;
+        fixture.store.put_tombstone(&tombstone(&event.uid)).await.unwrap();
+        assert!(fixture.store.read_tombstone(&event.uid).await.unwrap().is_some());
         let longer = LifecycleData { name: format!("{name}{character}"), ..event };
         longer.validate().unwrap_err();
     }
-    assert_eq!(world.store.list_targets(TargetList::Active, Some(&kind), None, 100).await.unwrap().len(), 5);
+    assert_eq!(fixture.store.list_targets(TargetList::Active, Some(&kind), None, 100).await.unwrap().len(), 5);
 }

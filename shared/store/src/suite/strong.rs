@@ -9,11 +9,11 @@ use crate::{
 };
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
-pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
-    let run = world.run("a").await;
-    world.store.restore_plan("k1", b"{}").await.unwrap();
-    world.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
-    let (proxy, store) = world.proxy().await;
+pub(super) async fn reads_of_the_table_are_strong(fixture: StoreFixture) {
+    let run = fixture.run("a").await;
+    fixture.store.restore_plan("k1", b"{}").await.unwrap();
+    fixture.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
+    let (proxy, store) = fixture.proxy().await;
     store.read_run(&run).await.unwrap();
     store.read_root(&run).await.unwrap();
     store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
@@ -44,20 +44,20 @@ pub(super) async fn reads_of_the_table_are_strong(world: StoreFixture) {
     assert_eq!((indexed, batches), (18, 2));
 }
 
-pub(super) async fn a_write_is_read_at_once_by_everybody(world: StoreFixture) {
-    let (_, other) = world.proxy().await;
-    let run = world.run("a").await;
+pub(super) async fn a_write_is_read_at_once_by_everybody(fixture: StoreFixture) {
+    let (_, other) = fixture.proxy().await;
+    let run = fixture.run("a").await;
     for unit in 0..30 {
         let success = RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
         let done = result(AttemptOutcome::Succeeded, &unit.to_string());
-        world.store.put_result(&run, Unit(unit), Attempt(1), &done).await.unwrap();
-        let head = written(world.accept(&run, success).await);
+        fixture.store.put_result(&run, Unit(unit), Attempt(1), &done).await.unwrap();
+        let head = written(fixture.accept(&run, success).await);
         assert_eq!(other.read_root(&run).await.unwrap(), Some(head));
         let records = other.read_records(&run, &[Unit(unit)]).await.unwrap();
         assert_eq!(records.len(), 1);
     }
     let ended = crate::TargetTransition { tombstone: Some(tombstone("u1")), ..begin("b") };
-    assert!(world.store.move_target(&ended).await.unwrap());
+    assert!(fixture.store.move_target(&ended).await.unwrap());
     assert!(other.read_tombstone("u1").await.unwrap().is_some());
     assert_eq!(other.read_target("sandbox", "b").await.unwrap(), Some(ended.target));
 }

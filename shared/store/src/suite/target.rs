@@ -13,7 +13,7 @@ use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 
 use super::fixture::{StoreFixture, begin, target, tombstone};
 
-pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
+pub(super) async fn a_target_is_read_back_as_it_was(fixture: StoreFixture) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
         hook: Some(Hook::PostStop),
@@ -37,35 +37,35 @@ pub(super) async fn a_target_is_read_back_as_it_was(world: StoreFixture) {
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         ..target("route group", "a#b%c")
     };
-    assert!(world.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
-    assert_eq!(world.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
+    assert!(fixture.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
+    assert_eq!(fixture.store.read_target("route group", "a#b%c").await.unwrap(), Some(full));
     let bare = TargetHead { hook: None, due: None, ..target("sandbox", "b") };
-    assert!(world.store.move_target(&TargetTransition::new(bare.clone(), None)).await.unwrap());
-    assert_eq!(world.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
-    assert_eq!(world.store.read_target("sandbox", "c").await.unwrap(), None);
+    assert!(fixture.store.move_target(&TargetTransition::new(bare.clone(), None)).await.unwrap());
+    assert_eq!(fixture.store.read_target("sandbox", "b").await.unwrap(), Some(bare));
+    assert_eq!(fixture.store.read_target("sandbox", "c").await.unwrap(), None);
 }
 
-pub(super) async fn a_move_needs_the_version_that_was_seen(world: StoreFixture) {
+pub(super) async fn a_move_needs_the_version_that_was_seen(fixture: StoreFixture) {
     let first = target("sandbox", "a");
-    assert!(world.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
+    assert!(fixture.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
-    assert!(world.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
+    assert!(fixture.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
     // Another writer with the same change.
-    assert!(!world.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
+    assert!(!fixture.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
     let failed = TargetHead { phase: TargetPhase::Failed, version: 2, ..first.clone() };
-    assert!(!world.store.move_target(&TargetTransition::new(failed, Some(1))).await.unwrap());
+    assert!(!fixture.store.move_target(&TargetTransition::new(failed, Some(1))).await.unwrap());
     let other = TargetHead { uid: "u2".into(), ..first };
-    assert!(!world.store.move_target(&TargetTransition::new(other, None)).await.unwrap());
-    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
+    assert!(!fixture.store.move_target(&TargetTransition::new(other, None)).await.unwrap());
+    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
 }
 
 /// Concurrent invocations that end one run write equal items. Exactly one of them continues.
-pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
+pub(super) async fn of_writers_of_the_very_same_one_wins(fixture: StoreFixture) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let plain_move = TargetTransition::new(target("sandbox", "a"), None);
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(end, Some(1)) };
     for transition in [plain_move, end, begin("b")] {
-        let moved = join_all((0..8).map(|_| world.store.move_target(&transition))).await;
+        let moved = join_all((0..8).map(|_| fixture.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
             Ok(moved) => *moved,
             // The writes conflicted until the pauses were used up. Nothing was written.
@@ -76,15 +76,15 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(world: StoreFixture) {
     }
 }
 
-pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(world: StoreFixture) {
-    world.store.move_target(&TargetTransition::new(target("sandbox", "a"), None)).await.unwrap();
+pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(fixture: StoreFixture) {
+    fixture.store.move_target(&TargetTransition::new(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(gone, Some(1)) };
-    assert!(world.store.move_target(&end).await.unwrap());
-    assert!(world.store.read_tombstone("u1").await.unwrap().is_some());
+    assert!(fixture.store.move_target(&end).await.unwrap());
+    assert!(fixture.store.read_tombstone("u1").await.unwrap().is_some());
     let mut removed = Vec::new();
     for partition in ["t#sandbox#a", "x#u1"] {
-        removed.push(world.item(partition, "h").await.unwrap()["ttl"].as_n().unwrap().clone());
+        removed.push(fixture.item(partition, "h").await.unwrap()["ttl"].as_n().unwrap().clone());
     }
     assert_eq!(removed, ["1802592000", "1802592000"]);
     // Other targets never expire: those with a pending notification, and active ones.
@@ -92,15 +92,15 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
         (0..).zip([(TargetPhase::Gone, Some(Timestamp(5))), (TargetPhase::Ready, None), (TargetPhase::Stuck, None)])
     {
         let name = format!("stays-{n}");
-        world.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
-        let item = world.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
+        fixture.put(TargetHead { phase, due, ..target("sandbox", &name) }).await;
+        let item = fixture.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
         assert!(!item.contains_key("ttl"), "{phase:?}");
     }
 }
 
-pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixture) {
-    let client = world.store.dynamo.client().clone();
-    let store = |client, table| Store::new(DynamoTable::new(client, table), world.store.bucket.clone());
+pub(super) async fn no_table_is_broken_and_no_network_retryable(fixture: StoreFixture) {
+    let client = fixture.store.dynamo.client().clone();
+    let store = |client, table| Store::new(DynamoTable::new(client, table), fixture.store.bucket.clone());
     let error = store(client, "other").read_target("a", "b").await.unwrap_err();
     assert!(matches!(&error, StoreError::Broken { operation: "GetItem", .. }), "{error}");
     // An unreachable server, and one that never responds.
@@ -108,7 +108,7 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(world: StoreFixt
     let silent = format!("http://{}", listener.local_addr().unwrap());
     let patience = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();
     for endpoint in ["http://127.0.0.1:1", &silent] {
-        let config = world.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
+        let config = fixture.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
         let config = config.retry_config(RetryConfig::disabled()).timeout_config(patience.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
         let error = store(client, "ebb").read_target("a", "b").await.unwrap_err();

@@ -9,8 +9,8 @@ fn begin(name: &str, uid: &str) -> TargetTransition {
     TargetTransition { run: Some(new_run(&format!("{name}-{uid}"))), ..TargetTransition::new(target, None) }
 }
 
-pub(super) async fn all_or_nothing(world: StoreFixture) {
-    let store = &world.store;
+pub(super) async fn all_or_nothing(fixture: StoreFixture) {
+    let store = &fixture.store;
     let first = begin("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
     // The target is refused: neither the run nor the tombstone is written.
@@ -30,32 +30,32 @@ pub(super) async fn all_or_nothing(world: StoreFixture) {
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
 }
 
-pub(super) async fn many_transactions_on_one_target_and_one_wins(world: StoreFixture) {
+pub(super) async fn many_transactions_on_one_target_and_one_wins(fixture: StoreFixture) {
     let transitions: Vec<TargetTransition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
-    let moved = join_all(transitions.iter().map(|transition| world.store.move_target(transition))).await;
+    let moved = join_all(transitions.iter().map(|transition| fixture.store.move_target(transition))).await;
     let mut won = Vec::new();
     for (moved, transition) in moved.into_iter().zip(&transitions) {
         let moved = match moved {
             Ok(moved) => moved,
-            Err(StoreError::Retryable { .. }) => world.store.move_target(transition).await.unwrap(),
+            Err(StoreError::Retryable { .. }) => fixture.store.move_target(transition).await.unwrap(),
             Err(error) => panic!("{error}"),
         };
         let run = &transition.run.as_ref().unwrap().id;
-        assert_eq!(world.store.read_root(run).await.unwrap().is_some(), moved);
+        assert_eq!(fixture.store.read_root(run).await.unwrap().is_some(), moved);
         won.extend(moved.then_some(&transition.target));
     }
     assert_eq!(won.len(), 1);
-    assert_eq!(world.store.read_target("sandbox", "a").await.unwrap().as_ref(), Some(won[0]));
+    assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap().as_ref(), Some(won[0]));
 }
 
 /// A transaction that starts an existing run is refused each time. Concurrent completions of that run succeed.
-pub(super) async fn a_transaction_and_completions_of_one_item(world: StoreFixture) {
-    let store = &world.store;
-    let run = world.run("a").await;
+pub(super) async fn a_transaction_and_completions_of_one_item(fixture: StoreFixture) {
+    let store = &fixture.store;
+    let run = fixture.run("a").await;
     let again = TargetTransition { run: Some(new_run("a")), ..begin("b", "u1") };
     let transactions = join_all((0..10).map(|_| store.move_target(&again)));
     let success = |unit| RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
-    let completions = join_all((0..40).map(|unit| world.accept(&run, success(unit))));
+    let completions = join_all((0..40).map(|unit| fixture.accept(&run, success(unit))));
     let (refusals, heads) = tokio::join!(transactions, completions);
     assert!(refusals.iter().all(Result::is_err));
     let last = heads.into_iter().map(written).map(|head| head.head.done.len()).max();
