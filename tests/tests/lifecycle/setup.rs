@@ -68,8 +68,8 @@ pub(crate) async fn answers() {
     for (name, replies, ..) in &cases {
         let attempts = if *name == "page" { 1 } else { 5 };
         let rest = format!(
-            "preStart:\n  make: {{retry: {{attempts: {attempts}, backoff: 10ms}}, webhook: {{url: \"RECEIVER/{name}\"}}, \
-             outputs: {{id: {{value: \"${{response.body.id}}\"}}}}}}\noutputs: {{id: \"${{units.make.outputs.id}}\"}}\n"
+            "preStart:\n  make: {{retry: {{attempts: {attempts}, backoff: 10ms}}, webhook: {{url: \"RECEIVER/{name}\", \
+             headers: {{Content-Type: application/vnd.api+json}}}}, outputs: {{id: {{value: \"${{response.body.id}}\"}}}}}}\noutputs: {{id: \"${{units.make.outputs.id}}\"}}\n"
         );
         harness.receiver.replies(&format!("POST /{name}"), replies);
         harness.begin(name, name, &rest).await;
@@ -85,6 +85,8 @@ pub(crate) async fn answers() {
         assert_eq!(distinct("ebb-attempt").into_iter().collect::<Vec<_>>(), attempts, "{name}");
         let ids = (distinct("webhook-id").len(), distinct("idempotency-key").len());
         assert_eq!(ids, (attempts.len(), 1), "{name}: {calls:?}");
+        let types = calls.iter().flat_map(|call| call.headers.get_all("content-type"));
+        assert!(types.eq(calls.iter().map(|_| "application/vnd.api+json")), "{name}: {calls:?}");
         assert!(distinct("webhook-signature").iter().all(|signature| signature.starts_with("v1,")), "{name}");
     }
     let busy = harness.receiver.calls("POST /busy");

@@ -22,6 +22,9 @@ use crate::run::webhook_response::{ResponseVerdict, call_failure, judge_response
 use crate::run::{describe, evidence};
 use crate::telemetry;
 
+/// A plugin may set it. Other headers of Ebb stay as they are.
+const CONTENT_TYPE: &str = "content-type";
+
 pub(super) struct WebhookDispatch {
     pub(super) request: render::RenderedRequest,
     /// For an undo: the number of results that remain after this one.
@@ -44,12 +47,12 @@ pub(super) async fn post_webhook(
         (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
         (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
     ]);
-    if request.body.is_some() {
-        list.push(("content-type".to_owned(), "application/json".to_owned()));
-    }
     let own: Vec<String> = list.iter().map(|(name, _)| name.clone()).collect();
     let plugin_headers = request.headers.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
-    list.extend(plugin_headers.filter(|(name, _)| !own.contains(name) || name == "content-type"));
+    list.extend(plugin_headers.filter(|(name, _)| !own.contains(name)));
+    if request.body.is_some() && !list.iter().any(|(name, _)| name == CONTENT_TYPE) {
+        list.push((CONTENT_TYPE.to_owned(), "application/json".to_owned()));
+    }
     if let Action::Webhook(webhook) = &unit.action
         && webhook.non_idempotent
     {
