@@ -276,6 +276,10 @@ fn waiting(run: &RunDetail, pending: Option<&str>) -> Option<String> {
         }
         _ => match (&unit.started, &unit.deadline, &unit.next) {
             (Some(started), Some(deadline), _) => format!("runs since {started}, at most until {deadline}"),
+            // A webhook without a start was postponed: a receiver of its setup unit gave no response.
+            (_, _, Some(next)) if unit.kind == "webhook" => {
+                format!("sends its next request at {next}, because the receiver may act on an earlier one until then")
+            }
             (_, _, Some(next)) => format!("sends its next request at {next}"),
             _ => "runs".to_owned(),
         },
