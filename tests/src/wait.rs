@@ -1,20 +1,20 @@
-//! Waits for an event that the test does not control.
+//! Waits for events that a test does not control.
 
 use std::time::{Duration, Instant};
 
-/// Longer than any wait takes unless something is broken. A machine under load takes a good part of it.
-pub const PATIENCE: Duration = Duration::from_secs(180);
-/// The time between two looks.
-pub const LOOK: Duration = Duration::from_millis(50);
+/// Longer than any wait takes, even on a machine under load.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time between two polls of a condition.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks until there is something to see.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+/// Polls a condition until it returns a value.
+pub async fn until<T>(event: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
-        if let Some(seen) = look().await {
-            return seen;
+        if let Some(value) = condition().await {
+            return value;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited for {what} for {PATIENCE:?}");
-        tokio::time::sleep(LOOK).await;
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "waited for {event} for {WAIT_TIMEOUT:?}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

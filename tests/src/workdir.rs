@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, BufReader
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::program;
-pub use crate::wait::{LOOK, PATIENCE, until};
+pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 
 /// A document or script of the examples.
 pub fn example(path: &str) -> String {
@@ -222,7 +222,7 @@ impl Workdir {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {
-            let line = tokio::time::timeout(PATIENCE, lines.next_line());
+            let line = tokio::time::timeout(WAIT_TIMEOUT, lines.next_line());
             match line.await.expect("`ebb dev` starts in time").unwrap() {
                 Some(line) if line.starts_with("stop with") => break,
                 Some(_) => {}
@@ -310,7 +310,7 @@ impl RunningCommand {
             out.and(err).unwrap();
             self.child.wait().await.unwrap()
         };
-        let ended = tokio::time::timeout(PATIENCE, ending).await;
+        let ended = tokio::time::timeout(WAIT_TIMEOUT, ending).await;
         let Ok(status) = ended else { panic!("`ebb {}` does not end:\n{}", self.arguments, self.seen) };
         CommandResult { code: status.code(), stdout: self.said, stderr: self.seen }
     }
@@ -328,7 +328,7 @@ async fn read_to(from: &mut (impl AsyncBufRead + Unpin), text: &mut String, fits
             }
         }
     };
-    tokio::time::timeout(PATIENCE, reading).await.expect("the line comes in time");
+    tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("the line comes in time");
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -370,7 +370,7 @@ impl DevProcess {
     /// Ends it as a person does.
     pub async fn stop(mut self) {
         signal(&self.child, Signal::SIGINT);
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let ended = tokio::time::timeout(WAIT_TIMEOUT, self.child.wait()).await;
         let status = ended.expect("`ebb dev` ends in time").unwrap();
         assert_eq!(status.code(), Some(0));
     }

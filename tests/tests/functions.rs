@@ -1,6 +1,6 @@
-//! The functions in a whole stack on one machine: over HTTP, with servers that answer and scripts that run. `lifecycle`
-//! has instances of targets, from the webhook that creates them to the notification of their end; `security` has hostile
-//! and wrong input. The test program plays the supervisor of pod units too, by re-execution.
+//! Tests of the functions in a complete stack on one machine, over HTTP, with test servers and real scripts. `lifecycle`
+//! tests targets from their creation to their end. `security` tests hostile and invalid input. The test program is also
+//! the supervisor of pod units, by re-execution.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -34,8 +34,8 @@ use std::path::PathBuf;
 
 use libtest_mimic::{Arguments, Trial};
 
-/// Tests mostly wait for a stack of their own.
-const AT_A_TIME: usize = 6;
+/// Number of concurrent tests. Most of their time, tests wait for their stack.
+const TEST_THREADS: usize = 6;
 
 macro_rules! tests {
     ($($area:ident::$module:ident: $($name:ident)*;)*) => {
@@ -60,48 +60,58 @@ fn log() {
 fn main() {
     ebb_local::pods::supervise_if_asked();
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
+    arguments.test_threads.get_or_insert(TEST_THREADS);
     let tests = tests! {
-        // Those that wait longest come first.
-        lifecycle::late: after_the_teardown a_condition_of_an_undo_counts_for_each_result
-            a_repeated_try_undoes_the_same a_new_pass_undoes_everything a_late_success_and_an_undo_that_goes_on both_tries_count;
-        lifecycle::teardown: a_script_that_is_deaf what_never_started_is_left_alone before_and_after_the_stop
-            gives_up_and_is_retried gives_up_and_is_force_completed gives_up_and_is_force_deleted
-            not_there_counts_as_done a_receiver_that_acts_after_its_timeout what_an_answer_says_of_the_backend
-            an_undo_that_ends_after_a_force_delete an_undo_has_the_key_of_what_it_undoes;
-        lifecycle::setup: failure_upstream answers a_script_is_retried accepted_together
-            asked_again_then_accepted deadlines skipping failure_after_ready not_idempotent_with_an_unknown_outcome
-            not_idempotent_and_described not_idempotent_and_looked_at_while_it_is_posted
-            what_never_started_is_not_listed;
-        lifecycle::platform: time_to_live outcomes_until_they_are_taken a_restart_in_between;
-        lifecycle::retention: instances_are_removed_after_their_retention what_may_exist_keeps_its_records
-            what_is_not_over_keeps_its_records what_cannot_be_looked_at_is_put_off objects_without_a_record_are_removed
+        // The longest tests come first.
+        lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
+            a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
+            a_late_success_is_undone_while_the_undo_advances results_of_both_attempts_are_undone;
+        lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
+            hooks_run_in_order a_stuck_teardown_is_retried a_stuck_unit_is_force_completed
+            a_stuck_target_is_force_deleted a_missing_resource_counts_as_deleted
+            the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
+            an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
+        lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
+            acceptances_of_several_units_are_one_item a_repeated_request_is_accepted attempts_time_out
+            a_false_condition_skips_dependents failure_after_ready a_non_idempotent_request_is_not_repeated
+            the_outcome_of_a_non_idempotent_request_is_described a_sweep_does_not_repeat_a_request_in_flight
+            units_that_never_started_are_not_listed;
+        lifecycle::platform: time_to_live notifications_are_repeated_until_they_are_accepted
+            a_run_continues_after_a_restart;
+        lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
+            records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
             without_a_retention_everything_is_kept;
-        lifecycle::removal: a_run_that_another_instance_removed_is_gone a_target_is_forgotten_before_its_runs
-            a_name_that_is_taken_again_keeps_the_former_instance damaged_items_keep_no_other_instance
-            a_removal_that_hangs_keeps_no_other_instance lost_outputs_are_named;
-        lifecycle::many: outputs_that_nothing_refers_to_are_not_read an_undo_reads_only_what_it_uses gone_targets_are_listed_apart
-            a_withdrawn_version_serves_those_that_have_it;
-        security::api: tokens roles checks unknown_routes_and_methods bodies versions_are_immutable
-            every_documented_route_answers logs names_in_paths;
-        security::callbacks: tokens_that_are_not_ours bodies_that_are_none tokens_of_others expired expired_at_a_relay
-            outputs_that_break_the_contract twice refused_callbacks_are_shown signing_secrets
-            a_flood_of_distinct_results a_flood_after_the_end after_a_failure after_a_cancel what_a_receiver_can_do_with_its_token of_an_earlier_try;
-        security::connections: answers_do_not_wait_for_receivers answers_do_not_wait_for_the_platform
-            a_repeated_callback_posts_nothing_again a_callback_whose_sender_leaves_is_processed
-            an_event_whose_sender_leaves_is_processed;
-        security::heads: heads unproven_bodies;
-        security::orphans: what_is_listed_and_what_is_deleted_unasked what_is_deleted_when_asked;
-        security::polls: proofs answers what_relays_answer batches_that_are_not_fetched;
-        security::secrets: canary evidence plain_values references_from_receivers of_a_late_success;
-        security::sizes: headers_and_urls outputs documents;
-        security::updates: what_changes_nothing an_update_retries_what_has_failed
-            an_update_of_what_waits;
-        security::users: values_stay_values header_injection places_are_not_templates addresses_inside;
-        security::waits: an_outcome_that_the_platform_does_not_accept every_unit_that_failed a_unit_between_two_tries
-            a_plan_that_is_lost;
-        security::webhooks: signatures times_and_alterations bodies binary_mode documents
-            instances_out_of_order repetitions one_name_two_instances a_third_instance_does_not_displace_the_second;
+        lifecycle::removal: a_run_that_another_function_removed_is_gone
+            the_plan_of_a_target_is_cleared_before_its_runs_are_removed
+            a_new_instance_does_not_shorten_the_retention_of_the_former_one
+            a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
+            lost_outputs_are_reported;
+        lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
+            gone_targets_have_a_separate_list a_withdrawn_version_remains_usable_for_existing_targets;
+        security::api: tokens roles checks unknown_routes_and_methods invalid_bodies versions_are_immutable
+            every_documented_route_exists logs_of_runs names_in_paths;
+        security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens
+            expired_tokens_of_relays outputs_that_break_the_contract repeated_callbacks rejected_callbacks_are_shown
+            signing_secrets a_flood_of_distinct_results a_flood_of_distinct_results_after_the_teardown
+            callbacks_after_a_failure callbacks_after_a_cancel permissions_of_a_callback_token
+            tokens_of_earlier_attempts;
+        security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
+            a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
+            an_event_is_processed_after_its_client_disconnects;
+        security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
+        security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
+        security::polls: invalid_polls replies_to_batches invalid_replies unfetched_batches_expire;
+        security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
+            plain_values_of_sensitive_params references_from_receivers secrets_of_a_late_success;
+        security::sizes: headers_and_urls large_outputs large_documents;
+        security::updates: updates_without_a_change an_update_retries_failed_units an_update_of_a_waiting_instance;
+        security::users: values_are_not_interpreted header_injection destinations_and_paths_are_not_templates
+            internal_addresses;
+        security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_unit_between_two_attempts
+            a_lost_plan_is_restored;
+        security::webhooks: signatures expired_and_altered_events invalid_bodies binary_mode invalid_documents
+            events_out_of_order repeated_events a_second_instance_waits_for_the_name
+            a_third_instance_does_not_displace_the_second;
     };
     log();
     let ended = libtest_mimic::run(&arguments, tests);

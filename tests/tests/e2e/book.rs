@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::program;
-use crate::workdir::{PATIENCE, Workdir};
+use crate::workdir::{WAIT_TIMEOUT, Workdir};
 
 /// A command of a page, with what the page shows of it.
 struct Step {
@@ -175,7 +175,7 @@ async fn the_examples_of_a_platform() {
     let both = |kind: &str| {
         let mut missing = BTreeSet::from(["a", "b"]);
         while !missing.is_empty() {
-            let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {kind} of {missing:?}"));
+            let line = lines.recv_timeout(WAIT_TIMEOUT).unwrap_or_else(|_| panic!("no {kind} of {missing:?}"));
             let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
             if event["type"].as_str().unwrap().contains(kind) {
                 missing.remove(event["name"].as_str().unwrap());

@@ -197,7 +197,7 @@ async fn images_that_never_arrive() {
     }
     let cancelled = sandbox(&place, "cancelled", "{}");
     place.ebb(&["sandbox", "apply", "-f", &cancelled, "--wait=false"]).await.done();
-    let asked = tokio::time::timeout(PATIENCE, registry.accept()).await;
+    let asked = tokio::time::timeout(WAIT_TIMEOUT, registry.accept()).await;
     let _connection = asked.expect("the image is pulled").unwrap();
     place.ebb(&["sandbox", "delete", "cancelled"]).await.done();
     let gone = place.get("cancelled").await;

@@ -10,7 +10,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use crate::persistent_platform::{PersistentPlatform, PlatformStep};
 use crate::scene::{ExampleKind, ExampleRun};
-use crate::workdir::{PATIENCE, Workdir};
+use crate::workdir::{WAIT_TIMEOUT, Workdir};
 
 /// How often a story is killed, unless `EBB_KILLS` says otherwise.
 pub(crate) const KILLS: u32 = 20;
@@ -93,7 +93,7 @@ impl KillScenario {
         let name = self.example.name();
         let mut random = StdRng::seed_from_u64(seed);
         // Twice: the first instance warms up what is cached.
-        let mut whole = PATIENCE;
+        let mut whole = WAIT_TIMEOUT;
         for number in 0..2 {
             let lived = self.live(&format!("whole-{number}"), whole).await;
             whole = whole.min(lived.whole.unwrap_or(whole));

@@ -9,7 +9,7 @@ use ebb_protocol::sign::WebhookSecret;
 use reqwest::StatusCode;
 
 use crate::platform::{SignedRequest, http, sandbox};
-use crate::workdir::{DevProcess, LOOK, PATIENCE};
+use crate::workdir::{DevProcess, POLL_INTERVAL, WAIT_TIMEOUT};
 
 /// What the platform does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,8 +74,8 @@ impl PersistentPlatform {
             let is_stuck =
                 seen.as_ref().is_some_and(|seen| matches!(seen.info.phase, TargetState::Failed | TargetState::Stuck));
             let waited = since.elapsed();
-            assert!(!is_stuck && waited < PATIENCE, "{phase:?} is awaited for {waited:?}: {seen:#?}");
-            tokio::time::sleep(LOOK).await;
+            assert!(!is_stuck && waited < WAIT_TIMEOUT, "{phase:?} is awaited for {waited:?}: {seen:#?}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

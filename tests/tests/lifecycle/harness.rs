@@ -12,7 +12,7 @@ use ebb_tests::platform::{self, SignedRequest};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-// What all tests use.
+// Imports of all tests.
 pub(crate) use std::collections::BTreeSet;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) use ebb_protocol::sign::WebhookSecret;
 pub(crate) use ebb_store::{ReadRecords, ReadRun, ReadTarget};
 pub(crate) use ebb_tests::platform::now;
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
-pub(crate) use ebb_tests::wait::{LOOK, PATIENCE, until};
+pub(crate) use ebb_tests::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 pub(crate) use serde_json::{Value, json};
 pub(crate) use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub(crate) use tokio::net::TcpStream;
@@ -37,7 +37,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// What a server answered.
+/// A response of a server.
 #[derive(Debug)]
 pub(crate) struct ApiReply {
     pub(crate) status: u16,
@@ -76,7 +76,7 @@ impl ApiReply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks that this is a problem of this status and word.
+    /// Checks that the response is a problem with this status and code.
     #[track_caller]
     pub(crate) fn is_problem(&self, status: u16, code: &str) -> ProblemDetails {
         assert_eq!(self.status, status, "{self:?}");
@@ -94,7 +94,7 @@ impl ApiReply {
     }
 }
 
-/// The items and the records of a run; without when it is looked at, which sweeps move.
+/// The items and records of a run, without due times and versions, which sweeps change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredRun {
     pub(crate) heads: Vec<RunHead>,
@@ -106,12 +106,12 @@ pub(crate) struct Harness {
     pub(crate) receiver: TestReceiver,
     pub(crate) http: reqwest::Client,
     settings: StackSettings,
-    // Removed when the test is over.
+    // Deleted when the harness is dropped.
     folder: TempDir,
 }
 
 impl Harness {
-    /// Starts a stack that keeps notifications itself.
+    /// Starts a stack that stores notifications in a file.
     pub(crate) async fn new() -> Self {
         Self::start(|settings, _| settings).await
     }
@@ -122,7 +122,7 @@ impl Harness {
         Self::start(|settings, receiver| StackSettings { platform: platform(receiver), ..settings }).await
     }
 
-    /// Starts a stack whose units run in clusters that others connect.
+    /// Starts a stack whose units run in the clusters of a list.
     pub(crate) async fn with_clusters(list: &Value) -> Self {
         Self::start(|settings, _| {
             let clusters = settings.state.with_file_name("clusters.json");
@@ -133,7 +133,7 @@ impl Harness {
         .await
     }
 
-    /// Starts a stack with this retention of gone instances.
+    /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
     }
@@ -155,7 +155,7 @@ impl Harness {
         self.folder.path()
     }
 
-    /// Ends the stack and starts it again on the same state.
+    /// Stops the stack and starts it again with the same state.
     pub(crate) async fn restart(&mut self) {
         self.stack.take().unwrap().stop().await;
         self.stack = Some(Stack::start(self.settings.clone()).await.unwrap());
@@ -166,29 +166,29 @@ impl Harness {
     }
 
     /// Sends a request as the operator.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
+    pub(crate) async fn request(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
         let token = format!("Bearer {}", self.stack().token());
         ApiReply::to(&self.http, &self.url(path), Some(&token), method, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> ApiReply {
-        self.ask(Method::GET, path, None).await
+        self.request(Method::GET, path, None).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> ApiReply {
-        self.ask(Method::POST, path, Some(body)).await
+        self.request(Method::POST, path, Some(body)).await
     }
 
-    /// Publishes a plugin with this name and version and the rest of its document. `RECEIVER` in it stands for the
-    /// receiver's address.
+    /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands for
+    /// the URL of the receiver.
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = plugin(name, rest).replace("RECEIVER", self.receiver.url());
         self.post("/v1/plugins", json!({ "document": document })).await.is(201);
     }
 
     /// Sends a signed lifecycle webhook.
-    pub(crate) async fn lifecycle(&self, asked: LifecycleType, data: &LifecycleData) -> ApiReply {
-        self.event(&SignedRequest::lifecycle(&self.secret(), asked, data)).await
+    pub(crate) async fn lifecycle(&self, event_type: LifecycleType, data: &LifecycleData) -> ApiReply {
+        self.event(&SignedRequest::lifecycle(&self.secret(), event_type, data)).await
     }
 
     pub(crate) async fn event(&self, event: &SignedRequest) -> ApiReply {
@@ -205,7 +205,7 @@ impl Harness {
         WebhookSecret::parse(self.stack().webhook_secret()).unwrap()
     }
 
-    /// Requests a sandbox of one resource `r` of `plugin`; its uid is `NAME-uid`.
+    /// Requests a sandbox with one resource `r` of `plugin`. Its uid is `NAME-uid`.
     pub(crate) async fn create(&self, name: &str, plugin: &str) {
         self.lifecycle(LifecycleType::Created, &sandbox(name, &format!("{name}-uid"), plugin)).await.is(202);
     }
@@ -215,64 +215,64 @@ impl Harness {
         self.lifecycle(LifecycleType::Deleted, &data).await.is(202);
     }
 
-    /// Publishes a plugin, and requests a sandbox of it.
+    /// Publishes a plugin and requests a sandbox of it.
     pub(crate) async fn begin(&self, name: &str, plugin: &str, rest: &str) {
         self.publish(&format!("{plugin}@1.0.0"), rest).await;
         self.create(name, plugin).await;
     }
 
-    /// Publishes a plugin, and requests a sandbox of it that reaches a phase.
+    /// Publishes a plugin, requests a sandbox of it, and waits for a phase.
     pub(crate) async fn run(&self, name: &str, plugin: &str, rest: &str, phase: TargetState) -> TargetDetail {
         self.begin(name, plugin, rest).await;
         self.phase(name, phase).await
     }
 
-    /// Publishes a plugin, and requests a sandbox `a` of it, whose unit `make` will call back.
+    /// Publishes a plugin and requests a sandbox `a` of it. The receiver accepts `POST /make`, whose request is returned.
     pub(crate) async fn accepted(&self, plugin: &str, rest: &str) -> ReceivedCall {
         self.receiver.always("POST /make", 202);
         self.begin("a", plugin, rest).await;
         self.receiver.call("POST /make", 1).await
     }
 
-    /// Requests a sandbox of a published plugin, and waits until it is ready.
+    /// Requests a sandbox of a published plugin and waits until it is ready.
     pub(crate) async fn ready(&self, name: &str, plugin: &str) -> TargetDetail {
         self.create(name, plugin).await;
         self.phase(name, TargetState::Ready).await
     }
 
-    /// Deletes a sandbox, and waits until it is gone.
+    /// Deletes a sandbox and waits until it is gone.
     pub(crate) async fn tear_down(&self, name: &str) -> TargetDetail {
         self.delete(name).await;
         self.phase(name, TargetState::Gone).await
     }
 
     pub(crate) async fn target(&self, name: &str) -> Option<TargetDetail> {
-        let answer = self.get(&format!("/v1/targets/sandbox/{name}")).await;
-        (answer.status != 404).then(|| answer.is(200).json())
+        let response = self.get(&format!("/v1/targets/sandbox/{name}")).await;
+        (response.status != 404).then(|| response.is(200).json())
     }
 
     pub(crate) async fn why(&self, name: &str) -> TargetDiagnosis {
         self.get(&format!("/v1/targets/sandbox/{name}/why")).await.is(200).json()
     }
 
-    /// Waits until the target is in this phase; another end of its way fails at once.
+    /// Waits until the target is in this phase. Fails early if the target fails or is stuck instead.
     pub(crate) async fn phase(&self, name: &str, phase: TargetState) -> TargetDetail {
         let begun = Instant::now();
         loop {
-            let target = self.target(name).await.unwrap_or_else(|| panic!("{name} is not there"));
+            let target = self.target(name).await.unwrap_or_else(|| panic!("{name} does not exist"));
             if target.info.phase == phase {
                 return target;
             }
             let ended = matches!(target.info.phase, TargetState::Failed | TargetState::Stuck);
-            if begun.elapsed() > PATIENCE || (ended && begun.elapsed() > Duration::from_secs(10)) {
+            if begun.elapsed() > WAIT_TIMEOUT || (ended && begun.elapsed() > Duration::from_secs(10)) {
                 let why = self.why(name).await;
                 panic!("{name} is {:?}, not {phase:?}: {why:#?} {:#?}", target.info.phase, target.runs);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until an instance is ready that has waited for its name.
+    /// Waits until an instance that waited for its name is ready.
     pub(crate) async fn instance_is_ready(&self, name: &str, uid: &str) {
         until(&format!("{uid} to be ready"), async || {
             let info = self.target(name).await?.info;
@@ -281,8 +281,8 @@ impl Harness {
         .await;
     }
 
-    /// Waits until the platform has taken the notification, which closes the run.
-    pub(crate) async fn taken(&self, name: &str) {
+    /// Waits until the platform has accepted the notification, which closes the run.
+    pub(crate) async fn notification_accepted(&self, name: &str) {
         let accepted = async || self.target(name).await?.pending_notification.is_none().then_some(());
         until(&format!("the notification about {name} to be accepted"), accepted).await;
     }
@@ -295,12 +295,12 @@ impl Harness {
         .await
     }
 
-    /// Returns what remains of a sandbox: units, and if their resources exist.
+    /// Returns the units whose resources remain, each with the certainty that they exist.
     pub(crate) async fn remaining(&self, name: &str) -> Vec<(String, Certainty)> {
         self.why(name).await.remaining.into_iter().map(|it| (it.unit, it.certainty)).collect()
     }
 
-    /// Returns the log of a unit of the resource `r`. `query` goes on with `&attempt=`, or is empty.
+    /// Returns the log of a unit of the resource `r`. `query` is empty or `&attempt=NUMBER`.
     pub(crate) async fn log(&self, name: &str, hook: Hook, unit: &str, query: &str) -> ApiReply {
         self.get(&format!("/v1/runs/{}/logs?unit=r/{unit}{query}", run_id(name, hook))).await
     }
@@ -314,12 +314,12 @@ impl Harness {
         .await;
     }
 
-    /// Reports the success of a request, which is accepted.
+    /// Reports the success of a request. The callback must be accepted.
     pub(crate) async fn succeed(&self, call: &ReceivedCall, id: &str) {
         self.callback(call.token(), &succeeded(id)).await.is(204);
     }
 
-    /// A callback with a token.
+    /// Sends a callback with a token.
     pub(crate) async fn callback(&self, token: &str, body: &Value) -> ApiReply {
         self.callback_bytes(token, body.to_string().into_bytes()).await
     }
@@ -330,7 +330,7 @@ impl Harness {
         ApiReply::of(request.send().await.unwrap()).await
     }
 
-    /// What is stored of a run of the sandbox.
+    /// Returns the stored state of a run of the sandbox.
     pub(crate) async fn state(&self, name: &str, hook: Hook) -> StoredRun {
         let run = run_id(name, hook);
         let store = self.stack().store();
@@ -342,13 +342,13 @@ impl Harness {
         StoredRun { heads, records: store.read_all_records(&run).await.unwrap() }
     }
 
-    /// Returns the notifications that the stack itself was sent, as CloudEvents.
+    /// Returns the notifications that the stack stored in its file, as CloudEvents.
     pub(crate) fn notifications(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.settings.state.join("notifications.jsonl")).unwrap();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Waits until the stack got these notifications of a sandbox, in this order. A repetition of the same event counts once.
+    /// Waits until the stack has these notifications about a sandbox, in this order. Repetitions of an event count once.
     pub(crate) async fn notified(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {
@@ -361,14 +361,17 @@ impl Harness {
             if notified == expected {
                 return data;
             }
-            // The target is moved before the platform is notified.
-            assert!(notified.len() < expected.len() && begun.elapsed() < PATIENCE, "{notified:?}, not {expected:?}");
-            tokio::time::sleep(LOOK).await;
+            // The phase of the target changes before the platform is notified.
+            assert!(
+                notified.len() < expected.len() && begun.elapsed() < WAIT_TIMEOUT,
+                "{notified:?}, not {expected:?}"
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// `dev.ebb.target.ready.v1` is `ready`.
+/// Returns `ready` for `dev.ebb.target.ready.v1`.
 pub(crate) fn word(event_type: &str) -> String {
     event_type.split('.').nth(3).unwrap_or_default().to_owned()
 }
@@ -398,7 +401,7 @@ pub(crate) fn outputs(target: &TargetDetail) -> Value {
     json!(target.resources["r"].outputs)
 }
 
-/// `make` has an output `id`, and `undo` is sent it.
+/// `make` has an output `id`. `undo` sends it.
 pub(crate) const MAKE: &str = r#"
 preStart:
   make:
@@ -436,7 +439,7 @@ pub(crate) fn ids<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
     ids.map(str::to_owned).into()
 }
 
-/// A plugin document with its name and the rest.
+/// Returns a plugin document with this name and rest.
 pub(crate) fn plugin(name: &str, rest: &str) -> String {
     format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}")
 }

@@ -1,4 +1,4 @@
-//! Successes that come when they are not waited for any more: everything that was made is undone.
+//! Successes of attempts that were given up. Every reported resource is undone.
 
 use ebb_flow::run::attempt::AttemptRef;
 use ebb_flow::run::attempt_end::{AttemptEnd, AttemptSuccess};
@@ -15,8 +15,8 @@ fn too_slow() -> Value {
     json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}})
 }
 
-/// A sandbox `a` whose first attempt was given up and whose second was accepted.
-async fn two_tries(document: &str) -> (Harness, ReceivedCall, ReceivedCall) {
+/// Starts a sandbox `a`. The first attempt of `make` has failed and the second is accepted.
+async fn two_attempts(document: &str) -> (Harness, ReceivedCall, ReceivedCall) {
     let harness = Harness::new().await;
     let first = harness.accepted("makes", document).await;
     harness.callback(first.token(), &too_slow()).await.is(204);
@@ -24,11 +24,11 @@ async fn two_tries(document: &str) -> (Harness, ReceivedCall, ReceivedCall) {
     (harness, first, second)
 }
 
-fn two() -> String {
+fn two_attempts_document() -> String {
     MAKE.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 2, backoff: 10ms}")
 }
 
-/// A sandbox `a` whose setup has these results.
+/// Starts a sandbox `a` and reports these results for its setup.
 async fn with_results(document: &str, results: &[&str]) -> (Harness, ReceivedCall) {
     let harness = Harness::new().await;
     let call = harness.accepted("makes", document).await;
@@ -39,7 +39,7 @@ async fn with_results(document: &str, results: &[&str]) -> (Harness, ReceivedCal
     (harness, call)
 }
 
-/// Reports a success that is too late.
+/// Reports a late success.
 async fn late(harness: &Harness, call: &ReceivedCall, id: &str) {
     harness.callback(call.token(), &succeeded(id)).await.is_problem(409, "late-result");
 }
@@ -50,11 +50,11 @@ async fn undone_then_gone(harness: &Harness, id: &str) {
     harness.phase("a", TargetState::Gone).await;
 }
 
-pub(crate) async fn after_the_teardown() {
+pub(crate) async fn a_success_after_the_teardown_is_undone() {
     let harness = Harness::new().await;
     let call = harness.accepted("makes", MAKE).await;
     harness.tear_down("a").await;
-    // Something may exist: the undo has run without knowing its name.
+    // The resource may exist, so the undo ran without its id.
     assert_eq!(undone(&harness), ids(["unknown"]));
     late(&harness, &call, "x").await;
     undone_then_gone(&harness, "x").await;
@@ -64,8 +64,8 @@ pub(crate) async fn after_the_teardown() {
     harness.notified("a", &["gone", "gone"]).await;
 }
 
-/// The condition of an undo is false for the first and the third of four results. It does not count for the others.
-pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
+/// The condition of an undo is false for the first and the third of four results. The other two are undone.
+pub(crate) async fn the_condition_of_an_undo_is_evaluated_for_each_result() {
     let condition = "undoes: make\n    when: ${!(units.make.outputs.?id.orValue('') in ['w', 'y'])}";
     let document = MAKE.replace("undoes: make", condition);
     let (harness, _) = with_results(&document, &["w", "x", "y", "z"]).await;
@@ -74,8 +74,8 @@ pub(crate) async fn a_condition_of_an_undo_counts_for_each_result() {
     assert_eq!(harness.receiver.count("POST /undo"), 2);
 }
 
-/// An attempt of an undo is sent again after its result was recorded.
-pub(crate) async fn a_repeated_try_undoes_the_same() {
+/// An attempt of an undo is dispatched again after its result was recorded.
+pub(crate) async fn a_repeated_attempt_undoes_the_same_result() {
     let (harness, _) = with_results(MAKE, &["x", "y", "z"]).await;
     harness.receiver.always("POST /undo", 202);
     harness.delete("a").await;
@@ -96,14 +96,14 @@ pub(crate) async fn a_repeated_try_undoes_the_same() {
     assert_eq!(undone(&harness), ids(["x", "y", "z"]));
 }
 
-/// The undo of a late result begins at the first result again. An attempt of the pass before is sent again, and does not
-/// count.
-pub(crate) async fn a_new_pass_undoes_everything() {
+/// A late result starts a new pass of the undo at the first result. An attempt of the previous pass is dispatched again
+/// and does not count.
+pub(crate) async fn a_new_pass_undoes_every_result() {
     let (harness, make) = with_results(MAKE, &["x"]).await;
     harness.receiver.always("POST /undo", 202);
     harness.delete("a").await;
     let first = harness.receiver.call("POST /undo", 1).await;
-    let before = last_try(&harness).await;
+    let before = last_attempt(&harness).await;
     harness.callback(first.token(), &done()).await.is(204);
     harness.phase("a", TargetState::Gone).await;
     harness.succeed(&make, "y").await;
@@ -111,7 +111,7 @@ pub(crate) async fn a_new_pass_undoes_everything() {
     assert_eq!(second.body["id"], "x");
     harness.succeed(&make, "z").await;
     send_again(&harness, before).await;
-    // The next pass may be quicker.
+    // The request of the new pass may arrive first.
     let third = harness.receiver.call("POST /undo", 3).await;
     let fourth = harness.receiver.call("POST /undo", 4).await;
     let is_again = third.header("webhook-id") == first.header("webhook-id");
@@ -130,10 +130,10 @@ pub(crate) async fn a_new_pass_undoes_everything() {
     assert_eq!(harness.receiver.count("POST /undo"), 6);
 }
 
-/// The write of a late success takes long, and the undo goes on from one result to the next one meanwhile. By its time the late
-/// success is the first one of all, which the next attempt of the undo would leave out.
-pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
-    let (harness, _first, second) = two_tries(&two()).await;
+/// The undo advances to the next result while a late success is being written. The late success has the earliest time, so
+/// it is the first result, which the next attempt of the undo would leave out.
+pub(crate) async fn a_late_success_is_undone_while_the_undo_advances() {
+    let (harness, _first, second) = two_attempts(&two_attempts_document()).await;
     harness.receiver.always("POST /undo", 202);
     for id in ["y", "z"] {
         harness.callback(second.token(), &succeeded(id)).await;
@@ -143,13 +143,13 @@ pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
     let undo = harness.receiver.call("POST /undo", 1).await;
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
-    // A late success is in the record, its sender has looked at the run of the undo, and then the undo goes on.
+    // The late success is recorded after the run of the undo was read and before the undo advances.
     let view = run.read_view(env).await.unwrap();
     let outputs = serde_json::from_value(json!({"id": {"json": "x"}})).unwrap();
     let success = AttemptEnd::Succeeded(AttemptSuccess { outputs, ..AttemptSuccess::default() });
     let setup = Run::load(env, &run_id("a", Hook::PreStart)).await.unwrap().unwrap();
     let (result, _) = records::build_result(env, &setup, Unit(0), Attempt::FIRST, &success, None).await.unwrap();
-    // Its write took longer than everything since.
+    // The result is older than the run, because its write took long.
     let result = AttemptResult { at: setup.facts.started.0, ..result };
     env.store.put_result(&setup.id, Unit(0), Attempt::FIRST, &result).await.unwrap();
     harness.callback(undo.token(), &done()).await.is(204);
@@ -167,14 +167,14 @@ pub(crate) async fn a_late_success_and_an_undo_that_goes_on() {
     assert_eq!(undone(&harness), ids(["x", "y", "z"]));
 }
 
-/// Returns the last attempt of the undo of the sandbox `a` that has a record.
-async fn last_try(harness: &Harness) -> AttemptRef {
+/// Returns the last recorded attempt of the undo of the sandbox `a`.
+async fn last_attempt(harness: &Harness) -> AttemptRef {
     let state = harness.state("a", Hook::PostStop).await;
     let (unit, attempt, _) = *state.records.last().unwrap();
     AttemptRef { unit, number: attempt, epoch: state.heads[0].head.epoch }
 }
 
-/// Sends an attempt of the undo of the sandbox `a` again.
+/// Dispatches an attempt of the undo of the sandbox `a` again.
 async fn send_again(harness: &Harness, attempt: AttemptRef) {
     let env = harness.stack().env();
     let run = Run::load(env, &run_id("a", Hook::PostStop)).await.unwrap().unwrap();
@@ -183,9 +183,9 @@ async fn send_again(harness: &Harness, attempt: AttemptRef) {
         .unwrap();
 }
 
-/// The second attempt was the one that counted.
-pub(crate) async fn both_tries_count() {
-    let (harness, first, second) = two_tries(&two()).await;
+/// The first attempt succeeds after the second one.
+pub(crate) async fn results_of_both_attempts_are_undone() {
+    let (harness, first, second) = two_attempts(&two_attempts_document()).await;
     harness.succeed(&second, "two").await;
     harness.phase("a", TargetState::Ready).await;
     late(&harness, &first, "one").await;

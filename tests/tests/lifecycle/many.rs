@@ -1,41 +1,41 @@
-//! Large sandboxes and long lists: an answer about a few things does not read all of them.
+//! Large outputs, the lists of targets, and withdrawn versions of plugins.
 
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
-use crate::lifecycle::retention::LONG;
+use crate::lifecycle::retention::LARGE_OUTPUT;
 
-/// `shown` is the only output that the resource hands on.
-const ONE_OF_TWO: &str = r#"
+/// The resource has the output of `shown` only.
+const TWO_OUTPUTS: &str = r#"
 preStart:
   shown: {webhook: {url: "RECEIVER/shown"}, outputs: {id: {value: "${response.body.id}"}}}
   kept: {webhook: {url: "RECEIVER/kept"}, outputs: {text: {value: "${response.body.text}"}}}
 outputs: {id: "${units.shown.outputs.id}"}
 "#;
 
-/// Outputs that no resource hands on may be missing from the bucket, and the target is ready and shown all the same.
-pub(crate) async fn outputs_that_nothing_refers_to_are_not_read() {
+/// A lost object of an output that no resource refers to does not affect the target.
+pub(crate) async fn unreferenced_outputs_are_not_read() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /shown", json!({"id": "the-id"}));
     harness.receiver.always("POST /kept", json!({"text": "x".repeat(10_000)}));
-    without_its_object(&harness, "two", ONE_OF_TWO).await;
+    remove_output_object(&harness, "two", TWO_OUTPUTS).await;
     let target = harness.target("a").await.unwrap();
     assert_eq!(outputs(&target), json!({"id": {"value": "the-id"}}));
     assert_eq!(target.runs[0].units.len(), 2);
 }
 
-/// An undo that reads nothing of what its unit made needs no object of the bucket.
-pub(crate) async fn an_undo_reads_only_what_it_uses() {
+/// An undo that uses no output of its unit reads no object of the bucket.
+pub(crate) async fn an_undo_reads_only_the_outputs_that_it_uses() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
-    without_its_object(&harness, "big", LONG).await;
+    remove_output_object(&harness, "big", LARGE_OUTPUT).await;
     harness.tear_down("a").await;
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
-/// Waits until the sandbox `a` of a plugin is ready, and removes the only object of its outputs.
-async fn without_its_object(harness: &Harness, plugin: &str, rest: &str) {
+/// Waits until the sandbox `a` of a plugin is ready and removes the only object of its outputs.
+async fn remove_output_object(harness: &Harness, plugin: &str, rest: &str) {
     harness.run("a", plugin, rest, TargetState::Ready).await;
     harness.notified("a", &["ready"]).await;
     let stored = harness.state("a", Hook::PreStart).await;
@@ -48,8 +48,8 @@ async fn without_its_object(harness: &Harness, plugin: &str, rest: &str) {
     harness.stack().store().bucket.remove(&kept[0]).await.unwrap();
 }
 
-/// Targets that are gone are in a list of their own.
-pub(crate) async fn gone_targets_are_listed_apart() {
+/// Gone targets are not in the list of active targets.
+pub(crate) async fn gone_targets_have_a_separate_list() {
     let harness = Harness::new().await;
     harness.publish("one@1.0.0", "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n").await;
     let names = async |path: &str| {
@@ -63,35 +63,35 @@ pub(crate) async fn gone_targets_are_listed_apart() {
     assert_eq!(names("/v1/targets?gone=true").await, Vec::<String>::new());
     harness.tear_down("a").await;
     // A gone target is listed until the platform has accepted its outcome.
-    harness.taken("a").await;
+    harness.notification_accepted("a").await;
     assert_eq!(names("/v1/targets").await, ["b"]);
     assert_eq!(names("/v1/targets?gone=true").await, ["a"]);
 }
 
-/// A unit that may fail, and its undo.
-const MADE: &str = r#"
+/// A unit without retries, and its undo.
+const WITHOUT_RETRIES: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}, retry: {attempts: 1}, outputs: {id: {value: "${response.body.id}"}}}
 postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {id: "${units.make.outputs.id}"}}}
 "#;
 
-/// A withdrawn version serves the targets that have it to their end: they are updated, retried, explained and torn down. A
-/// new target, and a resource that is added, cannot have it.
-pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
+/// Targets that have a withdrawn version are still updated, retried, explained and torn down. New targets and added
+/// resources cannot use it.
+pub(crate) async fn a_withdrawn_version_remains_usable_for_existing_targets() {
     let mut harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[400.into(), CannedReply::ok(json!({"id": "id-2"}))]);
-    harness.run("a", "made", MADE, TargetState::Failed).await;
+    harness.run("a", "made", WITHOUT_RETRIES, TargetState::Failed).await;
     let secret = async |harness: &Harness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
     let before = secret(&harness).await;
-    harness.ask(Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
-    // What was in memory is not any more.
+    harness.request(Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
+    // A restart clears the caches.
     harness.restart().await;
     assert_eq!(secret(&harness).await, before);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/make");
-    let refused = async |name: &str, asked, plugin: &str, words: &[&str]| {
+    let refused = async |name: &str, event_type, plugin: &str, words: &[&str]| {
         let event = sandbox(name, &format!("{name}-uid"), plugin);
-        let problem = harness.lifecycle(asked, &event).await.is_problem(422, "invalid-document");
+        let problem = harness.lifecycle(event_type, &event).await.is_problem(422, "invalid-document");
         let text = format!("{problem:?}");
         assert!(text.contains("withdrawn-version"), "{text}");
         for word in words {
@@ -102,10 +102,10 @@ pub(crate) async fn a_withdrawn_version_serves_those_that_have_it() {
     refused("b", LifecycleType::Created, "made", &["were withdrawn: 1.0.0"]).await;
     refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"]).await;
     assert!(harness.target("b").await.is_none());
-    harness.publish("made@1.1.0", MADE).await;
+    harness.publish("made@1.1.0", WITHOUT_RETRIES).await;
     refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"]).await;
     let update = async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
-    // What is added is compared, and what is there keeps its version.
+    // An added resource is a change. An existing one keeps its version.
     let changes = update("made}, s: {plugin: made").await.is_problem(409, "changed").changes;
     let changes: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.new.as_deref())).collect();
     assert_eq!(changes, [("resources.s", Some("made@1.1.0"))]);

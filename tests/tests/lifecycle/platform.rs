@@ -1,4 +1,4 @@
-//! Time, the platform, and the end of the program itself.
+//! Expiry of targets, repeated notifications, and restarts of the server.
 
 use ebb_protocol::lifecycle::TargetStopCause;
 
@@ -30,12 +30,12 @@ pub(crate) async fn time_to_live() {
     harness.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
 }
 
-pub(crate) async fn outcomes_until_they_are_taken() {
+pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
     let harness = Harness::with_platform().await;
     harness.receiver.replies("POST /platform", &[503, 500, 429, 204]);
     harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
     harness.receiver.call("POST /platform", 4).await;
-    harness.taken("a").await;
+    harness.notification_accepted("a").await;
     let notified = harness.receiver.calls("POST /platform");
     let ids: BTreeSet<&str> = notified.iter().map(|call| call.header("webhook-id")).collect();
     assert_eq!(ids.len(), 1);
@@ -47,8 +47,8 @@ pub(crate) async fn outcomes_until_they_are_taken() {
     assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
 }
 
-/// The program ends while a script runs and a callback is outstanding.
-pub(crate) async fn a_restart_in_between() {
+/// The server restarts while a script runs and a callback is pending.
+pub(crate) async fn a_run_continues_after_a_restart() {
     let mut harness = Harness::new().await;
     let rest = r##"
 runners: {sh: {image: "busybox:1"}}

@@ -1,4 +1,4 @@
-//! Removals that meet another instance, a crash, a store that hangs, or damaged state.
+//! Removals of expired instances: with concurrent functions, crashes, a store that hangs, and damaged items.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,12 +12,12 @@ use ebb_store::{DamagedExpiry, DueExpiries, InstanceExpiry, RemoveExpired, Store
 use ebb_tests::fakes;
 
 use crate::harness::*;
-use crate::lifecycle::retention::{KEPT, harness, lived, objects, round_at, stored};
+use crate::lifecycle::retention::{RETENTION, create_and_delete, harness, objects, remove_expired_after, stored};
 
-/// So short that an instance is due as soon as it is gone. The first round of the stack comes a minute after its start.
-const AT_ONCE: Duration = Duration::from_millis(1);
+/// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the earliest.
+const IMMEDIATE: Duration = Duration::from_millis(1);
 
-/// An instance of a function with a memory of its own, over the table of the stack.
+/// Returns the environment of another function instance: its own cache, with the table of the stack.
 fn other_instance(harness: &Harness) -> Env {
     let env = harness.stack().env();
     let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
@@ -26,23 +26,23 @@ fn other_instance(harness: &Harness) -> Env {
     fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)
 }
 
-/// A run is removed by one instance while another one remembers it.
-pub(crate) async fn a_run_that_another_instance_removed_is_gone() {
-    let harness = harness(Some(AT_ONCE)).await;
-    lived(&harness, "a", "long").await;
+/// One function instance removes a run that another one has in its cache.
+pub(crate) async fn a_run_that_another_function_removed_is_gone() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let (stack, other) = (harness.stack(), other_instance(&harness));
     let runs = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
     for run in &runs {
-        assert!(stack.env().facts(run).await.unwrap().is_some(), "the instance remembers {run}");
+        assert!(stack.env().facts(run).await.unwrap().is_some(), "the cache has {run}");
     }
     let then = now().plus(Millis(1_000));
     assert_eq!(ebb_flow::sweep::retention::remove_expired(&other, stack.store().as_ref(), then).await.unwrap(), 1);
     let [setup, teardown] = runs;
     harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
     harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
-    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
-    answer.is_problem(410, "gone");
+    let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    response.is_problem(410, "gone");
     assert_eq!(stored(&harness, "a").await, 0);
 }
 
@@ -90,7 +90,7 @@ impl RemoveExpired for FailingStore<'_> {
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "by plan".to_owned() })
+        Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "injected".to_owned() })
     }
 
     async fn delete_objects(&self, run: &RunId) -> Result<(), StoreError> {
@@ -102,10 +102,10 @@ impl RemoveExpired for FailingStore<'_> {
     }
 }
 
-/// A removal that dies after its first step: a late success finds no target that takes it.
-pub(crate) async fn a_target_is_forgotten_before_its_runs() {
-    let harness = harness(Some(AT_ONCE)).await;
-    lived(&harness, "a", "long").await;
+/// A removal stops after its first step. A late success is rejected then.
+pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let before = stored(&harness, "a").await;
     let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
@@ -114,41 +114,41 @@ pub(crate) async fn a_target_is_forgotten_before_its_runs() {
     assert_eq!(failing.hits(), 1);
     let target = stack.store().read_target("sandbox", "a").await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
-    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
-    answer.is_problem(410, "gone");
-    // A success that was taken just before finds its undo, and gives the target back to no run.
+    let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    response.is_problem(410, "gone");
+    // The undo is not reopened for a success that was accepted just before.
     let (undo, units) = (run_id("a", Hook::PostStop), [Unit(0)]);
     assert!(!reopen(stack.env(), &undo, &units, ReopenCause::LateSuccess).await.unwrap());
     assert_eq!(stack.store().read_target("sandbox", "a").await.unwrap(), Some(target));
     assert_eq!(stored(&harness, "a").await, before);
-    assert_eq!(round_at(&harness, KEPT).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION).await, 1);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
 }
 
-/// An instance whose teardown took long is kept for the whole retention, also when another instance takes the name.
-pub(crate) async fn a_name_that_is_taken_again_keeps_the_former_instance() {
-    let harness = harness(Some(KEPT)).await;
-    lived(&harness, "a", "long").await;
+/// An instance with a long teardown is kept for the whole retention, even if another instance takes the name.
+pub(crate) async fn a_new_instance_does_not_shorten_the_retention_of_the_former_one() {
+    let harness = harness(Some(RETENTION)).await;
+    create_and_delete(&harness, "a", "long").await;
     let store = harness.stack().store();
-    // The teardown began that much earlier.
-    let began = now().plus(Millis(u64::try_from(KEPT.as_millis()).unwrap() / 4));
+    // The teardown began long before it ended.
+    let began = now().plus(Millis(u64::try_from(RETENTION.as_millis()).unwrap() / 4));
     let [expiry] = store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
     store.postpone_expiry(&expiry, began, 0).await.unwrap();
     let before = stored(&harness, "a").await;
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(round_at(&harness, KEPT / 2).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
     assert_eq!(stored(&harness, "a").await, before);
-    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!(stored(&harness, "a").await, 0);
-    assert_eq!(objects(&harness).await, 1, "that of the present instance");
+    assert_eq!(objects(&harness).await, 1, "the object of the current instance");
 }
 
-/// An expiry that cannot be read is postponed for ever longer; the instances beside it are removed.
-pub(crate) async fn damaged_items_keep_no_other_instance() {
-    let harness = harness(Some(KEPT)).await;
+/// An unreadable expiry is postponed with growing delays. Other instances are removed.
+pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
+    let harness = harness(Some(RETENTION)).await;
     for name in ["damaged", "whole"] {
-        lived(&harness, name, "long").await;
+        create_and_delete(&harness, name, "long").await;
     }
     let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
     let instance = instance("damaged");
@@ -176,11 +176,11 @@ pub(crate) async fn damaged_items_keep_no_other_instance() {
     assert!(stored(&harness, "damaged").await > 0);
 }
 
-/// A look has its time; the instances after it have their turn in the same round.
-pub(crate) async fn a_removal_that_hangs_keeps_no_other_instance() {
-    let harness = harness(Some(KEPT)).await;
+/// The removal of an instance has a timeout. The following instances are removed in the same sweep.
+pub(crate) async fn a_removal_that_hangs_does_not_block_other_instances() {
+    let harness = harness(Some(RETENTION)).await;
     for name in ["hangs", "next"] {
-        lived(&harness, name, "long").await;
+        create_and_delete(&harness, name, "long").await;
     }
     let failing = FailingStore::new(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
@@ -190,12 +190,12 @@ pub(crate) async fn a_removal_that_hangs_keeps_no_other_instance() {
     assert!(stored(&harness, "hangs").await > 0);
     // It is due again an hour later.
     assert_eq!(harness.stack().store().list_expired(then, 10).await.unwrap(), DueExpiries::default());
-    assert_eq!(round_at(&harness, KEPT * 3).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 3).await, 1);
 }
 
-/// Outputs that the bucket lost do not hide what exists, and do not change when an instance is looked at.
-pub(crate) async fn lost_outputs_are_named() {
-    let harness = harness(Some(KEPT * 10)).await;
+/// Lost outputs neither hide the remaining resources nor change the expiry of the instance.
+pub(crate) async fn lost_outputs_are_reported() {
+    let harness = harness(Some(RETENTION * 10)).await;
     harness.receiver.always("POST /drop", 400);
     harness.ready("a", "long").await;
     harness.delete("a").await;
@@ -212,10 +212,10 @@ pub(crate) async fn lost_outputs_are_named() {
     let why = harness.why("a").await;
     assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
     assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
-    assert_eq!(round_at(&harness, KEPT * 20).await, 0);
-    // As one whose outputs are there: something of it may exist.
+    assert_eq!(remove_expired_after(&harness, RETENTION * 20).await, 0);
+    // The expiry is postponed as for an instance with outputs, because a resource may exist.
     let listed = async |after: u32| {
-        let at = now().plus(Millis(u64::try_from((KEPT * after).as_millis()).unwrap()));
+        let at = now().plus(Millis(u64::try_from((RETENTION * after).as_millis()).unwrap()));
         store.list_expired(at, 10).await.unwrap().readable.len()
     };
     assert_eq!((listed(29).await, listed(31).await), (0, 1));

@@ -1,4 +1,4 @@
-//! The items of an instance are removed after its retention, and not before.
+//! The items of an instance are removed after its retention.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::target::Notification;
@@ -10,27 +10,27 @@ use ebb_store::{
 
 use crate::harness::*;
 
-/// An output that lies in the bucket, and an undo.
-pub(crate) const LONG: &str = r#"
+/// A unit whose output is stored in the bucket, and its undo.
+pub(crate) const LARGE_OUTPUT: &str = r#"
 preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${response.body.text}"}}}}
 postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
 "#;
 
-const SHORT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
-const SILENT: &str =
+const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
+const NO_LOG: &str =
     "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 
-/// Long enough for the test to look at the data before its removal.
-pub(crate) const KEPT: Duration = Duration::from_secs(86_400);
+/// Long enough for a test to read the data before its removal.
+pub(crate) const RETENTION: Duration = Duration::from_secs(86_400);
 
 pub(crate) async fn harness(retention: Option<Duration>) -> Harness {
     let harness = Harness::with_retention(retention).await;
     harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
-    harness.publish("long@1.0.0", LONG).await;
+    harness.publish("long@1.0.0", LARGE_OUTPUT).await;
     harness
 }
 
-/// Objects of outputs and logs.
+/// Counts the objects of outputs and logs.
 pub(crate) async fn objects(harness: &Harness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
@@ -49,22 +49,22 @@ pub(crate) async fn stored(harness: &Harness, name: &str) -> usize {
     items
 }
 
-/// Looks as the schedule does, so much later.
-pub(crate) async fn round_at(harness: &Harness, after: Duration) -> usize {
+/// Removes expired instances as the schedule does at a later time, and returns their number.
+pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
     let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
     let stack = harness.stack();
     ebb_flow::sweep::retention::remove_expired(stack.env(), stack.store().as_ref(), then).await.unwrap()
 }
 
-/// Leaves an instance that is gone, of which the platform was notified.
-pub(crate) async fn lived(harness: &Harness, name: &str, plugin: &str) {
+/// Creates and deletes an instance, and waits until the platform is notified.
+pub(crate) async fn create_and_delete(harness: &Harness, name: &str, plugin: &str) {
     harness.ready(name, plugin).await;
     harness.tear_down(name).await;
     harness.notified(name, &["ready", "gone"]).await;
 }
 
 pub(crate) async fn instances_are_removed_after_their_retention() {
-    let harness = harness(Some(KEPT)).await;
+    let harness = harness(Some(RETENTION)).await;
     for name in ["ends", "lasts"] {
         harness.ready(name, "long").await;
     }
@@ -74,55 +74,55 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     assert_eq!(objects(&harness).await, 2);
     let (ended, lasting) = (stored(&harness, "ends").await, stored(&harness, "lasts").await);
     assert!(ended > 0 && lasting > 0);
-    // Not yet.
-    assert_eq!(round_at(&harness, KEPT / 2).await, 0);
+    // The retention has not passed.
+    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
     assert_eq!(stored(&harness, "ends").await, ended);
     let plan = async |name: &str| harness.stack().store().get_plan(&instance(name)).await.unwrap().is_some();
     assert!(plan("ends").await);
-    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!((stored(&harness, "ends").await, stored(&harness, "lasts").await), (0, lasting));
     assert_eq!((plan("ends").await, plan("lasts").await), (false, true));
     assert_eq!(objects(&harness).await, 1);
-    assert_eq!(round_at(&harness, KEPT * 4).await, 0, "once");
-    // A later callback finds its run removed, and none of its data is kept.
-    let answer = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
-    answer.is_problem(410, "gone");
+    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 0, "removed twice");
+    // A later callback for the removed run stores nothing.
+    let response = harness.callback(&token, &json!({"status": "succeeded", "outputs": {"text": "late"}})).await;
+    response.is_problem(410, "gone");
     assert_eq!(stored(&harness, "ends").await, 0);
-    // The target is remembered without its plan.
+    // The target remains without its plan.
     let target = harness.target("ends").await.unwrap();
     assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
     assert!(harness.why("ends").await.summary.contains("nothing remains"));
-    // The other instance goes on.
+    // The other instance is unaffected.
     harness.tear_down("lasts").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert!(plan("lasts").await);
-    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
 }
 
-/// An instance that cannot be looked at, because its plan is lost, keeps its records and no other instance from its turn.
-pub(crate) async fn what_cannot_be_looked_at_is_put_off() {
-    let harness = harness(Some(KEPT)).await;
-    harness.publish("short@1.0.0", SHORT).await;
+/// An instance whose plan is lost keeps its records and does not block other instances.
+pub(crate) async fn an_unreadable_instance_is_postponed() {
+    let harness = harness(Some(RETENTION)).await;
+    harness.publish("short@1.0.0", NO_OUTPUT).await;
     for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
-        lived(&harness, name, plugin).await;
+        create_and_delete(&harness, name, plugin).await;
     }
     let (store, env) = (harness.stack().store(), harness.stack().env());
     let damaged = store.read_target("sandbox", "damaged").await.unwrap().unwrap();
     store.delete_plan(&instance("damaged")).await.unwrap();
     env.forget_plan(&damaged.plan);
     let before = stored(&harness, "damaged").await;
-    assert_eq!(round_at(&harness, KEPT * 2).await, 1);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
     assert_eq!((stored(&harness, "damaged").await, stored(&harness, "whole").await), (before, 0));
-    // It is put off by a day.
+    // Its expiry is postponed by a day.
     assert_eq!(store.list_expired(now(), 10).await.unwrap(), DueExpiries::default());
 }
 
-/// Outputs whose record was not written are removed too, and so are logs of scripts that no record names.
+/// Outputs and logs are removed even if no record refers to them.
 pub(crate) async fn objects_without_a_record_are_removed() {
-    let harness = harness(Some(KEPT)).await;
-    harness.publish("short@1.0.0", SHORT).await;
-    harness.publish("silent@1.0.0", SILENT).await;
+    let harness = harness(Some(RETENTION)).await;
+    harness.publish("short@1.0.0", NO_OUTPUT).await;
+    harness.publish("silent@1.0.0", NO_LOG).await;
     for name in ["short", "silent", "long"] {
         harness.ready(name, name).await;
     }
@@ -146,14 +146,14 @@ pub(crate) async fn objects_without_a_record_are_removed() {
         harness.notified(name, &["ready", "gone"]).await;
     }
     assert_eq!(objects(&harness).await, before + 2);
-    assert_eq!(round_at(&harness, KEPT * 2).await, 2);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 2);
     assert_eq!(objects(&harness).await, before);
 }
 
-/// An open run, and a notification that the platform refuses, keep the stored data of an instance.
-pub(crate) async fn what_is_not_over_keeps_its_records() {
-    let harness = harness(Some(KEPT)).await;
-    lived(&harness, "a", "long").await;
+/// An instance with an open run or a pending notification keeps its data.
+pub(crate) async fn records_of_open_instances_are_kept() {
+    let harness = harness(Some(RETENTION)).await;
+    create_and_delete(&harness, "a", "long").await;
     let store = harness.stack().store();
     let seen = store.read_target("sandbox", "a").await.unwrap().unwrap();
     let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
@@ -164,7 +164,7 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
     };
     moves(Some(pending), seen.version).await;
     let before = stored(&harness, "a").await;
-    assert_eq!(round_at(&harness, KEPT * 2).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     moves(None, seen.version + 1).await;
     let run = run_id("a", Hook::PostStop);
@@ -173,24 +173,24 @@ pub(crate) async fn what_is_not_over_keeps_its_records() {
         accept(RunEvent::Reopened { unit: Unit(0), attempt: Attempt::FIRST, epoch: root.epoch, to: Attempt(2) });
     assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), PatchResult::Written(_)));
     let before = stored(&harness, "a").await;
-    assert_eq!(round_at(&harness, KEPT * 4).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
 }
 
-/// An instance whose undo an operator has overridden may have left resources: its records name them.
-pub(crate) async fn what_may_exist_keeps_its_records() {
-    let harness = harness(Some(KEPT)).await;
+/// An instance with an overridden undo keeps its records, because its resources may exist.
+pub(crate) async fn records_of_possible_resources_are_kept() {
+    let harness = harness(Some(RETENTION)).await;
     harness.receiver.always("POST /drop", 400);
     harness.ready("a", "long").await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
-    // Due, and not over.
-    assert_eq!(round_at(&harness, KEPT * 2).await, 0);
+    // The instance is due, and its teardown has not ended.
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
     assert!(stored(&harness, "a").await > 0);
     harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     let before = stored(&harness, "a").await;
-    assert_eq!(round_at(&harness, KEPT * 8).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
     assert_eq!(harness.why("a").await.remaining.len(), 1);
 }
@@ -200,6 +200,6 @@ pub(crate) async fn without_a_retention_everything_is_kept() {
     harness.ready("a", "long").await;
     harness.tear_down("a").await;
     let before = stored(&harness, "a").await;
-    assert_eq!(round_at(&harness, KEPT * 1000).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 1000).await, 0);
     assert_eq!(stored(&harness, "a").await, before);
 }

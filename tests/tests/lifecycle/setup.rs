@@ -1,4 +1,4 @@
-//! Setups that fail at first, or for good.
+//! Setups: failures, retries, acceptances, deadlines and skipped units.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use ebb_protocol::callback::ReasonCode;
 
 use crate::harness::*;
 
-pub(crate) async fn failure_upstream() {
+pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
     let harness = Harness::new().await;
     let rest = r#"
 preStart:
@@ -26,7 +26,7 @@ postStop:
     harness.begin("s", "branches", rest).await;
     let call = harness.receiver.call("POST /c", 1).await;
     harness.unit("s", "preStart", "a", UnitState::Failed).await;
-    // The other branch goes on, and the target has not failed before it is over.
+    // The other branch continues. The target fails when it has ended.
     assert_eq!(harness.target("s").await.unwrap().info.phase, TargetState::Starting);
     harness.succeed(&call, "c1").await;
     let target = harness.phase("s", TargetState::Failed).await;
@@ -44,24 +44,24 @@ postStop:
     }
 }
 
-/// The replies to a unit's requests, and the unit after them: its state, attempt and reason, and the number of requests.
-type AnswerCase = (&'static str, Vec<CannedReply>, UnitState, u32, &'static str, RangeInclusive<usize>);
+/// A name, the replies to the requests of a unit, its state, attempt and reason after them, and the number of requests.
+type ResponseCase = (&'static str, Vec<CannedReply>, UnitState, u32, &'static str, RangeInclusive<usize>);
 
-/// Every request of an attempt has the same id, and every attempt the same key.
-pub(crate) async fn answers() {
+/// All requests of an attempt have the same id. All attempts have the same idempotency key.
+pub(crate) async fn responses_of_a_webhook_unit() {
     use UnitState::{Failed, Succeeded};
     let ok = CannedReply::ok(json!({"id": "x"}));
     let again = CannedReply::status(202).after(1);
     let date = CannedReply::status(202).header("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT");
     let page = CannedReply::page("<html>\n<body>login to continue</body>");
     let shown = "the response is text/html, not JSON: `<html> <body>login to continue</body>`";
-    let cases: [AnswerCase; 6] = [
+    let cases: [ResponseCase; 6] = [
         ("flaky", vec![503.into(), 429.into(), 500.into(), ok.clone()], Succeeded, 4, "", 4..=4),
         ("final", vec![410.into()], Failed, 1, "410", 1..=1),
         ("patient", vec![again.clone(), again, ok.clone()], Succeeded, 1, "", 3..=9),
         ("busy", vec![CannedReply::status(503).after(2), ok.clone()], Succeeded, 2, "", 2..=2),
         ("dated", vec![date, ok], Succeeded, 1, "", 2..=2),
-        // The page is named, and not what an expression makes of it.
+        // The reason shows the page instead of the failed expression.
         ("page", vec![page], Failed, 1, shown, 1..=1),
     ];
     let harness = Harness::new().await;
@@ -90,7 +90,7 @@ pub(crate) async fn answers() {
         assert!(distinct("webhook-signature").iter().all(|signature| signature.starts_with("v1,")), "{name}");
     }
     let busy = harness.receiver.calls("POST /busy");
-    assert!(busy[1].at.duration_since(busy[0].at) >= Duration::from_secs(2), "it waits as long as the receiver asks");
+    assert!(busy[1].at.duration_since(busy[0].at) >= Duration::from_secs(2), "it waits for Retry-After");
     assert_eq!(outputs(&harness.phase("patient", TargetState::Ready).await), json!({"id": {"value": "x"}}));
     let target = harness.target("final").await.unwrap();
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);
@@ -116,7 +116,7 @@ outputs: {n: "${units.make.outputs.n}"}
     }
 }
 
-/// A sweep sends no request again to a unit that has said that it will call back.
+/// Checks that sweeps do not repeat the request of an accepted attempt.
 async fn swept_without_requests(harness: &Harness, requests: usize) {
     for _ in 0..3 {
         sweep_run(harness.stack().env(), &run_id("a", Hook::PreStart), SweepCondition::Always).await.unwrap();
@@ -124,21 +124,21 @@ async fn swept_without_requests(harness: &Harness, requests: usize) {
     let calls = harness.receiver.calls("POST /make");
     assert_eq!(calls.len(), requests);
     for call in calls {
-        // A repeated request has the same token.
+        // Repeated requests of an attempt have the same token.
         harness.callback(call.token(), &done()).await.is(204);
     }
     harness.phase("a", TargetState::Ready).await;
 }
 
-/// The acceptances of several units are one item.
-pub(crate) async fn accepted_together() {
+/// The acceptances of several units are stored in one item.
+pub(crate) async fn acceptances_of_several_units_are_one_item() {
     let harness = Harness::new().await;
     let unit = |name| format!("  {name}: {{timeout: 5m, webhook: {{url: \"RECEIVER/make\"}}}}\n");
     harness.accepted("together", &format!("preStart:\n{}", ["first", "second", "third"].map(unit).concat())).await;
     harness.receiver.call("POST /make", 3).await;
     let (run, units) = (run_id("a", Hook::PreStart), [0, 1, 2].map(Unit));
-    until("they are known to be accepted", async || {
-        // An answer that comes a second after the others is noted by itself.
+    until("all acceptances to be stored", async || {
+        // A response that arrives a second after the others is stored in its own record.
         let together = harness.stack().store().read_accepted(&run, &units).await.unwrap();
         let records = harness.state("a", Hook::PreStart).await.records;
         let alone = records.iter().filter(|(_, _, record)| record.accepted.is_some()).count();
@@ -148,12 +148,12 @@ pub(crate) async fn accepted_together() {
     swept_without_requests(&harness, 3).await;
 }
 
-pub(crate) async fn asked_again_then_accepted() {
+pub(crate) async fn a_repeated_request_is_accepted() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[CannedReply::status(202).after(1), 202.into()]);
     harness.begin("a", "decides", "preStart: {make: {timeout: 5m, webhook: {url: \"RECEIVER/make\"}}}\n").await;
     harness.receiver.call("POST /make", 2).await;
-    until("it is known to be accepted", async || {
+    until("the acceptance to be stored", async || {
         let stored = harness.state("a", Hook::PreStart).await;
         stored.records.iter().any(|(_, _, record)| record.accepted.is_some()).then_some(())
     })
@@ -161,7 +161,7 @@ pub(crate) async fn asked_again_then_accepted() {
     swept_without_requests(&harness, 2).await;
 }
 
-pub(crate) async fn deadlines() {
+pub(crate) async fn attempts_time_out() {
     let harness = Harness::new().await;
     let rest = r##"
 runners: {sh: {image: "busybox:1"}}
@@ -187,7 +187,7 @@ postStop:
     assert_eq!(harness.receiver.count("POST /undo"), 1);
 }
 
-pub(crate) async fn skipping() {
+pub(crate) async fn a_false_condition_skips_dependents() {
     let harness = Harness::new().await;
     let rest = r#"
 params: {wanted: {type: boolean, default: false}}
@@ -230,7 +230,7 @@ postStop:
     assert_eq!(harness.receiver.count("POST /register"), 2);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/register");
     harness.tear_down("a").await;
-    // It has been ready, so it is drained; and the registration may exist.
+    // The target was ready, so `drain` runs. The registration may exist, so it is undone.
     let order = harness.receiver.order();
     assert_eq!(order[3], "POST /drain", "{order:?}");
     for path in ["POST /drop", "POST /unregister"] {
@@ -239,7 +239,7 @@ postStop:
     harness.notified("a", &["ready", "failed", "gone"]).await;
 }
 
-/// `make` is posted once; `DESCRIBE` stands for how its outcome is found out.
+/// `make` is not idempotent. `DESCRIBE` stands for the request that finds its outcome.
 const ONCE: &str = r#"
 preStart:
   make:
@@ -252,7 +252,7 @@ postStop:
 outputs: {id: "${units.make.outputs.id}"}
 "#;
 
-pub(crate) async fn not_idempotent_with_an_unknown_outcome() {
+pub(crate) async fn a_non_idempotent_request_is_not_repeated() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", 502);
     let target = harness.run("a", "once", &ONCE.replace("DESCRIBE", ""), TargetState::Failed).await;
@@ -262,15 +262,15 @@ pub(crate) async fn not_idempotent_with_an_unknown_outcome() {
     assert_eq!(harness.receiver.count("POST /make"), 1);
 }
 
-pub(crate) async fn not_idempotent_and_described() {
+pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[504.into(), CannedReply::ok(json!({"id": "second"}))]);
-    // The first request made nothing.
+    // The first request created nothing.
     harness.receiver.always("GET /made", 404);
     let described = ONCE.replace("DESCRIBE", ", describe: {url: \"RECEIVER/made\"}");
     harness.run("a", "once", &described, TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
-    // That of another sandbox made something.
+    // The request of another sandbox created something.
     harness.receiver.always("POST /make", 504);
     harness.receiver.always("GET /made", json!({"id": "found"}));
     harness.ready("b", "once").await;
@@ -279,8 +279,8 @@ pub(crate) async fn not_idempotent_and_described() {
     assert_eq!(harness.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
 }
 
-/// A second sender that finds a request under way asks for its outcome only once it must have been answered.
-pub(crate) async fn not_idempotent_and_looked_at_while_it_is_posted() {
+/// A sweep waits for the response to a request that another function has sent.
+pub(crate) async fn a_sweep_does_not_repeat_a_request_in_flight() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"id": "made"}));
     let make = harness.receiver.hold("POST /make");
@@ -294,7 +294,7 @@ pub(crate) async fn not_idempotent_and_looked_at_while_it_is_posted() {
     assert_eq!(harness.receiver.count("POST /make"), 1);
 }
 
-/// `bad` cannot be sent: what it reads has no such field. `next` waits for `fails`.
+/// `bad` cannot be rendered, because the output has no such field. `next` waits for `fails`.
 const UNSTARTED: &str = r#"
 preStart:
   made: {webhook: {url: "RECEIVER/made"}, outputs: {all: {value: "${response.body}"}}}
@@ -308,7 +308,7 @@ postStop:
   undo-bad: {undoes: bad, webhook: {url: "RECEIVER/undo"}}
 "#;
 
-pub(crate) async fn what_never_started_is_not_listed() {
+pub(crate) async fn units_that_never_started_are_not_listed() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /fails", 400);
     harness.run("a", "unstarted", UNSTARTED, TargetState::Failed).await;

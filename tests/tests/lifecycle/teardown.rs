@@ -5,38 +5,38 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use crate::harness::*;
 
 /// Returns true if a process of this machine was started with `word` among its arguments.
-fn runs(word: &str) -> bool {
+fn process_exists(word: &str) -> bool {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let mut lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.any(|line| line.split(|&byte| byte == 0).any(|argument| argument == word.as_bytes()))
 }
 
-pub(crate) async fn a_script_that_is_deaf() {
+pub(crate) async fn a_script_that_ignores_signals_is_killed() {
     let harness = Harness::new().await;
-    // The process is found by how long it sleeps.
+    // The argument of `sleep` identifies the process.
     let seconds = format!("3600.{}", std::process::id());
     let rest = r##"
 runners: {sh: {image: "busybox:1"}}
 preStart:
-  deaf: {pod: {runner: sh, script: "#!/bin/sh\ntrap '' TERM INT HUP\necho begun\nsleep SECONDS\necho over\n"}}
-  next: {after: [deaf], webhook: {url: "RECEIVER/next"}}
+  sleeper: {pod: {runner: sh, script: "#!/bin/sh\ntrap '' TERM INT HUP\necho begun\nsleep SECONDS\necho over\n"}}
+  next: {after: [sleeper], webhook: {url: "RECEIVER/next"}}
 postStop:
-  undo: {undoes: deaf, webhook: {url: "RECEIVER/undo"}}
+  undo: {undoes: sleeper, webhook: {url: "RECEIVER/undo"}}
 "##;
-    harness.begin("a", "deaf", &rest.replace("SECONDS", &seconds)).await;
-    harness.logged("a", "deaf", "begun").await;
-    until("its process", async || runs(&seconds).then_some(())).await;
+    harness.begin("a", "sleeper", &rest.replace("SECONDS", &seconds)).await;
+    harness.logged("a", "sleeper", "begun").await;
+    until("the process to start", async || process_exists(&seconds).then_some(())).await;
     let target = harness.tear_down("a").await;
-    assert!(!runs(&seconds));
+    assert!(!process_exists(&seconds));
     // Its log is kept.
-    let log = harness.log("a", Hook::PreStart, "deaf", "").await;
+    let log = harness.log("a", Hook::PreStart, "sleeper", "").await;
     assert_eq!((log.status, log.body.as_str()), (200, "begun\n"));
-    assert_eq!(states(&target, "preStart", ["deaf", "next"]), [UnitState::Cancelled, UnitState::Blocked]);
+    assert_eq!(states(&target, "preStart", ["sleeper", "next"]), [UnitState::Cancelled, UnitState::Blocked]);
     assert_eq!((harness.receiver.count("POST /undo"), harness.receiver.count("POST /next")), (1, 0));
     harness.notified("a", &["gone"]).await;
 }
 
-pub(crate) async fn what_never_started_is_left_alone() {
+pub(crate) async fn units_that_never_started_are_not_undone() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /a", 202);
     let rest = r#"
@@ -51,7 +51,7 @@ postStop:
     harness.begin("s", "two", rest).await;
     let call = harness.receiver.call("POST /a", 1).await;
     harness.delete("s").await;
-    // Its end is known, so the teardown need not wait for it.
+    // The result is known, so the teardown does not wait for the attempt.
     let failed = harness.callback(call.token(), &json!({"status": "failed"})).await;
     assert!(matches!(failed.status, 204 | 409), "{failed:?}");
     let target = harness.phase("s", TargetState::Gone).await;
@@ -61,7 +61,7 @@ postStop:
     assert_eq!(harness.receiver.order(), ["POST /a", "POST /undo-a", "POST /tidy"]);
 }
 
-pub(crate) async fn before_and_after_the_stop() {
+pub(crate) async fn hooks_run_in_order() {
     let harness = Harness::new().await;
     let rest = r#"
 preStart:
@@ -83,14 +83,14 @@ postStop:
     let mut order = harness.receiver.order();
     assert_eq!(order[..4], ["POST /make", "POST /register", "POST /drain", "POST /dump"]);
     order[4..].sort();
-    // A value is one piece of a path, whatever is in it.
+    // A value is one segment of a path.
     assert_eq!(order[4..], ["DELETE /make/m%201%2F2", "POST /tell"]);
     assert_eq!(harness.receiver.calls("POST /tell")[0].body, json!({"left": 3}));
     assert_eq!(harness.receiver.calls("POST /dump")[0].body, json!({"id": "m 1/2"}));
     harness.notified("a", &["ready", "gone"]).await;
 }
 
-pub(crate) async fn gives_up_and_is_retried() {
+pub(crate) async fn a_stuck_teardown_is_retried() {
     let harness = Harness::new().await;
     let rest = r#"
 preStart: {make: {webhook: {url: "RECEIVER/make"}}}
@@ -99,36 +99,36 @@ postStop:
   last: {after: [drop], webhook: {url: "RECEIVER/last"}}
 "#;
     harness.receiver.always("POST /drop", 500);
-    harness.run("a", "clings", rest, TargetState::Ready).await;
+    harness.run("a", "stuck", rest, TargetState::Ready).await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Stuck).await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
-    assert_eq!(left(&harness).await, ["r/make"]);
+    assert_eq!(remaining_units(&harness).await, ["r/make"]);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/drop");
-    // Neither a repeated end nor a new instance of the name moves it.
+    // A repeated deletion does not change the phase.
     harness.delete("a").await;
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Stuck);
     let retry = "/v1/targets/sandbox/a/retry";
-    let retried: Value = harness.ask(Method::POST, retry, None).await.is(202).json();
+    let retried: Value = harness.request(Method::POST, retry, None).await.is(202).json();
     assert_eq!(retried["units"], json!(["r/drop"]));
-    // No request is under way that would have to be waited for.
+    // No request is in flight, so the retry starts at once.
     let retried = Instant::now();
     harness.receiver.call("POST /drop", 3).await;
     let sending = harness.stack().env().settings.response_window().0;
     assert!(retried.elapsed() < Duration::from_millis(sending), "{:?}", retried.elapsed());
-    // It fails as often again, and is stuck again.
+    // The undo fails twice again, and the target is stuck again.
     harness.receiver.call("POST /drop", 4).await;
     harness.phase("a", TargetState::Stuck).await;
     assert_eq!(harness.receiver.count("POST /drop"), 4);
     harness.receiver.always("POST /drop", 204);
-    harness.ask(Method::POST, retry, None).await.is(202);
+    harness.request(Method::POST, retry, None).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /last")), (5, 1));
     harness.notified("a", &["ready", "stuck", "stuck", "gone"]).await;
-    harness.ask(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
+    harness.request(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
 }
 
-const CLINGS: &str = r#"
+const FAILING_UNDO: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
   mark: {webhook: {url: "RECEIVER/mark"}}
@@ -142,9 +142,9 @@ const FORCE_DELETE: &str = "/v1/targets/sandbox/a/force-delete";
 async fn stuck() -> Harness {
     let harness = Harness::new().await;
     harness.receiver.always("POST /drop", 500);
-    harness.run("a", "clings", CLINGS, TargetState::Ready).await;
+    harness.run("a", "stuck", FAILING_UNDO, TargetState::Ready).await;
     for (path, body) in [
-        (FORCE_COMPLETE, json!({"unit": "r/drop", "reason": "it is ours no more"})),
+        (FORCE_COMPLETE, json!({"unit": "r/drop", "reason": "not managed any more"})),
         (FORCE_DELETE, json!({"reason": "x"})),
     ] {
         harness.post(path, body).await.is_problem(409, "not-stuck");
@@ -154,32 +154,33 @@ async fn stuck() -> Harness {
     harness
 }
 
-async fn left(harness: &Harness) -> Vec<String> {
+async fn remaining_units(harness: &Harness) -> Vec<String> {
     harness.remaining("a").await.into_iter().map(|(unit, _)| unit).collect()
 }
 
-pub(crate) async fn gives_up_and_is_force_completed() {
+pub(crate) async fn a_stuck_unit_is_force_completed() {
     let harness = stuck().await;
-    let ask = |unit: &str, reason: &str| json!({"unit": unit, "reason": reason, "by": "ada"});
+    let override_request = |unit: &str, reason: &str| json!({"unit": unit, "reason": reason, "by": "ada"});
     for (path, body, status, code) in [
-        (FORCE_COMPLETE, ask("r/drop", " "), 422, "missing-field"),
-        // One that waits for what has failed has not failed itself.
-        (FORCE_COMPLETE, ask("r/unmark", "no"), 409, "not-stuck"),
-        ("/v1/targets/sandbox/b/force-complete", ask("r/drop", "no"), 404, "not-found"),
+        (FORCE_COMPLETE, override_request("r/drop", " "), 422, "missing-field"),
+        // A unit that waits for the failed one has not failed.
+        (FORCE_COMPLETE, override_request("r/unmark", "no"), 409, "not-stuck"),
+        ("/v1/targets/sandbox/b/force-complete", override_request("r/drop", "no"), 404, "not-found"),
     ] {
         harness.post(path, body).await.is_problem(status, code);
     }
     let steps = harness.why("a").await.next_steps;
     let next = "continue without it: ebb unit force-complete a r/drop";
     assert!(steps.iter().any(|step| step.starts_with(next)), "{steps:?}");
-    let overridden: Value = harness.post(FORCE_COMPLETE, ask("r/drop", "removed by hand")).await.is(202).json();
+    let overridden: Value =
+        harness.post(FORCE_COMPLETE, override_request("r/drop", "removed by hand")).await.is(202).json();
     assert_eq!(overridden["units"], json!(["r/drop"]));
     let target = harness.phase("a", TargetState::Gone).await;
     overridden_units(&target, &["drop"], "overridden by ada: removed by hand");
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 1));
-    assert_eq!(left(&harness).await, ["r/make"], "it may still be there");
+    assert_eq!(remaining_units(&harness).await, ["r/make"], "the resource may exist");
     harness.notified("a", &["ready", "stuck", "gone"]).await;
-    harness.post(FORCE_COMPLETE, ask("r/drop", "again")).await.is_problem(409, "not-stuck");
+    harness.post(FORCE_COMPLETE, override_request("r/drop", "again")).await.is_problem(409, "not-stuck");
 }
 
 fn overridden_units(target: &ebb_protocol::api::TargetDetail, units: &[&str], message: &str) {
@@ -189,18 +190,18 @@ fn overridden_units(target: &ebb_protocol::api::TargetDetail, units: &[&str], me
     }
 }
 
-pub(crate) async fn gives_up_and_is_force_deleted() {
+pub(crate) async fn a_stuck_target_is_force_deleted() {
     let harness = stuck().await;
     harness.post(FORCE_DELETE, json!({"reason": ""})).await.is_problem(422, "missing-field");
-    let reason = json!({"reason": "the cluster is no more"});
+    let reason = json!({"reason": "the cluster was deleted"});
     let overridden: Value = harness.post(FORCE_DELETE, reason.clone()).await.is(202).json();
     assert_eq!(overridden["units"], json!(["r/drop", "r/unmark"]));
     let target = harness.phase("a", TargetState::Gone).await;
-    overridden_units(&target, &["drop", "unmark"], "overridden by an operator: the cluster is no more");
+    overridden_units(&target, &["drop", "unmark"], "overridden by an operator: the cluster was deleted");
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 0));
-    assert_eq!(left(&harness).await, ["r/make", "r/mark"]);
+    assert_eq!(remaining_units(&harness).await, ["r/make", "r/mark"]);
     let summary = harness.why("a").await.summary;
-    let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster is no more";
+    let end = "resources may remain; r/drop, r/unmark: overridden by an operator: the cluster was deleted";
     assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
     let notified = harness.notified("a", &["ready", "stuck", "gone"]).await;
     let of_events: Vec<_> = notified.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
@@ -211,7 +212,7 @@ pub(crate) async fn gives_up_and_is_force_deleted() {
     harness.post(FORCE_DELETE, reason).await.is_problem(409, "not-stuck");
 }
 
-pub(crate) async fn not_there_counts_as_done() {
+pub(crate) async fn a_missing_resource_counts_as_deleted() {
     let harness = Harness::new().await;
     let rest = r#"
 preStart:
@@ -231,7 +232,7 @@ postStop:
     }
 }
 
-/// `make` is tried once and gives no answer in time; `undo` deletes by its key.
+/// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
 const SLOW: &str = r#"
 preStart:
   make: {timeout: 1s, retry: {attempts: 1}, webhook: {url: "RECEIVER/make", maxProcessingTime: 4s}}
@@ -239,14 +240,14 @@ postStop:
   undo: {undoes: make, webhook: {method: DELETE, url: "RECEIVER/thing"}}
 "#;
 
-pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
+pub(crate) async fn the_undo_is_repeated_while_a_receiver_may_act() {
     let harness = Harness::new().await;
     let make = harness.receiver.hold("POST /make");
     harness.receiver.replies("DELETE /thing", &[404, 204]);
     harness.run("a", "slow", SLOW, TargetState::Failed).await;
     harness.delete("a").await;
     harness.receiver.call("DELETE /thing", 1).await;
-    // There is nothing yet, and the receiver may still act.
+    // Nothing exists yet, and the receiver may still create it.
     let why = until("the reason", async || {
         let why = harness.why("a").await;
         why.summary.contains("the receiver may act on an earlier one until then").then_some(why)
@@ -259,9 +260,9 @@ pub(crate) async fn a_receiver_that_acts_after_its_timeout() {
     assert_eq!(harness.receiver.count("DELETE /thing"), 2);
 }
 
-/// A gateway that gives up does not know what its backend does, so the undo looks once more when the backend cannot act any
-/// more. An answer of the backend is final.
-pub(crate) async fn what_an_answer_says_of_the_backend() {
+/// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A response of
+/// the backend is final.
+pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
     for (status, deletions) in [(504, 2), (400, 1)] {
         let harness = Harness::new().await;
         harness.receiver.always("POST /make", status);
@@ -272,32 +273,32 @@ pub(crate) async fn what_an_answer_says_of_the_backend() {
     }
 }
 
-/// `drop` is tried once, and gets no answer in time.
-const DEAF: &str = r#"
+/// `drop` has one attempt with a short timeout.
+const SLOW_UNDO: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make"}}
 postStop:
   drop: {undoes: make, timeout: 3s, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
 "#;
 
-/// An undo whose request was given up may still be under way when an operator force-deletes the target.
-pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
+/// The request of a failed undo may still be in flight when an operator force-deletes the target.
+pub(crate) async fn an_undo_that_succeeds_after_a_force_delete_is_recorded() {
     let harness = Harness::new().await;
-    harness.run("a", "deaf", DEAF, TargetState::Ready).await;
+    harness.run("a", "slow", SLOW_UNDO, TargetState::Ready).await;
     let hold = harness.receiver.hold("POST /drop");
     harness.delete("a").await;
     let call = harness.receiver.call("POST /drop", 1).await;
-    // The request is under way: nothing can be overridden yet, and the answer says why.
+    // The request is in flight: nothing can be overridden yet.
     let reason = json!({"reason": "the receiver hangs"});
     let early = harness.post(FORCE_DELETE, reason.clone()).await.is_problem(409, "not-stuck");
     assert!(early.detail.contains("may be running"), "{early:?}");
     harness.phase("a", TargetState::Stuck).await;
     harness.post(FORCE_DELETE, reason).await.is(202);
     harness.phase("a", TargetState::Gone).await;
-    assert_eq!(left(&harness).await, ["r/make"]);
+    assert_eq!(remaining_units(&harness).await, ["r/make"]);
     let notes = harness.why("a").await.notes;
     assert!(notes.len() == 1 && notes[0].contains("r/drop") && notes[0].contains("may still act"), "{notes:?}");
-    // The receiver reports its success, which is kept.
+    // The receiver reports a success, which is recorded.
     let done = harness.callback(call.token(), &done()).await;
     done.is_problem(409, "late-result");
     let why = harness.why("a").await;
@@ -306,13 +307,13 @@ pub(crate) async fn an_undo_that_ends_after_a_force_delete() {
     drop(hold);
 }
 
-/// A receiver that died before it answered has only the key of the creation to find what it made.
-pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
+/// A receiver that crashed before its response needs the idempotency key to find the created resource.
+pub(crate) async fn an_undo_request_has_the_idempotency_key_of_its_unit() {
     let harness = Harness::new().await;
     harness.delete("never").await;
     let summary = harness.why("never").await.summary;
     assert!(summary.ends_with("it was deleted before it was created"), "{summary}");
-    harness.run("a", "plain", DEAF, TargetState::Ready).await;
+    harness.run("a", "plain", SLOW_UNDO, TargetState::Ready).await;
     harness.tear_down("a").await;
     let summary = harness.why("a").await.summary;
     assert!(summary.ends_with("nothing remains"), "{summary}");
@@ -320,7 +321,7 @@ pub(crate) async fn an_undo_has_the_key_of_what_it_undoes() {
     let (key, undoes) = ("idempotency-key", "ebb-undoes-idempotency-key");
     assert!(!make.header(key).is_empty());
     assert_eq!(undo.header(undoes), make.header(key));
-    // A receiver that remembers answers by their key must not take the undo for a repetition of the creation.
+    // A receiver that caches responses by key must not treat the undo as a repetition of the creation.
     assert_ne!(undo.header(key), make.header(key));
     assert_eq!(make.header(undoes), "");
 }

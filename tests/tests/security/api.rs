@@ -1,4 +1,4 @@
-//! The api, for those who may not and those who ask for what is not there.
+//! The REST API: tokens, roles, unknown routes, invalid bodies and names in paths.
 
 use ebb_api::queries::checks;
 use ebb_api::{ApiRole, ApiTokens, ServerState};
@@ -15,19 +15,18 @@ runners: {sh: {image: "busybox:1"}}
 preStart: {hello: {pod: {runner: sh, script: "#!/bin/sh\necho hello from the unit\n"}}}
 "##;
 
-/// A sandbox `a` that is ready.
+/// Starts a sandbox `a` and waits until it is ready.
 async fn ready() -> Harness {
     let harness = Harness::new().await;
     harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
     harness
 }
 
-/// What anybody may ask: that the server is there, and what it can be asked. Events, callbacks and polls carry
-/// proofs of their own.
+/// Routes without an API token. Events, callbacks and polls have their own signatures and tokens.
 const OPEN: [&str; 5] =
     ["GET /v1/openapi.json", "GET /healthz", "POST /v1/events", "POST /v1/callbacks", "POST /v1/clusters/a/poll"];
 
-/// What each route answers to a request that is right in all but its token.
+/// Returns a valid request for each route that needs a token.
 fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     let document = json!({"document": plugin("other@1.0.0", SIMPLE)});
     let target = json!({"document": "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: p\n"});
@@ -60,7 +59,7 @@ fn routes(run: &str) -> Vec<(Method, String, Option<Value>)> {
     .into()
 }
 
-async fn ask(
+async fn request(
     harness: &Harness,
     base: &str,
     token: Option<&str>,
@@ -75,7 +74,7 @@ pub(crate) async fn tokens() {
     let own = harness.stack().token().to_owned();
     let base = harness.stack().url().to_owned();
     for route in routes(&run) {
-        ask(&harness, &base, None, &route).await.is_problem(401, "missing-token");
+        request(&harness, &base, None, &route).await.is_problem(401, "missing-token");
         for (token, code) in [
             (format!("Basic {own}"), "missing-token"),
             (own.clone(), "missing-token"),
@@ -84,13 +83,13 @@ pub(crate) async fn tokens() {
             (format!("Bearer {own}x"), "invalid-token"),
             (format!("Bearer {}", own.to_lowercase()), "invalid-token"),
         ] {
-            ask(&harness, &base, Some(&token), &route).await.is_problem(401, code);
+            request(&harness, &base, Some(&token), &route).await.is_problem(401, code);
         }
     }
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"].as_array().unwrap().len(), 1);
 }
 
-/// Each part is tried by itself, and what is wrong with it is said.
+/// Each part of the deployment is checked separately. A failed check shows the error.
 pub(crate) async fn checks() {
     let harness = ready().await;
     let list = harness.get("/v1/checks").await.is(200).json::<CheckList>();
@@ -101,14 +100,14 @@ pub(crate) async fn checks() {
     let objects = folder.path().join("objects");
     let bucket = embedded::FolderBucket::open(&objects).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
-    std::fs::write(&objects, "no folder").unwrap();
+    std::fs::write(&objects, "a file").unwrap();
     let table = DynamoTable::new(embedded::EmbeddedTable::memory().unwrap(), "nowhere");
     let list = checks::all(harness.stack().env(), &Store::new(table, Arc::new(bucket))).await;
-    // The queue works, and marks what has come through in a table that is not there.
+    // The queue works. Its check fails because it writes to a missing table.
     let expected = ["NotFound"; 4].into_iter().chain(["PutObject", "NotFound"]);
     assert_eq!(list.checks.len(), names.len());
-    for (check, said) in list.checks.iter().zip(expected) {
-        assert!(!check.passed && check.detail.contains(said), "{check:?}");
+    for (check, error) in list.checks.iter().zip(expected) {
+        assert!(!check.passed && check.detail.contains(error), "{check:?}");
     }
 }
 
@@ -133,24 +132,24 @@ pub(crate) async fn roles() {
     for route in routes(&run) {
         let (method, path, _) = &route;
         let operates = ["clusters", "orphans", "checks"].iter().any(|it| path.starts_with(&format!("/v1/{it}")));
-        // A sender of sandboxes must not be able to sign for Ebb.
+        // A user of sandboxes must not be able to sign requests as Ebb.
         let secret = path.ends_with("/signing-secret");
         let reads = (*method == Method::GET || path == "/v1/plans") && !operates && !secret;
         let plugins = path.starts_with("/v1/plugins") || path == "/v1/plans";
         for (token, may) in [("user", reads), ("author", plugins)] {
-            let answer = ask(&harness, &base, Some(&format!("Bearer {token}")), &route).await;
+            let response = request(&harness, &base, Some(&format!("Bearer {token}")), &route).await;
             if may {
-                assert!(answer.status < 300 || answer.status == 409, "{token} {route:?}: {answer:?}");
+                assert!(response.status < 300 || response.status == 409, "{token} {route:?}: {response:?}");
             } else {
-                answer.is_problem(403, "forbidden");
+                response.is_problem(403, "forbidden");
             }
         }
-        let answer = ask(&harness, &base, Some("bearer operator"), &route).await;
-        assert!(!matches!(answer.status, 401 | 403), "{route:?}: {answer:?}");
+        let response = request(&harness, &base, Some("bearer operator"), &route).await;
+        assert!(!matches!(response.status, 401 | 403), "{route:?}: {response:?}");
     }
-    // What only one function has is not at the address of another.
+    // The router of `api` does not have the routes of the other functions.
     let event = (Method::POST, "/v1/events".to_owned(), Some(json!({})));
-    ask(&harness, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
+    request(&harness, &base, Some("Bearer operator"), &event).await.is_problem(404, "not-found");
 }
 
 pub(crate) async fn unknown_routes_and_methods() {
@@ -173,19 +172,19 @@ pub(crate) async fn unknown_routes_and_methods() {
         ("POST /v1/targets/sandbox/a/retry", 409, "nothing-failed"),
     ] {
         let (method, path) = line.split_once(' ').unwrap();
-        harness.ask(method.parse().unwrap(), path, None).await.is_problem(status, code);
+        harness.request(method.parse().unwrap(), path, None).await.is_problem(status, code);
     }
 }
 
-pub(crate) async fn bodies() {
+pub(crate) async fn invalid_bodies() {
     let harness = Harness::new().await;
     for path in ["/v1/plugins", "/v1/plans"] {
         for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
             harness.post(path, body).await.is_problem(400, "invalid-json");
         }
         for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
-            let answer = harness.post(path, json!({ "document": document })).await;
-            let problem = answer.is_problem(422, "invalid-document");
+            let response = harness.post(path, json!({ "document": document })).await;
+            let problem = response.is_problem(422, "invalid-document");
             assert!(!problem.errors.is_empty(), "{problem:?}");
         }
         let large = harness.http.post(harness.url(path)).bearer_auth(harness.stack().token());
@@ -193,11 +192,11 @@ pub(crate) async fn bodies() {
         ApiReply::of(large).await.is_problem(413, "too-large");
     }
     let two = format!("{}---\n{}", plugin("a@1.0.0", SIMPLE), plugin("b@1.0.0", SIMPLE));
-    let answer = harness.post("/v1/plugins", json!({ "document": two })).await;
-    assert_eq!(answer.is_problem(422, "invalid-document").errors[0].code, "several-documents");
+    let response = harness.post("/v1/plugins", json!({ "document": two })).await;
+    assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "several-documents");
     let wrong = plugin("a@1.0.0", &SIMPLE.replace("runner: sh", "runner: bash"));
-    let answer = harness.post("/v1/plugins", json!({ "document": wrong })).await;
-    let problem = answer.is_problem(422, "invalid-document");
+    let response = harness.post("/v1/plugins", json!({ "document": wrong })).await;
+    let problem = response.is_problem(422, "invalid-document");
     assert_eq!((problem.errors[0].line, problem.errors[0].column > Some(0)), (Some(6), true), "{problem:?}");
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
@@ -212,12 +211,12 @@ pub(crate) async fn versions_are_immutable() {
     let kept: Value = harness.get(path).await.is(200).json();
     assert!(kept["document"].as_str().unwrap().contains("hello from"), "{kept}");
     assert_eq!(kept["withdrawn"], Value::Null);
-    // The answer may have been lost.
+    // A client repeats the request if the response is lost.
     for _ in 0..2 {
-        harness.ask(Method::DELETE, path, None).await.is(204);
+        harness.request(Method::DELETE, path, None).await.is(204);
     }
     for gone in ["/v1/plugins/simple/versions/1.0.1", "/v1/plugins/simple/versions/latest"] {
-        harness.ask(Method::DELETE, gone, None).await.is_problem(404, "not-found");
+        harness.request(Method::DELETE, gone, None).await.is_problem(404, "not-found");
     }
     for none in ["/v1/plugins/simple", "/v1/plugins/simple/versions/latest"] {
         harness.get(none).await.is_problem(404, "not-found");
@@ -226,7 +225,7 @@ pub(crate) async fn versions_are_immutable() {
     let withdrawn: Value = harness.get(path).await.is(200).json();
     assert!(withdrawn["withdrawn"].is_string(), "{withdrawn}");
     assert_eq!(withdrawn["document"], kept["document"]);
-    // The same document is published again, another one is not.
+    // The same document can be published again. A different one is rejected.
     let problem = harness.post("/v1/plugins", other).await.is_problem(409, "already-exists");
     assert!(problem.detail.contains("simple@1.0.0 was published and withdrawn"), "{problem:?}");
     harness.post("/v1/plugins", same).await.is(201);
@@ -234,14 +233,14 @@ pub(crate) async fn versions_are_immutable() {
     assert_eq!(again["withdrawn"], Value::Null);
 }
 
-pub(crate) async fn every_documented_route_answers() {
+pub(crate) async fn every_documented_route_exists() {
     let harness = ready().await;
     let run = run_id("a", Hook::PreStart).to_string();
     let document: Value = harness.get("/v1/openapi.json").await.is(200).json();
     assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{}", document["openapi"]);
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 12, "{:?}", paths.keys());
-    let asked: Vec<String> =
+    let tested: Vec<String> =
         routes(&run).iter().map(|(method, path, _)| format!("{method} {}", path.split('?').next().unwrap())).collect();
     for (path, item) in paths {
         let filled = path
@@ -253,18 +252,24 @@ pub(crate) async fn every_documented_route_answers() {
         let query = if path.ends_with("/logs") { "?unit=r/hello" } else { "" };
         for (method, operation) in item.as_object().unwrap() {
             let Ok(method) = method.to_uppercase().parse::<Method>() else { continue };
-            // Every route is tried with every role, or is meant to be open.
+            // Each route is in the test of roles or in the list of open routes.
             let name = format!("{method} {filled}");
-            assert!(asked.contains(&name) != OPEN.contains(&name.as_str()), "{name}: with which token?");
-            let answer = harness.ask(method.clone(), &format!("{filled}{query}"), None).await;
-            assert!(!matches!(answer.status, 404 | 405 | 500..), "{method} {path}: {answer:?}");
-            let said = operation["responses"].as_object().unwrap();
-            assert!(said.contains_key(&answer.status.to_string()), "{method} {path} says nothing of {answer:?}");
+            assert!(
+                tested.contains(&name) != OPEN.contains(&name.as_str()),
+                "{name} is in neither `routes` nor `OPEN`"
+            );
+            let response = harness.request(method.clone(), &format!("{filled}{query}"), None).await;
+            assert!(!matches!(response.status, 404 | 405 | 500..), "{method} {path}: {response:?}");
+            let documented = operation["responses"].as_object().unwrap();
+            assert!(
+                documented.contains_key(&response.status.to_string()),
+                "{method} {path} does not document {response:?}"
+            );
         }
     }
 }
 
-pub(crate) async fn logs() {
+pub(crate) async fn logs_of_runs() {
     let harness = ready().await;
     let run = run_id("a", Hook::PreStart).to_string();
     let log = harness.get(&format!("/v1/runs/{run}/logs?unit=r/hello")).await;
@@ -274,8 +279,12 @@ pub(crate) async fn logs() {
     }
     harness.get("/v1/runs/aaaaaaaaaaaaaaaa-1-pre-start/logs?unit=r/hello").await.is_problem(404, "not-found");
     for query in ["", "?attempt=1", "?unit=r/hello&attempt=x", "?unit=r/hello&attempt=-1"] {
-        let answer = harness.get(&format!("/v1/runs/{run}/logs{query}")).await;
-        assert_eq!((answer.status, answer.content_type.as_str()), (400, "application/problem+json"), "{answer:?}");
+        let response = harness.get(&format!("/v1/runs/{run}/logs{query}")).await;
+        assert_eq!(
+            (response.status, response.content_type.as_str()),
+            (400, "application/problem+json"),
+            "{response:?}"
+        );
     }
 }
 
@@ -291,21 +300,21 @@ pub(crate) async fn names_in_paths() {
     ] {
         harness.get(path).await.is_problem(400, "invalid-path");
     }
-    // Names that are other names once they are decoded, or that mean something to a key or a path.
+    // Names that change when they are decoded, or that have a meaning in a key or a path.
     let long = "x".repeat(5_000);
     for name in ["%23", "a%23b", "..%2f..%2fstate", "a%00b", "%0a", "%F0%9F%98%80", "t%23sandbox%23a", &long] {
         harness.get(&format!("/v1/targets/sandbox/{name}")).await.is_problem(404, "not-found");
         harness.get(&format!("/v1/plugins/{name}")).await.is_problem(404, "not-found");
         harness.get(&format!("/v1/plugins/simple/versions/{name}")).await.is_problem(404, "not-found");
-        let answer = harness.get(&format!("/v1/runs/{name}")).await;
-        assert!(matches!(answer.status, 400 | 404), "{answer:?}");
+        let response = harness.get(&format!("/v1/runs/{name}")).await;
+        assert!(matches!(response.status, 400 | 404), "{response:?}");
     }
     let run = run_id("a", Hook::PreStart).to_string();
     for unit in ["..%2f..%2ftable", "r%2fhello%23", "r/hello%00", "%2fetc%2fpasswd", &long] {
         harness.get(&format!("/v1/runs/{run}/logs?unit={unit}")).await.is_problem(404, "not-found");
     }
     for token in ["x", "%00", "t%23sandbox%23a", &long] {
-        let answer = harness.get(&format!("/v1/targets?nextToken={token}")).await;
-        assert!(answer.status < 500, "{answer:?}");
+        let response = harness.get(&format!("/v1/targets?nextToken={token}")).await;
+        assert!(response.status < 500, "{response:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests whose body is not to be waited for, because of what their head says.
+//! Requests that are rejected by their headers, before the body is read.
 
 use ebb_protocol::pull::POLL_BODY;
 use ebb_tests::platform::SignedRequest;
@@ -6,14 +6,14 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 
 const MIB: usize = 1 << 20;
-/// Lifecycle webhooks of the largest size for which there is room at one time.
-const LARGEST: usize = 16;
-/// Longer than a body waits for room.
-const SOON: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent lifecycle webhooks of the maximum size.
+const MAX_CONCURRENT: usize = 16;
+/// Longer than a request waits for memory for its body.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Headers = Vec<(&'static str, String)>;
 
-/// Sends the head of a request, and nothing of its body.
+/// Sends the headers of a request without its body.
 async fn begin(harness: &Harness, path: &str, length: usize, headers: &[(&str, String)]) -> TcpStream {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
     for (name, value) in headers {
@@ -24,14 +24,14 @@ async fn begin(harness: &Harness, path: &str, length: usize, headers: &[(&str, S
     connection
 }
 
-/// The status that is answered in time; `None`: none.
+/// Returns the status of the response, or `None` after a timeout.
 async fn status(connection: &mut TcpStream) -> Option<u16> {
     let mut line = [0; 12];
-    tokio::time::timeout(SOON, connection.read_exact(&mut line)).await.ok()?.unwrap();
+    tokio::time::timeout(RESPONSE_TIMEOUT, connection.read_exact(&mut line)).await.ok()?.unwrap();
     std::str::from_utf8(&line[9..]).unwrap().parse().ok()
 }
 
-/// Headers as a forger can make them: all of them are there, and nothing fits.
+/// Returns all required headers, with an invalid signature.
 fn forged(at: Timestamp) -> Headers {
     let secret = WebhookSecret::from_bytes(&[9; 32]).unwrap();
     let request = SignedRequest::new(&secret, "m", at, Vec::new());
@@ -42,7 +42,7 @@ fn without(name: &str) -> Headers {
     forged(now()).into_iter().filter(|(header, _)| *header != name).collect()
 }
 
-pub(crate) async fn heads() {
+pub(crate) async fn headers_are_checked_before_bodies() {
     let harness = Harness::new().await;
     let (events, callbacks, poll) = ("/v1/events", "/v1/callbacks", "/v1/clusters/a/poll");
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
@@ -66,23 +66,23 @@ pub(crate) async fn heads() {
     }
 }
 
-/// Bodies whose signature is not verified yet fill a bounded part of the memory.
-pub(crate) async fn unproven_bodies() {
+/// The memory for unverified bodies is limited.
+pub(crate) async fn unverified_bodies_are_limited() {
     let harness = Harness::new().await;
     let mut headers = forged(now());
-    // Says when the server begins to wait for the body.
+    // The server responds 100 when it starts reading the body.
     headers.push(("expect", "100-continue".to_owned()));
     let mut held = Vec::new();
-    for _ in 0..LARGEST {
+    for _ in 0..MAX_CONCURRENT {
         let mut connection = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
         assert_eq!(status(&mut connection).await, Some(100));
         held.push(connection);
     }
     let mut one_more = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut one_more).await, Some(503));
-    // Small webhooks have room of their own.
+    // Small webhooks have a separate limit.
     harness.delete("a").await;
-    // Room that is given back is used.
+    // Released memory is used again.
     drop(held.pop());
     let mut next = begin(&harness, "/v1/events", limits::WEBHOOK_BODY, &headers).await;
     assert_eq!(status(&mut next).await, Some(100));

@@ -1,4 +1,4 @@
-//! The orphans of a cluster, and their deletion: only owned objects of instances that have ended.
+//! Lists and deletions of the orphans of a cluster. Only owned objects of ended instances are deleted.
 
 use std::sync::Mutex;
 
@@ -22,8 +22,8 @@ struct OrphanRelay {
 }
 
 impl OrphanRelay {
-    fn answer(&self, batch: Batch) -> BatchResponse {
-        let answer = match batch.requests.into_iter().next().unwrap() {
+    fn respond(&self, batch: Batch) -> BatchResponse {
+        let response = match batch.requests.into_iter().next().unwrap() {
             RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
                 tasks: self.tasks.lock().unwrap().clone(),
                 next_token: Some("2".to_owned()),
@@ -41,7 +41,7 @@ impl OrphanRelay {
             }
             other => panic!("{other:?}"),
         };
-        BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![answer] }
+        BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![response] }
     }
 }
 
@@ -63,29 +63,29 @@ fn unit(name: &str) -> String {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OwnerKind {
     Us,
-    /// Us, when callbacks went to another URL.
+    /// This installation, with another callback URL.
     UsElsewhere,
     Others,
 }
 
-/// The installation that requested it, and if the labels are its own.
+/// The installation that requested the task, and whether the labels are its own.
 type Owner = (OwnerKind, bool);
-/// True if it is listed, if it is owned, and if a scan deletes it.
+/// Whether the task is listed, whether it is owned, and whether a scan deletes it.
 type Expected = (bool, bool, bool);
 
 struct OrphanCase {
     name: &'static str,
-    /// The uid that has the name now, its phase, and for how long; `None`: it is not known.
+    /// The current uid of the name, its phase, and the time in this phase. `None` if the target is unknown.
     target: Target,
     age_ms: u64,
-    ours: Owner,
+    owner: Owner,
     expected: Expected,
 }
 
 type Target = Option<(&'static str, TargetPhase, u64)>;
 
-const fn case(name: &'static str, target: Target, age_ms: u64, ours: Owner, expected: Expected) -> OrphanCase {
-    OrphanCase { name, target, age_ms, ours, expected }
+const fn case(name: &'static str, target: Target, age_ms: u64, owner: Owner, expected: Expected) -> OrphanCase {
+    OrphanCase { name, target, age_ms, owner, expected }
 }
 
 const OURS: Owner = (OwnerKind::Us, true);
@@ -111,7 +111,7 @@ const CASES: [OrphanCase; 13] = [
 ];
 
 /// Writes the run of a task, and the present target, into the table.
-async fn know(harness: &Harness, case: &OrphanCase) {
+async fn store_case(harness: &Harness, case: &OrphanCase) {
     let Some((uid, phase, since)) = case.target else { return };
     let (store, own) = (harness.stack().store(), format!("{}-uid", case.name));
     let at = Timestamp(now().0 - since);
@@ -125,7 +125,7 @@ async fn know(harness: &Harness, case: &OrphanCase) {
         routing_key: None,
         started: at,
     };
-    // Not due as long as this test takes.
+    // Not due during the test.
     let run = NewRun { id: run_id(case.name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
     let begin = TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
     assert!(store.move_target(&begin).await.unwrap());
@@ -135,33 +135,33 @@ async fn know(harness: &Harness, case: &OrphanCase) {
 }
 
 async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
-    let (relay, door) = (OrphanRelay::default(), TestReceiver::start().await);
-    let behind = relay.clone();
-    door.on("POST /v1/batch", move |call, _| {
-        CannedReply::ok(json!(behind.answer(serde_json::from_value(call.body.clone()).unwrap())))
+    let (relay, server) = (OrphanRelay::default(), TestReceiver::start().await);
+    let handler = relay.clone();
+    server.on("POST /v1/batch", move |call, _| {
+        CannedReply::ok(json!(handler.respond(serde_json::from_value(call.body.clone()).unwrap())))
     });
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let cluster = json!({"url": door.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
+    let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
     let harness = Harness::with_clusters(&json!({"eu": cluster})).await;
     let callback = harness.stack().env().settings.callback_url.clone();
     for case in &CASES {
-        know(&harness, case).await;
+        store_case(&harness, case).await;
         relay.tasks.lock().unwrap().push(TaskSummary {
             task: TaskId { unit: unit(case.name), attempt: 1 },
             phase: "acknowledged".to_owned(),
             instance: instance(case.name),
-            callback: match case.ours.0 {
+            callback: match case.owner.0 {
                 OwnerKind::Us => callback.clone(),
                 OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
             },
-            installation: match case.ours.0 {
-                // Its callback URL alone says so.
+            installation: match case.owner.0 {
+                // The callback URL identifies the installation.
                 OwnerKind::Us => String::new(),
                 OwnerKind::UsElsewhere => harness.stack().env().settings.installation.clone(),
                 OwnerKind::Others => "others".to_owned(),
             },
             age_ms: case.age_ms,
-            objects: vec![object(case.name, case.ours.1)],
+            objects: vec![object(case.name, case.owner.1)],
         });
     }
     // Labels without a record: of an active instance, of an ended one, and of no run.
@@ -169,15 +169,15 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
         let unmanaged = UnmanagedObject { unit, age_ms: 2 * HOUR, object: object(name, true) };
         relay.unmanaged.lock().unwrap().push(unmanaged);
     }
-    (harness, relay, door)
+    (harness, relay, server)
 }
 
 fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
     names.into_iter().map(unit).collect()
 }
 
-pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
-    let (harness, relay, _door) = harness().await;
+pub(crate) async fn orphans_are_listed_and_scanned() {
+    let (harness, relay, _server) = harness().await;
     let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
     for case in &CASES {
@@ -195,28 +195,28 @@ pub(crate) async fn what_is_listed_and_what_is_deleted_unasked() {
     let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
     let expected = CASES.iter().filter(|case| case.expected.2).count();
     assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), expected);
-    // Not before its time.
+    // The next scan is not due yet.
     assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), 0);
-    let unasked = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
-    assert_eq!(*relay.deleted.lock().unwrap(), units(unasked));
+    let scanned = CASES.iter().filter(|case| case.expected.2).map(|case| case.name);
+    assert_eq!(*relay.deleted.lock().unwrap(), units(scanned));
 }
 
-pub(crate) async fn what_is_deleted_when_asked() {
-    let (harness, relay, _door) = harness().await;
+pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
+    let (harness, relay, _server) = harness().await;
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
         harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
     let all: Vec<String> = CASES.iter().map(|case| format!("uid-{}", case.name)).collect();
     let unmanaged = ["of-living", "of-gone", "forged"].map(|name| format!("uid-{name}"));
-    let asked = |uids: &[String]| json!({ "uids": uids });
+    let deletion = |uids: &[String]| json!({ "uids": uids });
     for uids in [&[][..], &["uid-lives".to_owned(), "x".to_owned()], &unmanaged] {
-        let answer = harness.post("/v1/orphans/delete", asked(uids)).await;
-        assert_eq!(answer.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
+        let response = harness.post("/v1/orphans/delete", deletion(uids)).await;
+        assert_eq!(response.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
     }
     assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
-    let answer = harness.post("/v1/orphans/delete", asked(&all)).await;
+    let response = harness.post("/v1/orphans/delete", deletion(&all)).await;
     let deleted: Vec<String> =
-        answer.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
+        response.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
     let owned: Vec<&str> = CASES.iter().filter(|case| case.expected.1).map(|case| case.name).collect();
     assert_eq!(deleted, owned);
     assert_eq!(*relay.deleted.lock().unwrap(), units(owned));

@@ -1,4 +1,4 @@
-//! `POST /v1/clusters/NAME/poll` from those who are not the relay of the cluster, and from relays that misbehave.
+//! `POST /v1/clusters/NAME/poll`: invalid signatures, and invalid replies of relays.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ fn secret(of: [u8; 32]) -> WebhookSecret {
     WebhookSecret::from_bytes(&of).unwrap()
 }
 
-/// Two clusters that poll, one of them pinned, and one with push transport that does not respond.
+/// Starts a stack with two pull clusters, and a push cluster that does not respond.
 async fn harness() -> Harness {
     let reveal = |of: [u8; 32]| secret(of).reveal().to_string();
     Harness::with_clusters(&json!({
@@ -36,19 +36,19 @@ async fn harness() -> Harness {
     .await
 }
 
-fn poll(wait_ms: Option<u64>, held: &[&str], answers: Vec<QueuedReply>) -> PollRequest {
+fn poll(wait_ms: Option<u64>, held: &[&str], replies: Vec<QueuedReply>) -> PollRequest {
     let held = held.iter().map(|&id| id.to_owned()).collect();
-    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, in_progress: held, replies: answers }
+    PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, in_progress: held, replies }
 }
 
 fn empty() -> PollRequest {
     poll(Some(0), &[], vec![])
 }
 
-fn done(id: &str, works: u64) -> QueuedReply {
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: works };
-    let answers = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
-    QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(answers) }
+fn done(id: &str, tasks: u64) -> QueuedReply {
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks };
+    let response = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
+    QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(response) }
 }
 
 fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedRequest {
@@ -60,29 +60,29 @@ async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest) -> ApiRepl
     ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
 }
 
-/// A poll as the relay of the cluster sends it.
-async fn ask(harness: &Harness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
-    let answer = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
-    answer.is(200).json::<PollResponse>().batches
+/// Polls as the relay of the cluster, and returns the batches of the response.
+async fn poll_batches(harness: &Harness, cluster: &str, of: [u8; 32], poll: &PollRequest) -> Vec<SealedBatch> {
+    let response = send(harness, cluster, &signed(of, now(), serde_json::to_vec(poll).unwrap())).await;
+    response.is(200).json::<PollResponse>().batches
 }
 
 /// Returns the next batch of the cluster `inside`.
 async fn next_batch(harness: &Harness) -> SealedBatch {
-    until("a batch", async || ask(harness, "inside", INSIDE, &empty()).await.pop()).await
+    until("a batch", async || poll_batches(harness, "inside", INSIDE, &empty()).await.pop()).await
 }
 
-fn opened(mail: &SealedBatch) -> Option<Batch> {
-    let sealed = STANDARD.decode(&mail.ciphertext).unwrap();
+fn opened(batch: &SealedBatch) -> Option<Batch> {
+    let sealed = STANDARD.decode(&batch.ciphertext).unwrap();
     let batch =
-        seal::open(&WebhookKeys::from(secret(INSIDE)), &SealedBatch::associated_data("inside", &mail.id), &sealed)?;
+        seal::open(&WebhookKeys::from(secret(INSIDE)), &SealedBatch::associated_data("inside", &batch.id), &sealed)?;
     serde_json::from_slice(&batch).ok()
 }
 
-pub(crate) async fn proofs() {
+pub(crate) async fn invalid_polls() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
-    let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = next_batch(&harness).await;
+    let pending = tokio::spawn(async move { relay.about("inside").await });
+    let queued = next_batch(&harness).await;
     let body = serde_json::to_vec(&empty()).unwrap();
     let at = |seconds: i64| Timestamp(now().0.saturating_add_signed(seconds * 1000));
     let altered = |change: &dyn Fn(&mut SignedRequest)| {
@@ -101,7 +101,7 @@ pub(crate) async fn proofs() {
         ("in the future", "inside", signed(INSIDE, at(302), body.clone())),
     ] {
         let problem = send(&harness, cluster, &request).await.is_problem(401, "invalid-signature");
-        assert!(!problem.detail.contains(&*waits.id), "{what}: {problem:?}");
+        assert!(!problem.detail.contains(&*queued.id), "{what}: {problem:?}");
     }
     let right = |poll: &PollRequest| signed(INSIDE, now(), serde_json::to_vec(poll).unwrap());
     let many = vec!["a".to_owned(); MAX_CONCURRENT_BATCHES + 1];
@@ -115,48 +115,48 @@ pub(crate) async fn proofs() {
     ] {
         send(&harness, cluster, &request).await.is_problem(status, code);
     }
-    // None of them got the batch or replied to it; its relay does.
-    assert_eq!(ask(&harness, "beside", BESIDE, &empty()).await, []);
-    assert_eq!(opened(&waits).unwrap().requests, [RelayRequest::About]);
-    assert_eq!(opened(&waits).unwrap().cluster, PINNED);
-    ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 7)])).await;
-    assert_eq!(asking.await.unwrap().unwrap().0.tasks, 7);
+    // The batch is still queued for its relay.
+    assert_eq!(poll_batches(&harness, "beside", BESIDE, &empty()).await, []);
+    assert_eq!(opened(&queued).unwrap().requests, [RelayRequest::About]);
+    assert_eq!(opened(&queued).unwrap().cluster, PINNED);
+    poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&queued.id, 7)])).await;
+    assert_eq!(pending.await.unwrap().unwrap().0.tasks, 7);
 }
 
-pub(crate) async fn answers() {
+pub(crate) async fn replies_to_batches() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
-    let asking = tokio::spawn(async move { relay.about("inside").await });
-    let waits = next_batch(&harness).await;
+    let pending = tokio::spawn(async move { relay.about("inside").await });
+    let queued = next_batch(&harness).await;
     let store = harness.stack().store();
-    // To the mail of another cluster, and to what was never sent.
-    let foreign = poll(None, &[], vec![done(&waits.id, 1)]);
-    assert_eq!(ask(&harness, "beside", BESIDE, &foreign).await, []);
+    // Replies to the batch of another cluster, and to unknown batches.
+    let foreign = poll(None, &[], vec![done(&queued.id, 1)]);
+    assert_eq!(poll_batches(&harness, "beside", BESIDE, &foreign).await, []);
     let long = "a".repeat(5_000);
     for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", "A", &long] {
-        assert_eq!(ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
+        assert_eq!(poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
     }
-    assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
-    // What is handed out and not answered is handed out again, but not to a relay that has it; a repetition of the same
-    // request reveals nothing more.
+    assert_eq!(store.read_reply("inside", &queued.id).await.unwrap(), None);
+    // A batch without a reply is returned again, unless the poll lists it as in progress. A repetition of the same poll
+    // returns the same batch.
     let again = signed(INSIDE, now(), serde_json::to_vec(&empty()).unwrap());
     for _ in 0..2 {
-        let post: PollResponse = send(&harness, "inside", &again).await.is(200).json();
-        assert_eq!(post.batches.len(), 1, "{post:?}");
-        assert_eq!((&post.batches[0].id, &post.batches[0].ciphertext), (&waits.id, &waits.ciphertext));
-        assert!(post.batches[0].age_ms + post.batches[0].expires_in_ms == 5_000, "{post:?}");
+        let polled: PollResponse = send(&harness, "inside", &again).await.is(200).json();
+        assert_eq!(polled.batches.len(), 1, "{polled:?}");
+        assert_eq!((&polled.batches[0].id, &polled.batches[0].ciphertext), (&queued.id, &queued.ciphertext));
+        assert!(polled.batches[0].age_ms + polled.batches[0].expires_in_ms == 5_000, "{polled:?}");
     }
-    assert_eq!(ask(&harness, "inside", INSIDE, &poll(Some(0), &[&waits.id], vec![])).await, []);
-    // The first answer counts.
-    let first = signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&waits.id, 1)])).unwrap());
+    assert_eq!(poll_batches(&harness, "inside", INSIDE, &poll(Some(0), &[&queued.id], vec![])).await, []);
+    // The first reply counts.
+    let first = signed(INSIDE, now(), serde_json::to_vec(&poll(None, &[], vec![done(&queued.id, 1)])).unwrap());
     send(&harness, "inside", &first).await.is(200);
-    ask(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&waits.id, 2)])).await;
-    assert_eq!(asking.await.unwrap().unwrap().0.tasks, 1);
+    poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&queued.id, 2)])).await;
+    assert_eq!(pending.await.unwrap().unwrap().0.tasks, 1);
     send(&harness, "inside", &first).await.is(200);
-    assert_eq!(store.read_reply("inside", &waits.id).await.unwrap(), None);
+    assert_eq!(store.read_reply("inside", &queued.id).await.unwrap(), None);
 }
 
-pub(crate) async fn what_relays_answer() {
+pub(crate) async fn invalid_replies() {
     let harness = harness().await;
     for (outcome, expected) in [
         (json!({"status": {"status": 409, "message": ""}}), "the relay that polls as inside runs in another cluster"),
@@ -166,25 +166,25 @@ pub(crate) async fn what_relays_answer() {
         (json!({"response": {"v": 1, "cluster": PINNED, "responses": ["done"]}}), "does not match the request"),
     ] {
         let relay = harness.stack().env().relay.clone();
-        let asking = tokio::spawn(async move { relay.about("inside").await });
+        let pending = tokio::spawn(async move { relay.about("inside").await });
         let id = next_batch(&harness).await.id;
         let reply = QueuedReply { id, outcome: serde_json::from_value(outcome).unwrap() };
-        ask(&harness, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
-        let error = asking.await.unwrap().unwrap_err().to_string();
+        poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![reply])).await;
+        let error = pending.await.unwrap().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
 
-/// A batch that no relay fetches gets no reply, and is never handed out later. The table holds it encrypted.
-pub(crate) async fn batches_that_are_not_fetched() {
+/// A batch that no relay fetches expires. The table has it encrypted.
+pub(crate) async fn unfetched_batches_expire() {
     let harness = harness().await;
     let relay = harness.stack().env().relay.clone();
-    let (begun, waits_since) = (Instant::now(), now());
+    let (begun, queued_since) = (Instant::now(), now());
     let work = ObjectTask { instance: "l".to_owned(), ..ObjectTask::default() };
     let request = EnsureTask {
         v: 1,
         task: TaskId { unit: "l-1-pre-start-0".to_owned(), attempt: 1 },
-        // It may not even be handed out for as long as it is waited for.
+        // Shorter than the time in which the batch can be fetched.
         valid_for_ms: 2_000,
         timeout_ms: 60_000,
         callback: CallbackEndpoint {
@@ -194,25 +194,29 @@ pub(crate) async fn batches_that_are_not_fetched() {
         },
         body: TaskBody::Objects(work),
     };
-    let asking = {
+    let pending = {
         let (relay, request) = (relay.clone(), request.clone());
         tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
     };
-    let waits = next_batch(&harness).await;
-    let Some(RelayRequest::Ensure(sent)) = opened(&waits).unwrap().requests.pop() else { panic!("{waits:?}") };
+    let queued = next_batch(&harness).await;
+    let Some(RelayRequest::Ensure(sent)) = opened(&queued).unwrap().requests.pop() else { panic!("{queued:?}") };
     assert_eq!((&*sent.callback.token, sent.valid_for_ms), ("canary-token", 2_000));
     let store = harness.stack().store();
     let kept = store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap();
     assert!(kept.iter().all(|batch| !batch.body.windows(6).any(|part| part == b"canary")));
-    until("its end", async || ask(&harness, "inside", INSIDE, &empty()).await.is_empty().then_some(())).await;
+    until("the batch to expire", async || {
+        poll_batches(&harness, "inside", INSIDE, &empty()).await.is_empty().then_some(())
+    })
+    .await;
     assert!(begun.elapsed() >= Duration::from_secs(2));
     let error = relay.about("inside").await.unwrap_err();
     assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");
-    asking.abort();
-    // It was taken back. The batch of an invocation that died while it waited is never handed out.
-    let before = Timestamp(waits_since.0 + 1_000);
+    pending.abort();
+    // The second batch was removed after its timeout. The first one remains, because its invocation was aborted, and has
+    // expired.
+    let before = Timestamp(queued_since.0 + 1_000);
     let left = store.pending_batches("inside", before, &[], 9, usize::MAX).await.unwrap();
-    assert_eq!(left.iter().map(|batch| &batch.id).collect::<Vec<_>>(), [&waits.id]);
+    assert_eq!(left.iter().map(|batch| &batch.id).collect::<Vec<_>>(), [&queued.id]);
     assert_eq!(store.pending_batches("inside", now(), &[], 9, usize::MAX).await.unwrap(), []);
     let large = EnsureTask {
         body: TaskBody::Objects(ObjectTask { apply: vec![json!("x".repeat(5 << 20))], ..ObjectTask::default() }),

@@ -1,5 +1,4 @@
-//! A sensitive value is nowhere but where the relay keeps it: not in the table, the bucket, the log, an answer, an
-//! event or a request.
+//! Only the relay stores sensitive values. The table, the bucket, logs, responses, events and requests have none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +11,7 @@ use ebb_protocol::token::{TokenClaims, TokenKind};
 
 use crate::harness::*;
 
-/// Given to the plugin, and made by it. The scripts put them together, so that no text that is stored holds them.
+/// Values of a parameter and of an output. The scripts compose them, so that their stored text does not contain them.
 const GIVEN: &str = "canary-4711-given";
 const MADE: &str = "canary-4711-made";
 
@@ -57,7 +56,7 @@ fn document(name: &str) -> LifecycleData {
     ebb_tests::platform::sandbox(name, &format!("{name}-uid"), rest)
 }
 
-/// The canaries as they are, and as base64 writes them.
+/// Returns the canaries as text and in base64.
 fn needles() -> Vec<Vec<u8>> {
     let encoded = |text: &str| base64::engine::general_purpose::STANDARD_NO_PAD.encode(text);
     [GIVEN, MADE].iter().flat_map(|text| [text.as_bytes().to_vec(), encoded(text).into_bytes()]).collect()
@@ -67,15 +66,15 @@ fn contains(bytes: &[u8], words: &[u8]) -> bool {
     bytes.windows(words.len()).any(|window| window == words)
 }
 
-fn holds(bytes: &[u8]) -> bool {
+fn contains_canary(bytes: &[u8]) -> bool {
     needles().iter().any(|needle| contains(bytes, needle))
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = open.pop() {
-        // A file may go away between being listed and being read.
+        // A file may be deleted between the list and the read.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => open.push(entry.path()),
@@ -87,15 +86,15 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Everything that is kept, without what the relay keeps as secrets.
+/// Returns all stored files except the secrets of the relay.
 fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let kept = state.join("secrets");
     let others = files(state).into_iter().filter(|file| !file.starts_with(&kept));
     others.filter_map(|file| fs::read(&file).ok().map(|bytes| (file, bytes))).collect()
 }
 
-/// What the api says of a sandbox, from every route.
-async fn answers(harness: &Harness, name: &str) -> Vec<(String, String)> {
+/// Returns the responses of all routes about a sandbox.
+async fn api_responses(harness: &Harness, name: &str) -> Vec<(String, String)> {
     let target = harness.target(name).await.unwrap();
     let mut paths = vec![
         "/v1/targets".to_owned(),
@@ -109,45 +108,45 @@ async fn answers(harness: &Harness, name: &str) -> Vec<(String, String)> {
         paths.push(format!("/v1/runs/{}", run.id));
         paths.extend(run.units.iter().map(|unit| format!("/v1/runs/{}/logs?unit={}", run.id, unit.key)));
     }
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for path in paths {
-        answers.push((path.clone(), harness.get(&path).await.body));
+        responses.push((path.clone(), harness.get(&path).await.body));
     }
     let preview = json!({ "document": document("preview").document });
-    answers.push(("preview".to_owned(), harness.post("/v1/plans", preview).await.body));
-    answers
+    responses.push(("preview".to_owned(), harness.post("/v1/plans", preview).await.body));
+    responses
 }
 
-/// Looks for the canaries everywhere but in the relay's own store, where they have to be.
-async fn is_nowhere(harness: &Harness, name: &str) {
+/// Checks that no canary is outside the secrets of the relay.
+async fn assert_not_leaked(harness: &Harness, name: &str) {
     let state = harness.folder().join("state");
     let stored = stored(&state);
     assert!(stored.keys().any(|file| file.starts_with(state.join("table"))), "{:?}", stored.keys());
-    // The search finds what is there: an output that is not sensitive, written by the same script.
+    // The search finds texts that are not sensitive.
     let found = |words: &[u8]| stored.values().any(|bytes| contains(bytes, words));
-    assert!(found(b"keeps") && found(b"dropped"), "the search finds nothing");
-    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| holds(bytes)).map(|(file, _)| file).collect();
+    assert!(found(b"keeps") && found(b"dropped"), "the search does not find stored texts");
+    let leaks: Vec<_> = stored.iter().filter(|(_, bytes)| contains_canary(bytes)).map(|(file, _)| file).collect();
     assert!(leaks.is_empty(), "a sensitive value is in {leaks:?}");
-    for (path, body) in answers(harness, name).await {
-        assert!(!holds(body.as_bytes()), "{path}: {body}");
+    for (path, body) in api_responses(harness, name).await {
+        assert!(!contains_canary(body.as_bytes()), "{path}: {body}");
     }
-    no_event_holds_it(harness);
+    assert_no_event_contains_it(harness);
     for call in harness.receiver.all() {
-        assert!(!holds(format!("{call:?}").as_bytes()), "{call:?}");
+        assert!(!contains_canary(format!("{call:?}").as_bytes()), "{call:?}");
     }
     let log = fs::read(crate::log_file()).unwrap();
     let run = run_id(name, Hook::PreStart).to_string();
-    assert!(contains(&log, run.as_bytes()), "nothing of {name} is in the log");
-    assert!(!holds(&log), "a sensitive value is in the log");
+    assert!(contains(&log, run.as_bytes()), "the log has no lines about {name}");
+    assert!(!contains_canary(&log), "a sensitive value is in the log");
 }
 
-fn no_event_holds_it(harness: &Harness) {
+fn assert_no_event_contains_it(harness: &Harness) {
     for event in harness.notifications() {
-        assert!(!holds(event.to_string().as_bytes()), "{event}");
+        assert!(!contains_canary(event.to_string().as_bytes()), "{event}");
     }
 }
 
-pub(crate) async fn canary() {
+pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     let harness = Harness::new().await;
     let state = harness.folder().join("state");
     secrets::put(&state, "admin", "dsn", GIVEN.as_bytes()).unwrap();
@@ -156,35 +155,35 @@ pub(crate) async fn canary() {
     harness.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
     let target = harness.phase(name, TargetState::Failed).await;
     let failed = find(&target, "preStart", "fails").unwrap();
-    assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed otherwise");
-    harness.taken(name).await;
+    assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed for another reason");
+    harness.notification_accepted(name).await;
     let kept = files(&state.join("secrets"));
     let values: Vec<Vec<u8>> = kept.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(values.contains(&MADE.as_bytes().to_vec()), "{kept:?}");
     harness.tear_down(name).await;
-    harness.taken(name).await;
-    is_nowhere(&harness, name).await;
+    harness.notification_accepted(name).await;
+    assert_not_leaked(&harness, name).await;
 }
 
-/// A value that is given where a reference belongs is refused without being repeated.
-pub(crate) async fn plain_values() {
+/// A value in place of a reference is rejected without repeating it.
+pub(crate) async fn plain_values_of_sensitive_params() {
     let harness = Harness::new().await;
     harness.publish("keeps@1.0.0", PLUGIN).await;
     let mut data = document("plain");
     data.document = data.document.map(|text| text.replace("{secret: admin, key: dsn}", &format!("\"{MADE}\"")));
-    let answer = harness.lifecycle(LifecycleType::Created, &data).await;
-    let problem = answer.is_problem(422, "invalid-document");
+    let response = harness.lifecycle(LifecycleType::Created, &data).await;
+    let problem = response.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "sensitive");
-    assert!(!holds(answer.body.as_bytes()), "{answer:?}");
+    assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
     let preview = json!({ "document": data.document });
-    let answer = harness.post("/v1/plans", preview).await;
-    answer.is_problem(422, "invalid-document");
-    assert!(!holds(answer.body.as_bytes()), "{answer:?}");
-    let leaks = stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| holds(bytes));
+    let response = harness.post("/v1/plans", preview).await;
+    response.is_problem(422, "invalid-document");
+    assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
+    let leaks = stored(&harness.folder().join("state")).into_iter().filter(|(_, bytes)| contains_canary(bytes));
     assert_eq!(leaks.map(|(file, _)| file).collect::<Vec<_>>(), [""; 0].map(PathBuf::from));
 }
 
-/// A receiver of a webhook unit has no way to make a value of its own a reference to a secret of another instance.
+/// A receiver cannot return a reference to a secret of another instance.
 pub(crate) async fn references_from_receivers() {
     let harness = Harness::new().await;
     let text = r#"
@@ -198,14 +197,14 @@ outputs: {id: "${units.make.outputs.id}"}
     let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
     harness.receiver.always("POST /make", json!({ "id": reference }));
     let target = harness.run("refers", "refers", text, TargetState::Ready).await;
-    // It is data like any other.
+    // The value is plain data.
     assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({ "id": reference }));
     let shown: Value = outputs(&target);
     assert!(shown.to_string().contains("\"value\""), "{shown}");
 }
 
-/// The evidence of a failed request holds no credential: neither of the request nor of the answer.
-pub(crate) async fn evidence() {
+/// The evidence of a failed request contains no credentials of the request or the response.
+pub(crate) async fn evidence_contains_no_credentials() {
     let harness = Harness::new().await;
     let text = r#"
 preStart:
@@ -217,7 +216,7 @@ preStart:
     let text = text.replace("CANARY", GIVEN);
     harness.receiver.on("POST /make", echo);
     harness.run("fails", "fails", &text, TargetState::Failed).await;
-    harness.taken("fails").await;
+    harness.notification_accepted("fails").await;
     let cause = harness.why("fails").await.cause.unwrap();
     let shown = cause.evidence.unwrap();
     assert_eq!((shown.method.as_str(), shown.status), ("POST", Some(400)), "{shown:?}");
@@ -228,13 +227,13 @@ preStart:
     table.retain(|file, _| file.starts_with(state.join("table")));
     let there = |words: &str| table.values().any(|bytes| contains(bytes, words.as_bytes()));
     assert!(there("tier must be gold"), "the evidence is not in the table");
-    assert!(!there(MADE), "a credential of an answer is in the table");
+    assert!(!there(MADE), "a credential of a response is in the table");
     let why = harness.get("/v1/targets/sandbox/fails/why").await.body;
-    assert!(!holds(why.as_bytes()), "{why}");
-    no_event_holds_it(&harness);
+    assert!(!contains_canary(why.as_bytes()), "{why}");
+    assert_no_event_contains_it(&harness);
 }
 
-/// Refuses, and repeats what it was given and more.
+/// Responds 400 with the headers of the request and a credential.
 fn echo(call: &ReceivedCall, _: usize) -> CannedReply {
     let text = format!("{:?}", call.headers);
     let given = json!({"error": "tier must be gold", "password": MADE, "dsn": format!("postgres://u:{MADE}@db/x"), "you": text});
@@ -243,9 +242,9 @@ fn echo(call: &ReceivedCall, _: usize) -> CannedReply {
 
 const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
 
-/// A success with a sensitive output arrives when another instance has the name. The cluster removes the value again, after its
-/// undo if there is one.
-pub(crate) async fn of_a_late_success() {
+/// A success with a sensitive output arrives when another instance has the name. The relay deletes the value after the undo,
+/// or at once if there is no undo.
+pub(crate) async fn secrets_of_a_late_success() {
     let harness = Harness::new().await;
     let text = r##"
 runners: {sh: {image: "busybox:1"}}
@@ -267,7 +266,7 @@ preStart:
         until("the release", async || (!is_noted().await).then_some(())).await;
         harness.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
         harness.phase(name, TargetState::Ready).await;
-        harness.taken(name).await;
+        harness.notification_accepted(name).await;
         let run = run_id(name, Hook::PreStart);
         let made = harness.state(name, run.hook()).await.records[0].2.result.clone().unwrap();
         let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };
@@ -284,7 +283,7 @@ preStart:
         let Some(ebb_protocol::value::UnitValue::Secret(secret)) = outputs.get("dsn") else { panic!("{outputs:?}") };
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
         harness.callback(&token, &late).await.is(204);
-        until("a note of the release", async || is_noted().await.then_some(())).await;
+        until("the pending release", async || is_noted().await.then_some(())).await;
         assert_eq!(harness.receiver.count("POST /undo"), undone, "{name}");
     }
 }

@@ -1,23 +1,23 @@
-//! Everything that can be too large, beside bodies: they are where what takes them is tested.
+//! Headers, URLs, outputs and documents that are too large. The tests of each route have the bodies.
 
 use crate::harness::*;
 
-/// Returns the status line of an answer to bytes that are sent as they are; it is empty if the connection was closed.
+/// Sends bytes and returns the status line of the response. It is empty if the connection was closed.
 async fn raw(harness: &Harness, head: &[u8]) -> String {
     let mut stream = harness.connect().await;
     let exchange = async {
-        // The server may answer and close before all is sent.
+        // The server may respond and close before it has read everything.
         let _ = stream.write_all(head).await;
-        let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+        let (mut response, mut part) = (Vec::new(), [0; 4096]);
         while let Ok(length @ 1..) = stream.read(&mut part).await {
-            answer.extend_from_slice(&part[..length]);
-            if answer.contains(&b'\n') {
+            response.extend_from_slice(&part[..length]);
+            if response.contains(&b'\n') {
                 break;
             }
         }
-        String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+        String::from_utf8_lossy(&response).lines().next().unwrap_or_default().to_owned()
     };
-    tokio::time::timeout(PATIENCE, exchange).await.expect("an answer comes in time")
+    tokio::time::timeout(WAIT_TIMEOUT, exchange).await.expect("no response before the timeout")
 }
 
 pub(crate) async fn headers_and_urls() {
@@ -36,18 +36,18 @@ pub(crate) async fn headers_and_urls() {
         let shown: String = head.chars().take(60).collect();
         assert!(status.is_empty() || status.starts_with("HTTP/1.1 4"), "{shown}: {status}");
     }
-    // A token as long as a header may be.
+    // Tokens of nearly the maximum size of a header.
     for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
         harness.callback(&token, &done()).await.is_problem(403, "invalid-token");
         let (url, token) = (harness.url("/v1/targets"), format!("Bearer {token}"));
-        let asked = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
-        asked.is_problem(401, "invalid-token");
+        let response = ApiReply::to(&harness.http, &url, Some(&token), Method::GET, None).await;
+        response.is_problem(401, "invalid-token");
     }
     harness.get("/healthz").await.is(200);
 }
 
-/// As many outputs as a body can hold, none of which is declared, and an answer that is too large.
-pub(crate) async fn outputs() {
+/// Undeclared outputs that fill the body of a callback, and a deeply nested output.
+pub(crate) async fn large_outputs() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", 202);
     let text = r#"
@@ -70,7 +70,7 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     }
     harness.create("b", "many").await;
     let call = harness.receiver.call("POST /make", 2).await;
-    // Deeper than JSON is read.
+    // Deeper than the limit of the JSON parser.
     let nested =
         format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}", "[".repeat(50_000), "]".repeat(50_000));
     harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
@@ -78,8 +78,8 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
     harness.phase("b", TargetState::Ready).await;
 }
 
-/// A document that is small and stands for much, and one of many documents.
-pub(crate) async fn documents() {
+/// A document with exponential aliases, and a file with many documents.
+pub(crate) async fn large_documents() {
     let harness = Harness::new().await;
     let head = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n";
     let mut bomb = format!("{head}labels:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
@@ -89,8 +89,8 @@ pub(crate) async fn documents() {
     }
     let many = format!("{head}---\n").repeat(200);
     for (path, document) in [("/v1/plugins", bomb), ("/v1/plans", many)] {
-        let answer = harness.post(path, json!({ "document": document })).await;
-        let problem = answer.is_problem(422, "invalid-document");
+        let response = harness.post(path, json!({ "document": document })).await;
+        let problem = response.is_problem(422, "invalid-document");
         assert_eq!(problem.errors[0].code, "too-complex", "{problem:?}");
         assert!(problem.errors[0].help.is_some(), "{problem:?}");
     }

@@ -1,4 +1,4 @@
-//! Updates of targets that live, wait, or have failed.
+//! Updates of ready, failed and waiting targets.
 
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 
@@ -16,7 +16,7 @@ async fn harness() -> Harness {
     harness
 }
 
-/// A webhook for the sandbox `a` whose document goes on with `rest`.
+/// Returns an event of the sandbox `a`. `rest` is the rest of its document.
 fn event(uid: &str, generation: u64, rest: &str) -> LifecycleData {
     LifecycleData { generation, ..ebb_tests::platform::sandbox("a", uid, rest) }
 }
@@ -24,21 +24,28 @@ fn event(uid: &str, generation: u64, rest: &str) -> LifecycleData {
 const DOCUMENT: &str = "resources: {r: {plugin: simple}}\n";
 const CHANGED: &str = "resources: {r: {plugin: simple, params: {size: big}}}\n";
 
-async fn taken(harness: &Harness, asked: LifecycleType, event: &LifecycleData) -> (LifecycleResult, u64) {
-    let answer: LifecycleResponse = harness.lifecycle(asked, event).await.is(202).json();
-    (answer.result, answer.generation)
+async fn accepted_result(
+    harness: &Harness,
+    event_type: LifecycleType,
+    event: &LifecycleData,
+) -> (LifecycleResult, u64) {
+    let response: LifecycleResponse = harness.lifecycle(event_type, event).await.is(202).json();
+    (response.result, response.generation)
 }
 
-pub(crate) async fn what_changes_nothing() {
+pub(crate) async fn updates_without_a_change() {
     let harness = harness().await;
     let document = "resources: {r: {plugin: simple}, s: {plugin: simple@1.0.0, params: {size: big}}}\n";
-    assert_eq!(taken(&harness, LifecycleType::Created, &event("u", 1, document)).await, (LifecycleResult::Starting, 1));
+    assert_eq!(
+        accepted_result(&harness, LifecycleType::Created, &event("u", 1, document)).await,
+        (LifecycleResult::Starting, 1)
+    );
     harness.phase("a", TargetState::Ready).await;
     harness.publish("simple@1.1.0", &SIMPLE.replace("default: small", "default: tiny")).await;
     let reordered =
         "# A comment.\nresources:\n  s:\n    params: {size: big}\n    plugin: simple@1.0.0\n  r: {plugin: simple}\n";
     for (generation, document) in [(1, document), (2, document), (2, reordered), (7, reordered)] {
-        let again = taken(&harness, LifecycleType::Updated, &event("u", generation, document)).await;
+        let again = accepted_result(&harness, LifecycleType::Updated, &event("u", generation, document)).await;
         assert_eq!(again, (LifecycleResult::Unchanged, 1), "{generation} {document}");
     }
     let target = harness.target("a").await.unwrap();
@@ -48,27 +55,33 @@ pub(crate) async fn what_changes_nothing() {
     assert!(page.body.contains("1.1.0"), "{page:?}");
 }
 
-pub(crate) async fn an_update_retries_what_has_failed() {
+pub(crate) async fn an_update_retries_failed_units() {
     let harness = harness().await;
     harness.receiver.replies("POST /make", &[400, 200]);
-    taken(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
+    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Failed).await;
     harness.lifecycle(LifecycleType::Updated, &event("u", 2, CHANGED)).await.is_problem(409, "changed");
     assert_eq!(harness.receiver.count("POST /make"), 1);
-    let again = taken(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
+    let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
     assert_eq!(again, (LifecycleResult::Retrying, 1));
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.count("POST /make"), 2);
-    let again = taken(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
+    let again = accepted_result(&harness, LifecycleType::Updated, &event("u", 2, DOCUMENT)).await;
     assert_eq!(again, (LifecycleResult::Unchanged, 1));
 }
 
-pub(crate) async fn an_update_of_what_waits() {
+pub(crate) async fn an_update_of_a_waiting_instance() {
     let harness = harness().await;
-    taken(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
+    accepted_result(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(taken(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await.0, LifecycleResult::Waiting);
-    assert_eq!(taken(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0, LifecycleResult::Unchanged);
+    assert_eq!(
+        accepted_result(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await.0,
+        LifecycleResult::Waiting
+    );
+    assert_eq!(
+        accepted_result(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0,
+        LifecycleResult::Unchanged
+    );
     harness.lifecycle(LifecycleType::Updated, &event("v", 2, CHANGED)).await.is_problem(409, "changed");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
 }

@@ -1,9 +1,8 @@
-//! What target users choose (names, params, labels) stays a value: it changes no script, address, header or place that
-//! the plugin's author has written.
+//! Values of users (names, params, labels) cannot change scripts, URLs, headers or paths of a plugin.
 
 use crate::harness::*;
 
-/// Everything that means something to a shell, a URL, a template, YAML or an embedding.
+/// Characters with a meaning in shells, URLs, templates, YAML and embeddings.
 const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} $${v} @{embed: /etc/passwd} \"}\nx: y";
 
 const PLUGIN: &str = r##"
@@ -32,8 +31,8 @@ outputs:
   file: "${units.script.outputs.file}"
 "##;
 
-fn asks(name: &str, plugin: &str, value: &str) -> LifecycleData {
-    // As a template writes it, so that the value itself arrives.
+fn sandbox_with_value(name: &str, plugin: &str, value: &str) -> LifecycleData {
+    // Escaped for a template, so that the plugin gets the value itself.
     let value = value.replace("${", "$${").replace("@{", "@{literal: @}{").replace("$$${", "$$$${");
     let document = json!({
         "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": name,
@@ -42,12 +41,12 @@ fn asks(name: &str, plugin: &str, value: &str) -> LifecycleData {
     LifecycleData { document: Some(document.to_string()), ..sandbox(name, &format!("{name}-uid"), plugin) }
 }
 
-pub(crate) async fn values_stay_values() {
+pub(crate) async fn values_are_not_interpreted() {
     let harness = Harness::new().await;
     harness.publish("plain@1.0.0", PLUGIN).await;
-    // A single dollar before a brace is the only thing that a document has to escape.
+    // The document escapes `${` only.
     let value = VALUE.replace("$${v} ", "");
-    harness.lifecycle(LifecycleType::Created, &asks("a", "plain", &value)).await.is(202);
+    harness.lifecycle(LifecycleType::Created, &sandbox_with_value("a", "plain", &value)).await.is(202);
     let target = harness.phase("a", TargetState::Ready).await;
     let outputs = outputs(&target);
     let of = |name: &str| outputs[name]["value"].clone();
@@ -72,26 +71,26 @@ preStart: {call: {webhook: {url: "RECEIVER/call", headers: {x-value: "${params.v
 "#;
     harness.publish("header@1.0.0", text).await;
     for (name, value) in [("crlf", "a\r\nx-injected: 1"), ("lf", "a\nx-injected: 1"), ("nul", "a\u{0}b")] {
-        harness.lifecycle(LifecycleType::Created, &asks(name, "header", value)).await.is(202);
+        harness.lifecycle(LifecycleType::Created, &sandbox_with_value(name, "header", value)).await.is(202);
         let target = harness.phase(name, TargetState::Failed).await;
         let reason = find(&target, "preStart", "call").unwrap().reason.unwrap();
         assert_eq!(json!(reason.code), "render", "{reason:?}");
         assert!(!reason.message.contains("injected"), "{reason:?}");
     }
     assert!(harness.receiver.order().is_empty());
-    harness.lifecycle(LifecycleType::Created, &asks("plain", "header", "a: b, c")).await.is(202);
+    harness.lifecycle(LifecycleType::Created, &sandbox_with_value("plain", "header", "a: b, c")).await.is(202);
     harness.phase("plain", TargetState::Ready).await;
     assert_eq!(harness.receiver.calls("POST /call")[0].header("x-value"), "a: b, c");
 }
 
-/// The destination of a request and the files of a script are not templates: a template there is an error.
-pub(crate) async fn places_are_not_templates() {
+/// A template in the destination of a request or the path of a file is an error.
+pub(crate) async fn destinations_and_paths_are_not_templates() {
     let harness = Harness::new().await;
     let refused = async |unit: &str| {
         let head = "params: {v: {type: string}}\nrunners: {sh: {image: a}}";
         let document = plugin("p@1.0.0", &format!("{head}\npreStart: {{c: {{{unit}}}}}\n"));
-        let answer = harness.post("/v1/plugins", json!({ "document": document })).await;
-        let error = answer.is_problem(422, "invalid-document").errors.remove(0);
+        let response = harness.post("/v1/plugins", json!({ "document": document })).await;
+        let error = response.is_problem(422, "invalid-document").errors.remove(0);
         assert!(error.line.is_some(), "{unit}: {error:?}");
         error.code
     };
@@ -115,8 +114,8 @@ pub(crate) async fn places_are_not_templates() {
     assert_eq!(harness.get("/v1/plugins").await.json::<Value>()["plugins"], json!([]));
 }
 
-/// A URL that an author wrote, or an answer that a receiver gives, does not lead inside.
-pub(crate) async fn addresses_inside() {
+/// Neither a URL of a plugin nor a redirect of a receiver can reach an internal address.
+pub(crate) async fn internal_addresses() {
     let harness = Harness::new().await;
     let inside = ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:a9fe:a9fe]/"];
     let mut units = String::from("preStart:\n");
@@ -128,7 +127,7 @@ pub(crate) async fn addresses_inside() {
         let unit = harness.unit("a", "preStart", &format!("u{number}"), UnitState::Failed).await;
         let reason = unit.reason.unwrap();
         assert_eq!(json!(reason.code), "refused", "{address}: {reason:?}");
-        assert_eq!(unit.attempt, 1, "{address}: an address that is not allowed is not tried again");
+        assert_eq!(unit.attempt, 1, "{address}: a rejected address is not retried");
     }
 
     let mut moved = String::from("preStart:\n");

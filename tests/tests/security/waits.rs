@@ -1,4 +1,4 @@
-//! The answers for targets that wait, have failed or are damaged.
+//! API responses for targets that wait, have failed or are damaged.
 
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
@@ -18,27 +18,27 @@ async fn listed(harness: &Harness) -> Option<String> {
     page.targets.into_iter().find(|target| target.name == "a")?.waits_for
 }
 
-/// The targets that are gone and wait for nothing.
+/// Returns the names in the list of gone targets.
 async fn gone(harness: &Harness) -> Vec<String> {
     let page: TargetPage = harness.get("/v1/targets?gone=true").await.is(200).json();
     page.targets.into_iter().map(|target| target.name).collect()
 }
 
-pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
+pub(crate) async fn a_rejected_notification_is_shown() {
     let harness = Harness::with_platform().await;
     harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
-    harness.taken("a").await;
+    harness.notification_accepted("a").await;
     harness.receiver.always("POST /platform", 503);
     harness.delete("a").await;
-    let delivery = until("a try has failed", async || harness.target("a").await?.delivery).await;
+    let delivery = until("an attempt to fail", async || harness.target("a").await?.delivery).await;
     assert_eq!(delivery.notification, "gone");
     assert!(delivery.reason.is_some_and(|reason| reason.contains("503")), "{:?}", delivery.attempts);
     assert!(delivery.next.is_some());
-    // A gone target stays in the list of the living until the platform has accepted its notification.
+    // A gone target stays in the list of active targets until the platform has accepted its notification.
     assert!(listed(&harness).await.is_some_and(|waits| waits.contains("`gone`")));
     assert_eq!(gone(&harness).await, Vec::<String>::new());
-    let answer = harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "simple")).await;
-    assert_eq!(answer.is(202).json::<LifecycleResponse>().result, LifecycleResult::Waiting);
+    let response = harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "simple")).await;
+    assert_eq!(response.is(202).json::<LifecycleResponse>().result, LifecycleResult::Waiting);
     let why = harness.why("a").await;
     let waits = listed(&harness).await.unwrap();
     for text in [&why.summary, &waits] {
@@ -50,7 +50,7 @@ pub(crate) async fn an_outcome_that_the_platform_does_not_accept() {
     harness.instance_is_ready("a", "next").await;
     assert_eq!(listed(&harness).await, None);
     harness.lifecycle(LifecycleType::Deleted, &sandbox("a", "next", "simple")).await.is(202);
-    until("a is in the list of the gone", async || (gone(&harness).await == ["a"]).then_some(())).await;
+    until("a to be in the list of gone targets", async || (gone(&harness).await == ["a"]).then_some(())).await;
 }
 
 const TWO: &str = r#"
@@ -59,7 +59,7 @@ preStart:
   two: {webhook: {url: "RECEIVER/two"}, retry: {attempts: 1}}
 "#;
 
-pub(crate) async fn every_unit_that_failed() {
+pub(crate) async fn every_failed_unit_is_shown() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /*", 400);
     harness.run("a", "two", TWO, TargetState::Failed).await;
@@ -69,9 +69,9 @@ pub(crate) async fn every_unit_that_failed() {
     assert_eq!(failed, ["r/one", "r/two"]);
     assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
     assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
-    // Tries are counted from the retry, and numbered on.
-    harness.ask(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
-    let both = until("both have failed again", async || {
+    // A retry continues the numbers of attempts and restarts their count.
+    harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
+    let both = until("both units to fail again", async || {
         let target = harness.target("a").await?;
         let both = ["one", "two"].map(|name| find(&target, "preStart", name).unwrap());
         let again = both.iter().all(|unit| unit.state == UnitState::Failed && unit.attempt == 2);
@@ -91,7 +91,7 @@ preStart:
     retry: {attempts: 2, backoff: 5m, maxBackoff: 5m}
 "##;
 
-pub(crate) async fn a_unit_between_two_tries() {
+pub(crate) async fn a_unit_between_two_attempts() {
     let harness = Harness::new().await;
     harness.begin("a", "retried", RETRIED).await;
     let unit = harness.unit("a", "preStart", "make", UnitState::Retrying).await;
@@ -113,11 +113,11 @@ fn large() -> String {
     format!("preStart:\n{}", units.collect::<String>())
 }
 
-pub(crate) async fn a_plan_that_is_lost() {
+pub(crate) async fn a_lost_plan_is_restored() {
     let mut harness = Harness::new().await;
     harness.run("a", "large", &large(), TargetState::Ready).await;
-    harness.taken("a").await;
-    // Otherwise it would be in memory.
+    harness.notification_accepted("a").await;
+    // The restart clears the cache.
     let bucket = &harness.stack().store().bucket;
     assert!(!bucket.list("plans/").await.unwrap().is_empty(), "no plan was found");
     bucket.remove_all("plans/").await.unwrap();
@@ -128,15 +128,15 @@ pub(crate) async fn a_plan_that_is_lost() {
     let why = harness.why("a").await;
     assert!(why.next_steps[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
     let version = "/v1/plugins/large/versions/1.0.0";
-    // The plan is restored from the version that the target has, also if it is withdrawn.
-    harness.ask(Method::DELETE, version, None).await.is(204);
+    // The plan is restored from the version of the target, even if it is withdrawn.
+    harness.request(Method::DELETE, version, None).await.is(204);
     let deletion = LifecycleData { document: None, ..sandbox("a", "a-uid", "large") };
-    let answer = harness.lifecycle(LifecycleType::Deleted, &deletion).await;
-    assert!(answer.is_problem(500, "damaged").detail.contains("ebb sandbox apply"), "{answer:?}");
+    let response = harness.lifecycle(LifecycleType::Deleted, &deletion).await;
+    assert!(response.is_problem(500, "damaged").detail.contains("ebb sandbox apply"), "{response:?}");
     let other = sandbox("a", "a-uid", "large}, s: {plugin: large");
     harness.lifecycle(LifecycleType::Updated, &other).await.is_problem(500, "damaged");
-    let answer = harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", "large")).await;
-    assert_eq!(answer.is(202).json::<Value>()["result"], "unchanged");
+    let response = harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", "large")).await;
+    assert_eq!(response.is(202).json::<Value>()["result"], "unchanged");
     assert_eq!(harness.target("a").await.unwrap().info.waits_for, None);
     harness.tear_down("a").await;
 }

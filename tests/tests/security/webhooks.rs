@@ -1,4 +1,4 @@
-//! `POST /v1/events` from those who may not, cannot, or come out of order.
+//! `POST /v1/events`: signatures, bodies, documents, repetitions and order.
 
 use ebb_tests::platform::SignedRequest;
 
@@ -6,7 +6,7 @@ use crate::harness::*;
 
 const JSON: &str = "application/cloudevents+json";
 
-/// Sets up at once, and takes away at once.
+/// A unit and its undo.
 const SIMPLE: &str = r#"
 preStart:
   make: {webhook: {url: "RECEIVER/make", body: {uid: "${target.uid}"}}}
@@ -31,7 +31,7 @@ fn data() -> Value {
     serde_json::to_value(sandbox("a", "a-uid", "simple")).unwrap()
 }
 
-async fn nothing_began(harness: &Harness) {
+async fn assert_nothing_started(harness: &Harness) {
     let page: Value = harness.get("/v1/targets").await.is(200).json();
     assert_eq!(page["targets"], json!([]));
     assert!(harness.receiver.order().is_empty());
@@ -54,15 +54,15 @@ pub(crate) async fn signatures() {
     for wrong in [SignedRequest { headers, body: right.body.clone() }, other] {
         harness.event(&wrong).await.is_problem(401, "invalid-signature");
     }
-    nothing_began(&harness).await;
+    assert_nothing_started(&harness).await;
     harness.event(&right).await.is(202);
 }
 
-pub(crate) async fn times_and_alterations() {
+pub(crate) async fn expired_and_altered_events() {
     let harness = harness().await;
     let (secret, tolerance, time) = (harness.secret(), limits::WEBHOOK_TOLERANCE_SECONDS * 1000, now().0);
     let times = [time - tolerance - 2_000, time + tolerance + 60_000, 0, 1_000].map(|time| signed(&secret, time));
-    // An old signature with a fresh time.
+    // An old signature with a new time.
     let mut moved = signed(&secret, time - tolerance - 60_000);
     moved.headers[1].1 = (time / 1000).to_string();
     let altered = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -75,10 +75,10 @@ pub(crate) async fn times_and_alterations() {
     for wrong in times.iter().chain([&moved]).chain(&altered) {
         harness.event(wrong).await.is_problem(401, "invalid-signature");
     }
-    nothing_began(&harness).await;
+    assert_nothing_started(&harness).await;
 }
 
-pub(crate) async fn bodies() {
+pub(crate) async fn invalid_bodies() {
     let harness = harness().await;
     let body = event(&data()).to_string().into_bytes();
     for (content_type, body, status, code) in [
@@ -89,15 +89,15 @@ pub(crate) async fn bodies() {
         let request = of_type(&harness.secret(), now().0, body, content_type);
         harness.event(&request).await.is_problem(status, code);
     }
-    // The connection may be closed while the rest is still being sent.
+    // The server may close the connection before the client has sent the body.
     let huge = harness.http.post(harness.url("/v1/events")).header("content-type", JSON).body(vec![b' '; 10 << 20]);
     if let Ok(response) = huge.send().await {
         assert_eq!(response.status(), 413);
     }
-    nothing_began(&harness).await;
+    assert_nothing_started(&harness).await;
 }
 
-/// A captured `created` must not become a `deleted`. In binary mode the type is a header, which is not signed.
+/// A captured `created` event cannot be sent as `deleted`. The type of the binary mode is an unsigned header.
 pub(crate) async fn binary_mode() {
     let harness = harness().await;
     let body = data().to_string().into_bytes();
@@ -109,18 +109,18 @@ pub(crate) async fn binary_mode() {
         let problem = harness.event(&request).await.is_problem(415, "invalid-event");
         assert!(problem.detail.contains(JSON), "{problem:?}");
     }
-    nothing_began(&harness).await;
-    // Headers beside a signed event change nothing of it.
+    assert_nothing_started(&harness).await;
+    // `ce-` headers do not change a structured event.
     let request = signed(&harness.secret(), now().0).header("ce-type", "dev.ebb.target.deleted.v1");
     harness.event(&request).await.is(202);
     harness.phase("a", TargetState::Ready).await;
 }
 
-pub(crate) async fn documents() {
+pub(crate) async fn invalid_documents() {
     let harness = harness().await;
     let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
     let rows: [(String, &[&str], &[u32]); 7] = [
-        // Errors of meaning come together.
+        // Several errors are reported at once.
         (
             document("name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n"),
             &["unknown-key", "missing-key", "unknown-key"],
@@ -146,10 +146,10 @@ pub(crate) async fn documents() {
             assert!(placed, "line {line} of {document}: {:?}", problem.errors);
         }
     }
-    nothing_began(&harness).await;
+    assert_nothing_started(&harness).await;
 }
 
-/// Asks for the end of an instance.
+/// Requests the deletion of an instance.
 async fn delete(harness: &Harness, name: &str, uid: &str) -> ApiReply {
     let data = LifecycleData { document: None, ..sandbox(name, uid, "simple") };
     harness.lifecycle(LifecycleType::Deleted, &data).await
@@ -159,30 +159,30 @@ async fn create(harness: &Harness, name: &str, uid: &str) -> ApiReply {
     harness.lifecycle(LifecycleType::Created, &sandbox(name, uid, "simple")).await
 }
 
-fn result(answer: &ApiReply) -> String {
-    answer.is(202).json::<Value>()["result"].as_str().unwrap().to_owned()
+fn result(response: &ApiReply) -> String {
+    response.is(202).json::<Value>()["result"].as_str().unwrap().to_owned()
 }
 
-pub(crate) async fn instances_out_of_order() {
+pub(crate) async fn events_out_of_order() {
     let harness = harness().await;
-    // The end before the beginning.
+    // `deleted` before `created`.
     assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
     create(&harness, "early", "e1").await.is_problem(409, "stale");
     assert!(harness.receiver.order().is_empty());
     assert_eq!(harness.target("early").await.unwrap().info.phase, TargetState::Gone);
     assert_eq!(harness.get("/v1/targets/sandbox/early/why").await.status, 200);
     assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
-    // Another instance of that name begins as if nothing had been.
+    // Another instance of the name starts normally.
     assert_eq!(result(&create(&harness, "early", "e2").await), "starting");
     harness.phase("early", TargetState::Ready).await;
-    // The beginning after the end.
+    // `created` after `deleted`.
     assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
     harness.phase("a", TargetState::Gone).await;
     create(&harness, "a", "u1").await.is_problem(409, "stale");
     assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
-    // A foreign uid ends nothing.
+    // A deletion of another uid does not end the instance.
     assert_eq!(result(&create(&harness, "a", "u2").await), "starting");
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(result(&delete(&harness, "a", "u3").await), "stopping");
@@ -191,7 +191,7 @@ pub(crate) async fn instances_out_of_order() {
     assert_eq!(harness.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
 }
 
-pub(crate) async fn repetitions() {
+pub(crate) async fn repeated_events() {
     let harness = harness().await;
     let sandbox_event = sandbox("a", "u1", "simple");
     let request = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &sandbox_event);
@@ -201,15 +201,15 @@ pub(crate) async fn repetitions() {
         let again = harness.event(&request).await;
         assert_eq!((again.status, &again.body), (first.status, &first.body));
     }
-    // At the same time.
+    // Concurrent repetitions.
     let one = || create(&harness, "b", "b1");
     let (one, two, three) = tokio::join!(one(), one(), one());
-    assert_eq!([one, two, three].map(|answer| result(&answer)), ["starting"; 3]);
+    assert_eq!([one, two, three].map(|response| result(&response)), ["starting"; 3]);
     harness.phase("b", TargetState::Ready).await;
     assert_eq!(harness.receiver.count("POST /make"), 2);
     let target = harness.target("a").await.unwrap();
     assert_eq!(target.runs.len(), 1);
-    // A higher generation with the same document is the same instance; with another document it is refused.
+    // A higher generation with the same document is unchanged. With another document it is rejected.
     let mut higher = LifecycleData { generation: 2, ..sandbox_event };
     assert_eq!(result(&harness.lifecycle(LifecycleType::Updated, &higher).await), "unchanged");
     higher.document = higher.document.map(|text| text.replace("resources: {r:", "resources: {s:"));
@@ -220,7 +220,7 @@ pub(crate) async fn repetitions() {
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
-pub(crate) async fn one_name_two_instances() {
+pub(crate) async fn a_second_instance_waits_for_the_name() {
     let harness = harness().await;
     assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
     harness.phase("a", TargetState::Ready).await;
@@ -229,7 +229,7 @@ pub(crate) async fn one_name_two_instances() {
     create(&harness, "a", "u3").await.is_problem(409, "name-taken");
     let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u2")));
-    // One that gives up waiting never begins.
+    // A waiting instance that is deleted never starts.
     delete(&harness, "a", "u2").await.is(202);
     create(&harness, "a", "u2").await.is_problem(409, "stale");
     assert_eq!(result(&create(&harness, "a", "u3").await), "waiting");
@@ -244,7 +244,7 @@ pub(crate) async fn one_name_two_instances() {
     harness.notified("a", &["ready", "gone", "ready"]).await;
 }
 
-/// While the platform has not taken that the first instance is gone, the second waits: it was promised the name.
+/// The second instance keeps the name while the platform has not accepted the notification `gone` of the first one.
 pub(crate) async fn a_third_instance_does_not_displace_the_second() {
     let harness = Harness::with_platform().await;
     harness.publish("simple@1.0.0", SIMPLE).await;

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use crate::wait::PATIENCE;
+use crate::wait::WAIT_TIMEOUT;
 
 /// The end comes while the cluster of the context gives no answer: at no moment is a relay left.
 #[tokio::test]
@@ -36,8 +36,8 @@ async fn it_ends_with_its_standard_input() {
     let mut stdin = relay.stdin.take().unwrap();
     stdin.write_all(WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
     stdin.write_all(b"\n").await.unwrap();
-    let _asked = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("it asks the cluster").unwrap();
+    let _asked = tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("it asks the cluster").unwrap();
     drop(stdin);
-    let ended = tokio::time::timeout(PATIENCE, relay.wait()).await.expect("it ends").unwrap();
+    let ended = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("it ends").unwrap();
     assert!(ended.success(), "{ended}");
 }
