@@ -1,6 +1,6 @@
-//! Tests of the functions in a complete stack on one machine, over HTTP, with test servers and real scripts. `lifecycle`
-//! tests targets from their creation to their end. `security` tests hostile and invalid input. The test program is also
-//! the supervisor of pod units, by re-execution.
+//! Tests of the functions in a complete stack on one machine, over HTTP, with test servers and real scripts.
+//! `lifecycle` tests targets from their creation to their end. `security` tests hostile and invalid input. The test
+//! program is also the supervisor of pod units, by re-execution.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

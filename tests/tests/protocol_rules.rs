@@ -1,4 +1,4 @@
-//! `tests/model/rules.yaml` compared with the code and with the page of the state protocol.
+//! Compares `tests/model/rules.yaml` with the code and with the page of the state protocol.
 
 use serde::Deserialize;
 
@@ -39,7 +39,7 @@ fn every_edit_of_a_rule_finds_one_place() {
                 "rule {rule}: change `find` of tests/model/rules.yaml so that it occurs once in {file}, and `replace` \
                  to the same code without the rule: {find}"
             );
-            assert!(replace.contains("HOLDS"), "{rule} cannot be left out in {file}: {replace}");
+            assert!(replace.contains("HOLDS"), "the edit of {rule} in {file} does not contain HOLDS: {replace}");
         }
     }
 }
@@ -54,5 +54,5 @@ fn every_rule_is_on_the_page_of_the_protocol() {
         assert!(section.contains(&format!("**{rule}.** {sentence}")), "{rule} is not below `{heading}`");
     }
     let named = page.lines().filter(|line| line.starts_with("**") && line.contains(".** ")).count();
-    assert_eq!(named, rules().len(), "the page has rules without a removal");
+    assert_eq!(named, rules().len(), "rules of the page are missing in tests/model/rules.yaml");
 }

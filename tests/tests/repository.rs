@@ -1,5 +1,5 @@
-//! Compares the declarations of the repository with the code: its layout, the table of threats, `template.yaml`, the promised
-//! figures and the spans.
+//! Compares the declarations of the repository with the code: its layout, the table of threats, `template.yaml`,
+//! documented costs and spans.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! The four functions, each with its own memory, clients and address, over one table, bucket and queue.
+//! The four functions, each with its own cache, clients and URL, on one table, bucket and queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,33 +26,33 @@ use tokio::sync::mpsc;
 
 use crate::record::{PolicyRights, Recorder};
 
-/// The functions by the names of their resources.
+/// The names of the resources of the functions.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
 const NAME: &str = "ebb";
 pub(crate) const TOKEN: &str = "operator";
-/// The cluster whose relay polls, and one whose relay is not there.
+/// A cluster whose relay polls, and one whose relay does not respond.
 pub(crate) const CLUSTER: &str = "inside";
-pub(crate) const SILENT: &str = "silent";
-/// The functions that are asked by HTTP, and whose rights each has. The second `receive` knows no more of what the first
-/// one has in memory than another instance does.
-const ASKED: [(&str, &str); 4] =
+pub(crate) const UNREACHABLE: &str = "silent";
+/// The functions with an HTTP server, each with the function whose rights it has. The second `receive` has its own
+/// cache, like another instance.
+const HTTP_FUNCTIONS: [(&str, &str); 4] =
     [("Receive", "Receive"), ("Second", "Receive"), ("Complete", "Complete"), ("Api", "Api")];
 
-/// The secret of everything here.
+/// Returns the secret of webhooks, notifications and clusters.
 pub(crate) fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
-/// The functions, running.
+/// The running functions.
 pub(crate) struct DeployedFunctions {
-    /// Where `receive` answers, twice, and `complete` and `api`.
+    /// The URLs of the functions with an HTTP server.
     pub(crate) urls: BTreeMap<&'static str, String>,
     recorders: BTreeMap<&'static str, Recorder>,
     _folder: tempfile::TempDir,
 }
 
-/// The queue as one function uses it.
+/// A queue that records the rights that one function needs.
 struct RecordedQueue(Recorder, Arc<CountingQueue>);
 
 #[async_trait]
@@ -68,7 +68,7 @@ impl MessageQueue for RecordedQueue {
     }
 }
 
-/// What all functions are made of.
+/// Clients and addresses that all functions share.
 struct SharedParts {
     dynamo: aws_sdk_dynamodb::Client,
     bucket: S3Bucket,
@@ -93,14 +93,14 @@ impl SharedParts {
         let queue = Arc::new(RecordedQueue(recorder.clone(), self.queue.clone()));
         let env = fakes::env(store.clone(), client, queue, settings(&self.callbacks, &self.platform));
         let env = Env { relay: Arc::new(relay), ..env };
-        let access = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
-        let post = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
-        (ServerState { env: Arc::new(env), store: store.clone(), tokens: access, poll_endpoint: post }, store)
+        let tokens = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
+        let poll_endpoint = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
+        (ServerState { env: Arc::new(env), store: store.clone(), tokens, poll_endpoint }, store)
     }
 }
 
 impl DeployedFunctions {
-    /// Starts them. Notifications go to `platform`.
+    /// Starts the functions. They send notifications to `platform`.
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -110,10 +110,10 @@ impl DeployedFunctions {
         let secret = secret();
         let clusters = json!({
             CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
-            SILENT: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
+            UNREACHABLE: {"url": "http://127.0.0.1:1", "secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
         });
         let mut listeners = BTreeMap::new();
-        for (name, _) in ASKED {
+        for (name, _) in HTTP_FUNCTIONS {
             listeners.insert(name, TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
@@ -129,14 +129,14 @@ impl DeployedFunctions {
         };
         let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
         let background = Arc::new(BackgroundTasks::default());
-        for (name, of) in ASKED {
+        for (name, of) in HTTP_FUNCTIONS {
             let (server, _) = parts.make(&recorders[of]);
             let router: Router = match of {
                 "Receive" => ebb_api::receive(server),
                 "Complete" => ebb_api::complete(server),
                 _ => ebb_api::api(server),
             };
-            let router = ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| came());
+            let router = ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| origin());
             let listener = listeners.remove(name).unwrap();
             tokio::spawn(async move { axum::serve(listener, router).await });
         }
@@ -145,18 +145,18 @@ impl DeployedFunctions {
         Self { urls, recorders, _folder: folder }
     }
 
-    /// What each function has needed so far.
+    /// Returns the rights that each function has needed so far.
     pub(crate) fn needed(&self) -> BTreeMap<&'static str, PolicyRights> {
         self.recorders.iter().map(|(name, recorder)| (*name, recorder.rights())).collect()
     }
 }
 
-/// What Lambda would say of an invocation.
-fn came() -> InvocationOrigin {
+/// Returns the origin of an invocation.
+fn origin() -> InvocationOrigin {
     InvocationOrigin { request_id: "r-1".to_owned(), received: None }
 }
 
-/// The schedule, in a hurry, and the queue.
+/// Runs `sweep` on messages of the queue and on a fast schedule.
 async fn sweep(
     env: Arc<Env>,
     store: Arc<Store>,
@@ -169,16 +169,16 @@ async fn sweep(
             Ok(None) => return,
             Ok(Some(message)) => {
                 let (env, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
-                // A hint that fails is a hint that was lost.
+                // A failed wake-up counts as lost.
                 tokio::spawn(async move {
                     let work = Box::pin(ebb_flow::sweep::receive_message(&env, &message));
-                    telemetry.invoke(FunctionKind::Sweep, came(), work).await
+                    telemetry.invoke(FunctionKind::Sweep, origin(), work).await
                 });
             }
             Err(_) => {
                 ebb_flow::sweep::mark_schedule(&env).await.unwrap();
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
-                telemetry.invoke(FunctionKind::Sweep, came(), work).await.unwrap();
+                telemetry.invoke(FunctionKind::Sweep, origin(), work).await.unwrap();
                 ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await.unwrap();
                 ebb_flow::sweep::retention::remove_expired(&env, store.as_ref(), env.now()).await.unwrap();
                 let (env, store) = (Arc::clone(&env), Arc::clone(&store));
@@ -197,7 +197,7 @@ fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
         max_in_flight: Millis(5_000),
         grace: Duration::from_secs(1),
         response_timeout: Duration::from_secs(5),
-        // Instances that are gone are removed while others go on.
+        // Short, so that gone instances are removed during the run.
         retention: Some(Millis(2_000)),
         max_dispatches: 2,
         dispatch_budget: Duration::from_secs(3),

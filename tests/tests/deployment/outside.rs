@@ -1,4 +1,4 @@
-//! What is outside: the platform, servers of webhook units, and a cluster's relay that polls.
+//! External servers: the platform, receivers of webhook units, and the relay of a cluster, which polls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::functions::{CLUSTER, secret};
 
-/// More than fits into an item, a queued batch or a response.
+/// Returns a text that is too long for an item, a queued batch or a response.
 pub(crate) fn long() -> String {
     "long ".repeat(2_000)
 }
@@ -36,9 +36,9 @@ impl SeenTraces {
     }
 }
 
-/// Starts the servers. `/ok` answers at once, `/long` at length, `/later` calls back, `/twice` once more with another
-/// result, `/bad` fails and `/late-bad` fails by a callback; `/flaky` and `/second` fail at first and are long then.
-/// Every other request is accepted.
+/// Starts the servers. `/ok` succeeds at once, `/long` with a long output, `/later` by a callback, and `/twice` by two
+/// callbacks with different results. `/bad` fails, and `/late-bad` fails by a callback. `/flaky` and `/second` fail
+/// first and then succeed with a long output. Other requests succeed.
 pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
     let receiver = TestReceiver::start().await;
     receiver.on("POST /*", move |call, number| {
@@ -60,33 +60,34 @@ pub(crate) async fn start(seen: SeenTraces) -> TestReceiver {
     receiver
 }
 
-/// The relay of the cluster: scripts succeed at once, but for one that is `endless`, and one of an instance that is over is still there.
-pub(crate) async fn relay(api: String, over: TaskId, seen: SeenTraces) {
+/// Runs the relay of the cluster. Scripts succeed at once, except `endless`. The task `ended_task` of an ended instance
+/// still exists.
+pub(crate) async fn relay(api: String, ended_task: TaskId, seen: SeenTraces) {
     let (http, url, mut replies) = (http(), format!("{api}/v1/clusters/{CLUSTER}/poll"), Vec::new());
     loop {
         let poll =
             PollRequest { v: 1, cluster: "uid".to_owned(), wait_ms: Some(500), in_progress: Vec::new(), replies };
         let poll = SignedRequest::new(&secret(), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
-        let answer = poll.post(&http, &url).send().await.unwrap();
-        let post: PollResponse = answer.json().await.unwrap();
-        replies = post.batches.iter().map(|batch| reply(batch, &over, &seen, &http)).collect();
+        let response = poll.post(&http, &url).send().await.unwrap();
+        let polled: PollResponse = response.json().await.unwrap();
+        replies = polled.batches.iter().map(|batch| reply(batch, &ended_task, &seen, &http)).collect();
     }
 }
 
-fn reply(sealed: &SealedBatch, over: &TaskId, seen: &SeenTraces, http: &reqwest::Client) -> QueuedReply {
+fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &reqwest::Client) -> QueuedReply {
     let ciphertext = STANDARD.decode(&sealed.ciphertext).unwrap();
     let data = SealedBatch::associated_data(CLUSTER, &sealed.id);
     let batch = seal::open(&WebhookKeys::from(secret()), &data, &ciphertext).unwrap();
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
-    let answers = batch.requests.into_iter().map(|request| match request {
-        RelayRequest::Ensure(work) => {
-            let documents = &work.body.secrets;
+    let responses = batch.requests.into_iter().map(|request| match request {
+        RelayRequest::Ensure(task) => {
+            let documents = &task.body.secrets;
             let env: Vec<(String, String)> = serde_json::from_value(documents[0].document["env"].clone()).unwrap();
             let of = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
             seen.add(of("EBB_UNIT").unwrap(), of("TRACEPARENT").unwrap_or_default());
             if of("EBB_UNIT") != Some("endless") {
                 let result = json!({"status": "succeeded", "outputs": {"name": long()}, "log": "done"});
-                let callback = http.post(&work.callback.url).bearer_auth(&work.callback.token).json(&result);
+                let callback = http.post(&task.callback.url).bearer_auth(&task.callback.token).json(&result);
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     callback.send().await.unwrap();
@@ -99,13 +100,13 @@ fn reply(sealed: &SealedBatch, over: &TaskId, seen: &SeenTraces, http: &reqwest:
         RelayRequest::Cancel { .. } => RelayResponse::State(TaskState::Tombstoned),
         RelayRequest::Acknowledge(_) | RelayRequest::Release { .. } | RelayRequest::Delete(_) => RelayResponse::Done,
         RelayRequest::About => RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0 }),
-        RelayRequest::List { .. } => RelayResponse::Listing(listing(over)),
+        RelayRequest::List { .. } => RelayResponse::Listing(listing(ended_task)),
     });
-    let answers = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: answers.collect() };
-    QueuedReply { id: sealed.id.clone(), outcome: ReplyOutcome::Response(answers) }
+    let response = BatchResponse { v: 1, cluster: "uid".to_owned(), responses: responses.collect() };
+    QueuedReply { id: sealed.id.clone(), outcome: ReplyOutcome::Response(response) }
 }
 
-fn listing(over: &TaskId) -> ClusterListing {
+fn listing(ended_task: &TaskId) -> ClusterListing {
     let object = ObjectSummary {
         api_version: "v1".to_owned(),
         kind: "ConfigMap".to_owned(),
@@ -114,9 +115,9 @@ fn listing(over: &TaskId) -> ClusterListing {
         uid: "uid-left".to_owned(),
         labelled: true,
     };
-    let unmanaged = UnmanagedObject { unit: over.unit.clone(), age_ms: 1, object: object.clone() };
+    let unmanaged = UnmanagedObject { unit: ended_task.unit.clone(), age_ms: 1, object: object.clone() };
     let listed = TaskSummary {
-        task: over.clone(),
+        task: ended_task.clone(),
         phase: "running".to_owned(),
         instance: "l".to_owned(),
         callback: String::new(),

@@ -1,4 +1,4 @@
-//! What each function may do is what it does: nothing less, or it fails on AWS, and nothing more.
+//! Compares the policy of each function with the requests that it makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,46 +9,41 @@ use crate::record::PolicyRights;
 use crate::run;
 use crate::template::{allowed, statements, template};
 
-/// Rights that no run shows, or not every run, of which function (all: ``), and why they are there.
+/// Rights that not every run needs: function (empty for all), action, place and reason.
 const WAIVED: [(&str, &str, &str, &str); 20] = [
     ("", "secretsmanager:GetSecretValue", "SecretArn", "the secret is read before there are clients that record"),
     ("", "logs:CreateLogStream", "LOG", "Lambda writes what a function prints"),
     ("", "logs:PutLogEvents", "LOG", "Lambda writes what a function prints"),
-    ("Sweep", "sqs:ReceiveMessage", "WakeupQueue", "Lambda takes messages from the queue for it"),
-    ("Sweep", "sqs:DeleteMessage", "WakeupQueue", "Lambda takes messages from the queue for it"),
-    ("Sweep", "sqs:GetQueueAttributes", "WakeupQueue", "Lambda takes messages from the queue for it"),
-    ("Sweep", "sqs:SendMessage", "ScheduleDeadLetterQueue", "Lambda leaves word of what it could not deal with"),
-    ("Api", "s3:ListBucket", "Bucket", "without it a log that is not there would be said to be forbidden"),
-    ("Api", "s3:PutObject", "Bucket logs/*", "a script that it cancels may have ended, with a log"),
-    ("Api", "s3:PutObject", "Bucket outputs/*", "a unit that it sends again may answer at once, at length"),
-    ("Api", "dynamodb:PutItem", "Table r#*", "what it overrides may let a run begin"),
-    ("Complete", "s3:GetObject", "Bucket outputs/*", "it renders what waited for long outputs, if no other does"),
+    ("Sweep", "sqs:ReceiveMessage", "WakeupQueue", "Lambda reads the queue for the function"),
+    ("Sweep", "sqs:DeleteMessage", "WakeupQueue", "Lambda reads the queue for the function"),
+    ("Sweep", "sqs:GetQueueAttributes", "WakeupQueue", "Lambda reads the queue for the function"),
+    ("Sweep", "sqs:SendMessage", "ScheduleDeadLetterQueue", "Lambda sends failed invocations to it"),
+    ("Api", "s3:ListBucket", "Bucket", "without it, a missing log results in 403 instead of 404"),
+    ("Api", "s3:PutObject", "Bucket logs/*", "a cancelled script may have ended with a log"),
+    ("Api", "s3:PutObject", "Bucket outputs/*", "a repeated unit may succeed at once with a long output"),
+    ("Api", "dynamodb:PutItem", "Table r#*", "an override may start a run"),
+    (
+        "Complete",
+        "s3:GetObject",
+        "Bucket outputs/*",
+        "it renders units that read long outputs, unless another function does",
+    ),
     (
         "Receive",
         "s3:DeleteObject",
         "Bucket plans/*",
-        "another event may take the name before an instance with a large plan",
+        "a concurrent event may take the name of an instance with a large plan",
     ),
     ("Sweep", "dynamodb:GetItem", "Table retention#*", "an expiry that cannot be read is postponed"),
-    ("Sweep", "dynamodb:GetItem", "Table x#*", "the name of an instance that it removes may be another's"),
-    (
-        "Complete",
-        "dynamodb:PutItem",
-        "Table retention#*",
-        "another instance may wait for the name of an instance that it ends",
-    ),
-    (
-        "Api",
-        "dynamodb:PutItem",
-        "Table retention#*",
-        "another instance may wait for the name of an instance that it ends",
-    ),
-    ("Complete", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of an instance that it ends"),
-    ("Api", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of an instance that it ends"),
-    ("Sweep", "s3:PutObject", "Bucket logs/*", "it may be the one that learns how a script ended"),
+    ("Sweep", "dynamodb:GetItem", "Table x#*", "another instance may have the name of a removed one"),
+    ("Complete", "dynamodb:PutItem", "Table retention#*", "another instance may wait for the name of the ended one"),
+    ("Api", "dynamodb:PutItem", "Table retention#*", "another instance may wait for the name of the ended one"),
+    ("Complete", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of the ended one"),
+    ("Api", "dynamodb:PutItem", "Table x#*", "another instance may wait for the name of the ended one"),
+    ("Sweep", "s3:PutObject", "Bucket logs/*", "it may read the end of a script"),
 ];
 
-/// What is needed by a run, or waived, and not allowed, and the other way round: a line for each.
+/// Returns a line for each right that is needed but not allowed, or allowed but neither needed nor waived.
 fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for function in FUNCTIONS {
@@ -61,19 +56,19 @@ fn differences(template: &Value, needed: &BTreeMap<&str, PolicyRights>) -> BTree
             found.extend(rights.map(|(action, place)| format!("{function} {what}: {action} {place}")));
         };
         add("needs", &mut needed[function].difference(&allowed));
-        let in_vain = waived.difference(&allowed).filter(|right| !needed[function].contains(*right));
-        add("has a waiver for what it may not do", &mut { in_vain });
+        let unused = waived.difference(&allowed).filter(|right| !needed[function].contains(*right));
+        add("has a waiver without a right", &mut { unused });
         add(
-            "may do and never does",
+            "has a right without a need",
             &mut allowed.iter().filter(|right| !needed[function].contains(*right) && !waived.contains(*right)),
         );
     }
     found
 }
 
-/// The template as it is fits, and with any one statement less the comparison names all that the statement allows.
+/// The template has no differences. Without any one statement, the comparison finds all rights of the statement.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_function_may_do_what_it_does() {
+async fn policies_match_the_requests_of_functions() {
     let (template, functions) = (template(), run::all().await);
     let needed = functions.needed();
     let found = differences(&template, &needed);
@@ -90,7 +85,7 @@ async fn each_function_may_do_what_it_does() {
             assert_eq!(found.len(), lost.len(), "{found:#?}");
             for (action, place) in lost {
                 let named = |what: &str| found.contains(&format!("{function} {what}: {action} {place}"));
-                let named = named("needs") || named("has a waiver for what it may not do");
+                let named = named("needs") || named("has a waiver without a right");
                 assert!(named, "{function} without {statement}: {found:#?}");
             }
             cuts += 1;

@@ -1,4 +1,4 @@
-//! What requests to AWS are: which operation, and what of the table or the bucket it concerns.
+//! Records the requests to AWS: the operation, and the part of the table or the bucket.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,11 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use serde_json::Value;
 
-/// An action of a policy, and where.
+/// An action of a policy and its place.
 pub(crate) type PolicyRight = (String, String);
 pub(crate) type PolicyRights = BTreeSet<PolicyRight>;
 
-/// Keeps what the requests of one function need.
+/// Records the rights that the requests of one function need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder(Arc<Mutex<PolicyRights>>);
 
@@ -38,9 +38,9 @@ impl Intercept for Recorder {
         _: &RuntimeComponents,
         settings: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let (request, what) = (context.request(), settings.load::<Metadata>().unwrap());
-        if what.service().contains("S3") {
-            if what.name() == "ListObjectsV2" {
+        let (request, metadata) = (context.request(), settings.load::<Metadata>().unwrap());
+        if metadata.service().contains("S3") {
+            if metadata.name() == "ListObjectsV2" {
                 self.needs("s3:ListBucket", "Bucket");
                 return Ok(());
             }
@@ -48,28 +48,28 @@ impl Intercept for Recorder {
             let path = url::Url::parse(request.uri()).map(|url| url.path().to_owned());
             let path = path.unwrap_or_else(|_| request.uri().to_owned());
             let folder = path.split('/').nth(2).unwrap_or_default().to_owned();
-            self.needs(&format!("s3:{}", what.name()), &format!("Bucket {folder}/*"));
+            self.needs(&format!("s3:{}", metadata.name()), &format!("Bucket {folder}/*"));
             return Ok(());
         }
         let body: Value = serde_json::from_slice(request.body().bytes().unwrap())?;
-        for (operation, place) in of_table(what.name(), &body) {
+        for (operation, place) in rights_of(metadata.name(), &body) {
             self.needs(&format!("dynamodb:{operation}"), &place);
         }
         Ok(())
     }
 }
 
-/// The operations that a request to the table has to be allowed, and where.
-fn of_table(operation: &str, body: &Value) -> Vec<(String, String)> {
+/// Returns the rights that a request to the table needs.
+fn rights_of(operation: &str, body: &Value) -> Vec<(String, String)> {
     let one = |place: String| vec![(operation.to_owned(), place)];
     match operation {
-        // Each of its writes is judged by itself.
+        // Each write needs its own right.
         "TransactWriteItems" => {
             let writes = body["TransactItems"].as_array().unwrap().iter();
             writes
                 .flat_map(|write| {
                     let (kind, write) = write.as_object().unwrap().iter().next().unwrap();
-                    of_table(&format!("{kind}Item"), write)
+                    rights_of(&format!("{kind}Item"), write)
                 })
                 .collect()
         }
@@ -93,9 +93,9 @@ fn of_table(operation: &str, body: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// `r#…` and all of its kind are `r#*`.
+/// Returns the place of a partition key, such as `Table r#*`.
 fn place(key: &Value) -> String {
-    let key = key["S"].as_str().unwrap_or_else(|| panic!("{key} is no partition key"));
+    let key = key["S"].as_str().unwrap_or_else(|| panic!("{key} is not a partition key"));
     match key.split_once('#') {
         Some((kind, _)) => format!("Table {kind}#*"),
         None => format!("Table {key}"),

@@ -1,4 +1,4 @@
-//! Instances that make the functions use everything that they use of table, bucket and queue.
+//! Instances that together make all requests of the functions to the table, the bucket and the queue.
 
 use ebb_engine::{Hook, Unit};
 use ebb_flow::telemetry::Telemetry;
@@ -10,23 +10,23 @@ use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
 use serde_json::{Value, json};
 
-use crate::functions::{CLUSTER, DeployedFunctions, SILENT, TOKEN, secret};
+use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
 
 pub(crate) struct LifecycleRun {
     functions: DeployedFunctions,
     http: reqwest::Client,
     outside: TestReceiver,
-    /// What webhooks tell of a trace.
+    /// The `traceparent` header of lifecycle webhooks.
     pub(crate) traceparent: Option<String>,
 }
 
 impl LifecycleRun {
-    /// Functions, with servers and a relay around them.
+    /// Starts the functions, the servers and the relay.
     pub(crate) async fn begin(telemetry: Telemetry, seen: SeenTraces) -> Self {
         let outside = outside::start(seen.clone()).await;
         let functions = DeployedFunctions::start(&format!("{}/platform", outside.url()), telemetry).await;
-        tokio::spawn(outside::relay(functions.urls["Api"].clone(), work("whole", "1"), seen));
+        tokio::spawn(outside::relay(functions.urls["Api"].clone(), task("whole", "1"), seen));
         Self { functions, http: http(), outside, traceparent: None }
     }
 
@@ -36,26 +36,26 @@ impl LifecycleRun {
             Some(body) => self.http.post(url).json(&body),
             None => self.http.get(url),
         };
-        let answer = request.bearer_auth(TOKEN).send().await.unwrap();
-        let status = answer.status().as_u16();
-        (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default())
+        let response = request.bearer_auth(TOKEN).send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
     }
 
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\n{rest}");
         let document = document.replace("OUTSIDE", self.outside.url());
-        let (status, answer) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
-        assert_eq!(status, 201, "{answer}");
+        let (status, response) = self.api("/v1/plugins", Some(json!({ "document": document }))).await;
+        assert_eq!(status, 201, "{response}");
     }
 
-    async fn event(&self, asked: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
-        // Tombstones are of uids alone.
+    async fn event(&self, event_type: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
+        // Tombstones are keyed by uid only, so uids are unique.
         let mut data = sandbox(name, &format!("{name}-{uid}"), rest);
-        data.document = data.document.filter(|_| asked == LifecycleType::Created);
-        // Plans are made by one instance and read by another.
-        let function = if asked == LifecycleType::Created { "Receive" } else { "Second" };
+        data.document = data.document.filter(|_| event_type == LifecycleType::Created);
+        // One instance writes plans and another one reads them.
+        let function = if event_type == LifecycleType::Created { "Receive" } else { "Second" };
         let url = format!("{}/v1/events", self.functions.urls[function]);
-        let mut request = SignedRequest::lifecycle(&secret(), asked, &data).post(&self.http, &url);
+        let mut request = SignedRequest::lifecycle(&secret(), event_type, &data).post(&self.http, &url);
         if let Some(traceparent) = &self.traceparent {
             request = request.header("traceparent", traceparent);
         }
@@ -63,7 +63,7 @@ impl LifecycleRun {
     }
 
     pub(crate) async fn create(&self, name: &str, uid: &str, plugin: &str, more: &str) -> u16 {
-        let cluster = if plugin == "script" { SILENT } else { CLUSTER };
+        let cluster = if plugin == "script" { UNREACHABLE } else { CLUSTER };
         let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: {plugin}}}}}\n{more}");
         self.event(LifecycleType::Created, name, uid, &rest).await
     }
@@ -72,10 +72,10 @@ impl LifecycleRun {
         self.event(LifecycleType::Deleted, name, uid, "").await
     }
 
-    /// Asks the api for something, which it takes.
-    async fn order(&self, path: &str, body: Value, expected: u16) {
-        let (status, answer) = self.api(path, Some(body)).await;
-        assert_eq!(status, expected, "{path}: {answer}");
+    /// Sends a request to the API and checks its status.
+    async fn post(&self, path: &str, body: Value, expected: u16) {
+        let (status, response) = self.api(path, Some(body)).await;
+        assert_eq!(status, expected, "{path}: {response}");
     }
 
     pub(crate) async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
@@ -83,7 +83,7 @@ impl LifecycleRun {
         self.until(name, phase, |target| target["phase"] == phase && target["uid"] == uid).await
     }
 
-    /// Waits until a target is as it should be.
+    /// Waits until a target fulfils a condition.
     async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{name} to be {what}"), async || {
             let (_, target) = self.api(&format!("/v1/targets/sandbox/{name}"), None).await;
@@ -105,15 +105,15 @@ impl LifecycleRun {
     }
 }
 
-fn work(name: &str, uid: &str) -> TaskId {
+fn task(name: &str, uid: &str) -> TaskId {
     let run = RunId::new(&id::instance_key("sandbox", name, &format!("{name}-{uid}")), 1, Hook::PreStart);
     TaskId { unit: TaskId::unit_of(&run, Unit(0)), attempt: 1 }
 }
 
-/// Everything; gives the functions with what they have needed.
+/// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
-    // A document that is too large for the table, with a plan that is too large for it even if it is compressed.
+    // The document and its compressed plan are too large for the table.
     let noise = (1..=256_u64).map(|number| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let whole = WHOLE.replace("NOISE", &noise.collect::<String>());
     let description = "x".repeat(110 << 10);
@@ -127,7 +127,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     }
     let url = format!("{}/v1/plugins/whole/versions/2.0.0", instance.functions.urls["Api"]);
     assert_eq!(instance.http.delete(url).bearer_auth(TOKEN).send().await.unwrap().status().as_u16(), 204);
-    // An instance, a second one of its name that waits for its end, and one that is deleted before it is created.
+    // An instance, a second one that waits for its name, and one that is deleted before it is created.
     let target = instance.created("whole", "1", "whole", "ready").await;
     for run in target["runs"].as_array().unwrap() {
         let run = run["id"].as_str().unwrap();
@@ -145,29 +145,29 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(instance.create("never", "3", "whole", "").await, 409);
     // An unknown plugin makes the function list those that exist.
     assert_eq!(instance.create("misspelt", "1", "wohle", "").await, 422);
-    // Teardowns that give up.
+    // Stuck teardowns.
     for (name, plugin) in [("completed", "stuck"), ("deleted", "stuck")] {
         instance.created(name, "1", plugin, "ready").await;
         instance.deleted(name, "1", "stuck").await;
     }
     let path = |name: &str, what: &str| format!("/v1/targets/sandbox/{name}/{what}");
     assert_eq!(instance.api(&path("completed", "why"), None).await.0, 200);
-    instance.order(&path("completed", "retry"), json!({}), 202).await;
+    instance.post(&path("completed", "retry"), json!({}), 202).await;
     instance.phase("completed", "1", "stuck").await;
-    instance.order(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
+    instance.post(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
     instance.phase("completed", "1", "gone").await;
-    // After a force delete the next instance of the name begins.
+    // After a force delete, the next instance of the name starts.
     assert_eq!(instance.create("deleted", "2", "stuck", "").await, 202);
-    instance.order(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
+    instance.post(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;
     instance.phase("deleted", "2", "ready").await;
-    // A setup that an operator repeats, and that then ends at once, at length.
+    // A setup that fails, and succeeds with a long output when an operator retries it.
     instance.created("again", "1", "again", "failed").await;
-    instance.order(&path("again", "retry"), json!({}), 202).await;
+    instance.post(&path("again", "retry"), json!({}), 202).await;
     instance.phase("again", "1", "ready").await;
     // A relay that does not respond: `sweep` records the outage, and the api shows it.
-    assert_eq!(instance.create("unheard", "1", "script", "").await, 202);
-    instance.until("unheard", "waiting for a relay", |target| target["outage"]["cluster"] == SILENT).await;
-    // Setups that fail: at once, and by a callback; and one that is stopped while a script runs.
+    assert_eq!(instance.create("waiting", "1", "script", "").await, 202);
+    instance.until("waiting", "waiting for a relay", |target| target["outage"]["cluster"] == UNREACHABLE).await;
+    // Setups that fail at once and by a callback, and one that is deleted while a script runs.
     for name in ["bad", "late-bad"] {
         instance.created(name, "1", name, "failed").await;
         instance.deleted(name, "1", "gone").await;
@@ -179,10 +179,10 @@ pub(crate) async fn all() -> DeployedFunctions {
     assert_eq!(instance.api("/v1/orphans", None).await.0, 200);
     let (status, checks) = instance.api("/v1/checks", None).await;
     for check in checks["checks"].as_array().unwrap() {
-        let silent = check["name"] == format!("relay/{SILENT}");
-        assert!(status == 200 && check["passed"] != silent, "{check}");
+        let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
+        assert!(status == 200 && check["passed"] != unreachable, "{check}");
     }
-    instance.order("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
+    instance.post("/v1/orphans/delete", json!({"uids": ["uid-left"]}), 200).await;
     instance.functions
 }
 

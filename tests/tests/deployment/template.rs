@@ -1,4 +1,4 @@
-//! `template.yaml` as a value. Its tags are left out: `!Ref A` is `A`, `!GetAtt A.Arn` is `A.Arn`.
+//! Checks `template.yaml`. It is read without its tags: `!Ref A` is `A`, `!GetAtt A.Arn` is `A.Arn`.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::functions::FUNCTIONS;
 use crate::record::PolicyRights;
 use crate::tree;
 
-/// The value that stands for nothing where a condition does not hold.
-const NOTHING: &str = "AWS::NoValue";
+/// The value of a property whose condition is false.
+const NO_VALUE: &str = "AWS::NoValue";
 
 pub(crate) fn template() -> Value {
     serde_saphyr::from_str(&tree::read("template.yaml")).unwrap()
@@ -24,7 +24,7 @@ fn properties<'a>(template: &'a Value, resource: &str) -> &'a Value {
     found
 }
 
-/// The texts of a list, or the one text that stands for a list.
+/// Returns the texts of a list. A single text is a list of one.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::Array(all) => all.iter().map(|one| one.as_str().unwrap()).collect(),
@@ -32,18 +32,18 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// The statements of a function's role, which has one policy.
+/// Returns the statements of the role of a function, which has one policy.
 pub(crate) fn statements<'a>(template: &'a mut Value, function: &str) -> &'a mut Vec<Value> {
     let role = &mut template["Resources"][format!("{function}Role")]["Properties"];
     role["Policies"][0]["PolicyDocument"]["Statement"].as_array_mut().unwrap()
 }
 
-/// What a function's role allows, one entry for each operation and place. What is not understood fails.
+/// Returns the rights of the role of a function, one for each action and place. Fails on an unknown form of statement.
 pub(crate) fn allowed(template: &Value, function: &str) -> PolicyRights {
     let role = properties(template, &format!("{function}Role"));
     assert_eq!(properties(template, function)["Role"], format!("{function}Role.Arn"));
     assert_eq!(properties(template, function)["Policies"], Value::Null, "{function}");
-    assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["VpcAccessPolicy"], NOTHING]), "{function}");
+    assert_eq!(role["ManagedPolicyArns"], json!(["InNetwork", ["VpcAccessPolicy"], NO_VALUE]), "{function}");
     let mut rights = PolicyRights::new();
     for statement in role["Policies"]
         .as_array()
@@ -86,7 +86,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_table_is_that_of_the_store() {
+async fn the_table_has_the_schema_of_the_store() {
     let client = EmbeddedTable::memory().unwrap();
     ebb_store::table::create(&client, "table").await.unwrap();
     let made: TableDescription = client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
@@ -112,31 +112,31 @@ async fn the_table_is_that_of_the_store() {
     let limits: Vec<_> =
         declared.iter_mut().map(|index| index.as_object_mut().unwrap().remove("OnDemandThroughput")).collect();
     assert_eq!(declared.iter().map(Value::to_string).collect::<BTreeSet<_>>(), indexes);
-    // A loop is bounded by more than the bill.
+    // The throughput limits bound the cost of a loop.
     let bounded = json!({"MaxReadRequestUnits": "MaxReadUnits", "MaxWriteRequestUnits": "MaxWriteUnits"});
     assert_eq!(table["OnDemandThroughput"], bounded);
     assert!(limits.iter().all(|limit| limit.as_ref() == Some(&bounded)), "{limits:?}");
     assert_eq!(table["TimeToLiveSpecification"], json!({"AttributeName": TableSpec::TTL, "Enabled": true}));
 }
 
-/// The figures that alarms and the dashboard show are those that the functions print, and all of these.
+/// Alarms and the dashboard show exactly the metrics that the functions emit.
 #[test]
-fn what_is_shown_is_told() {
+fn shown_metrics_are_emitted() {
     let (template, text) = (template(), tree::read("template.yaml"));
     let shown = text.split("[\"Ebb/${AWS::StackName}\",\"").skip(1);
     let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::METRIC_NAMES));
     let resources = template["Resources"].as_object().unwrap().values();
-    let of_ours = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
-    let alarms: BTreeSet<&str> = of_ours.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
+    let own = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
+    let alarms: BTreeSet<&str> = own.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();
     assert_eq!(alarms, BTreeSet::from(["SweepLag", "Stuck"]));
-    let figures = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
-    assert_eq!(*figures, "Ebb/${AWS::StackName}");
+    let namespace = &template["Globals"]["Function"]["Environment"]["Variables"]["EBB_METRICS_NAMESPACE"];
+    assert_eq!(*namespace, "Ebb/${AWS::StackName}");
 }
 
 /// A user who may read the configuration of a function sees its variables.
 #[test]
-fn no_secret_is_in_a_configuration() {
+fn variables_contain_no_secrets() {
     let template = template();
     let functions = FUNCTIONS.iter().map(|name| &template["Resources"][*name]["Properties"]);
     let mut names = BTreeSet::new();
@@ -151,25 +151,25 @@ fn no_secret_is_in_a_configuration() {
 
 /// The timeouts of the HTTP API and of the queue, and the in-flight limit, fit the timeout of the functions.
 #[test]
-fn times_fit_to_each_other() {
+fn timeouts_are_consistent() {
     let template = template();
     let seconds = ebb_lambda::TIMEOUT.as_secs();
     assert_eq!(template["Globals"]["Function"]["Timeout"], seconds);
     let resources = template["Resources"].as_object().unwrap();
     for (name, resource) in resources {
         let properties = &resource["Properties"];
-        assert_eq!(properties["Timeout"], Value::Null, "{name} has a time of its own");
+        assert_eq!(properties["Timeout"], Value::Null, "{name} overrides the timeout");
         if resource["Type"] == "AWS::ApiGatewayV2::Integration" {
             assert!(properties["TimeoutInMillis"].as_u64().unwrap() > 1_000 * seconds, "{name}");
         }
     }
-    // AWS asks for six times the function's.
+    // AWS recommends six times the timeout of the function.
     assert!(properties(&template, "WakeupQueue")["VisibilityTimeout"].as_u64().unwrap() >= 6 * seconds);
 }
 
 /// A deletion of the stack, or a replacement of a resource, keeps the data. The emulator does not support it.
 #[test]
-fn table_and_bucket_outlive_the_stack() {
+fn table_and_bucket_are_retained() {
     let template = template();
     let resources = template["Resources"].as_object().unwrap().iter();
     let kept = resources.filter(|(_, resource)| {
@@ -219,14 +219,14 @@ fn assert_values(rows: &[(String, Value)]) {
 }
 
 #[test]
-fn network_memory_and_log_are_those_of_the_parameters() {
+fn parameters_set_network_memory_and_logs() {
     let network = json!({"SubnetIds": "SubnetIds", "SecurityGroupIds": "SecurityGroupIds"});
     let addresses = ["ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"];
     let interfaces = ["ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"];
     let policy = "/Resources/VpcAccessPolicy/Properties/PolicyDocument/Statement";
     let statement = |number: u8, key: &str| format!("{policy}/{number}/{key}");
     let mut rows = vec![
-        ("/Globals/Function/VpcConfig".to_owned(), json!(["InNetwork", network, NOTHING])),
+        ("/Globals/Function/VpcConfig".to_owned(), json!(["InNetwork", network, NO_VALUE])),
         ("/Conditions/InNetwork".to_owned(), json!([[["", "SubnetIds"], ""]])),
         // The policy that Lambda needs for functions in a VPC is attached only if there is a VPC.
         ("/Resources/VpcAccessPolicy/Condition".to_owned(), json!("InNetwork")),
@@ -243,7 +243,7 @@ fn network_memory_and_log_are_those_of_the_parameters() {
             "/Resources/Sweep/Properties/Events/Wakeup/Properties/ScalingConfig".to_owned(),
             json!({"MaximumConcurrency": "WakeupConcurrency"}),
         ),
-        // AWS takes no less than 2.
+        // The minimum on AWS is 2.
         ("/Parameters/WakeupConcurrency/MinValue".to_owned(), json!(2)),
         // Other logs of API Gateway fill the account's resource policy for logs, which has 5,120 bytes.
         (
@@ -260,17 +260,17 @@ fn network_memory_and_log_are_those_of_the_parameters() {
         let (reserves, of) = (format!("Reserves{function}"), format!("/Resources/{function}/Properties"));
         rows.push((format!("{of}/MemorySize"), json!(memory)));
         rows.push((format!("/Parameters/{memory}/Default"), json!(256)));
-        rows.push((format!("{of}/ReservedConcurrentExecutions"), json!([reserves, concurrency, NOTHING])));
+        rows.push((format!("{of}/ReservedConcurrentExecutions"), json!([reserves, concurrency, NO_VALUE])));
         rows.push((format!("/Conditions/{reserves}"), json!([[concurrency, 0]])));
-        // Concurrency that one function reserves is taken from all others of the account: the default reserves none.
+        // Reserved concurrency reduces that of all other functions of the account, so the default reserves none.
         rows.push((format!("/Parameters/{concurrency}/Default"), json!(0)));
     }
     assert_values(&rows);
 }
 
-/// Only `Complete` has a URL of its own, if the parameter says so. Browsers may not call it.
+/// A parameter gives `Complete` a function URL. Browsers cannot call it.
 #[test]
-fn callbacks_come_in_where_the_parameter_says() {
+fn a_parameter_selects_the_callback_url() {
     let (own, base) = ("${CompleteUrl.FunctionUrl}v1/callbacks", "${Base}/v1/callbacks");
     let http_api = json!([base, {"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]}]);
     let expected = json!(["ByFunctionUrl", own, http_api]);
@@ -287,7 +287,7 @@ fn callbacks_come_in_where_the_parameter_says() {
         ("/Resources/CompleteUrlInvocation/Properties/Action".to_owned(), json!("lambda:InvokeFunction")),
         (variable("/Globals/Function"), expected.clone()),
         ("/Outputs/CallbackUrl/Value".to_owned(), expected),
-        // It cannot name itself, and learns its URL from the events.
+        // The function cannot refer to its own URL, and reads it from its events.
         (variable("/Resources/Complete/Properties"), json!(["ByFunctionUrl", "", http_api])),
     ];
     for resource in ["CompleteUrl", "CompleteUrlPermission", "CompleteUrlInvocation"] {

@@ -1,4 +1,4 @@
-//! Instances whose spans are exported: the spans of all invocations fit together.
+//! The spans of all invocations of a run form one trace.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -28,10 +28,10 @@ preStart:
 postStop:
   undo: {undoes: later, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
 "##;
-/// The trace and the span of the request for the first sandbox.
+/// The trace and span of the client that creates the sandbox.
 const CALLER: (u128, u64) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
 
-/// Keeps the spans, and exports them to a collector.
+/// Keeps the spans and exports them to a collector.
 #[derive(Clone)]
 struct KeptSpans {
     kept: Arc<Mutex<Vec<Span>>>,
@@ -105,17 +105,17 @@ async fn one_trace_for_each_run() {
         let mut completions = spans.iter().filter(|span| span.name == "complete" && is_of(span));
         assert_eq!(completions.next().is_some(), unit != "last", "{unit}");
     }
-    // The webhook is in the trace of its sender, and both are linked: by the event, and by what it led to.
+    // The webhook is in the trace of its sender. It is linked to the run, and the first dispatch is linked to it.
     let event = one(&spans, "receive", CALLER.0);
     assert_eq!((parent(event), links(event)), (Some(CALLER.1), vec![run.id.span]));
-    // On a busy machine there is a second request, by `sweep`.
+    // On a slow machine, `sweep` may repeat the request.
     let mut sent = spans.iter().filter(|span| span.name == "dispatch r/later" && span.id.trace == trace);
     assert!(sent.any(|span| links(span) == [event.id.span]), "{spans:#?}");
 
-    // A webhook without a trace is in that of the run that it has begun. Each attempt is a span of its own.
-    let over = spans.iter().find(|span| span.name == "run postStop").unwrap();
-    assert_ne!(over.id.trace, trace);
-    assert_eq!(parent(one(&spans, "receive", over.id.trace)), Some(over.id.span));
+    // A webhook without a trace is in the trace of the run that it started. Each attempt has a span.
+    let teardown = spans.iter().find(|span| span.name == "run postStop").unwrap();
+    assert_ne!(teardown.id.trace, trace);
+    assert_eq!(parent(one(&spans, "receive", teardown.id.trace)), Some(teardown.id.span));
     let attempts: BTreeSet<u64> =
         spans.iter().filter(|span| span.name == "attempt r/undo").map(|span| span.id.span).collect();
     assert_eq!(attempts.len(), 2, "{spans:#?}");
@@ -129,10 +129,10 @@ async fn one_trace_for_each_run() {
     for text in exported.chain([format!("{spans:?}"), metrics.clone()]) {
         assert!(!text.contains("long long") && !text.contains("ebb1."), "{text}");
     }
-    figures(&metrics);
+    assert_metrics(&metrics);
 }
 
-fn figures(text: &str) {
+fn assert_metrics(text: &str) {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sum = |name: &str| lines.iter().filter_map(|line| line[name].as_u64()).sum::<u64>();
     assert_eq!((sum("Completed"), sum("Retried"), sum("Failed"), sum("Stuck")), (4, 1, 0, 0), "{text}");
@@ -140,8 +140,8 @@ fn figures(text: &str) {
     for (function, name) in
         [("receive", "FirstDispatch"), ("complete", "NextDispatch"), ("sweep", "SweepLag"), ("complete", "AttemptTime")]
     {
-        let said = |line: &&Value| line["function"] == function && !line[name].is_null();
-        let line = lines.iter().find(said).unwrap_or_else(|| panic!("{name} of {function}: {text}"));
+        let matches = |line: &&Value| line["function"] == function && !line[name].is_null();
+        let line = lines.iter().find(matches).unwrap_or_else(|| panic!("{name} of {function}: {text}"));
         assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Ebb/test");
         assert_eq!(line["requestId"].is_null(), !line["run"].is_null() && line["Retried"].is_null(), "{line}");
     }

@@ -179,8 +179,8 @@ impl Harness {
         self.request(Method::POST, path, Some(body)).await
     }
 
-    /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands for
-    /// the URL of the receiver.
+    /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands
+    /// for the URL of the receiver.
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
         let document = plugin(name, rest).replace("RECEIVER", self.receiver.url());
         self.post("/v1/plugins", json!({ "document": document })).await.is(201);
@@ -227,7 +227,8 @@ impl Harness {
         self.phase(name, phase).await
     }
 
-    /// Publishes a plugin and requests a sandbox `a` of it. The receiver accepts `POST /make`, whose request is returned.
+    /// Publishes a plugin and requests a sandbox `a` of it. The receiver accepts `POST /make`, whose request is
+    /// returned.
     pub(crate) async fn accepted(&self, plugin: &str, rest: &str) -> ReceivedCall {
         self.receiver.always("POST /make", 202);
         self.begin("a", plugin, rest).await;
@@ -348,7 +349,8 @@ impl Harness {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Waits until the stack has these notifications about a sandbox, in this order. Repetitions of an event count once.
+    /// Waits until the stack has these notifications about a sandbox, in this order. Repetitions of an event count
+    /// once.
     pub(crate) async fn notified(&self, name: &str, expected: &[&str]) -> Vec<Value> {
         let begun = Instant::now();
         loop {

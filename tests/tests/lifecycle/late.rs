@@ -130,8 +130,8 @@ pub(crate) async fn a_new_pass_undoes_every_result() {
     assert_eq!(harness.receiver.count("POST /undo"), 6);
 }
 
-/// The undo advances to the next result while a late success is being written. The late success has the earliest time, so
-/// it is the first result, which the next attempt of the undo would leave out.
+/// The undo advances to the next result while a late success is being written. The late success has the earliest time,
+/// so it is the first result, which the next attempt of the undo would leave out.
 pub(crate) async fn a_late_success_is_undone_while_the_undo_advances() {
     let (harness, _first, second) = two_attempts(&two_attempts_document()).await;
     harness.receiver.always("POST /undo", 202);

@@ -14,7 +14,8 @@ use ebb_tests::fakes;
 use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, create_and_delete, harness, objects, remove_expired_after, stored};
 
-/// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the earliest.
+/// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
+/// earliest.
 const IMMEDIATE: Duration = Duration::from_millis(1);
 
 /// Returns the environment of another function instance: its own cache, with the table of the stack.

@@ -260,8 +260,8 @@ pub(crate) async fn the_undo_is_repeated_while_a_receiver_may_act() {
     assert_eq!(harness.receiver.count("DELETE /thing"), 2);
 }
 
-/// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A response of
-/// the backend is final.
+/// After a timeout of a gateway, the backend may still act. The undo is repeated when it cannot act any more. A
+/// response of the backend is final.
 pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
     for (status, deletions) in [(504, 2), (400, 1)] {
         let harness = Harness::new().await;

@@ -403,8 +403,8 @@ pub(crate) async fn permissions_of_a_callback_token() {
     assert!(!result.log);
 }
 
-/// A token of an earlier attempt cannot end the current one. Its failure is ignored, and its success is recorded for the
-/// undo.
+/// A token of an earlier attempt cannot end the current one. Its failure is ignored, and its success is recorded for
+/// the undo.
 pub(crate) async fn tokens_of_earlier_attempts() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[503, 202]);

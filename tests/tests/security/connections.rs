@@ -1,4 +1,5 @@
-//! Clients that disconnect, and slow receivers. An accepted request is processed to its end, and its response does not wait.
+//! Clients that disconnect, and slow receivers. An accepted request is processed to its end, and its response does not
+//! wait.
 
 use ebb_tests::platform::SignedRequest;
 

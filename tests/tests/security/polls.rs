@@ -212,8 +212,8 @@ pub(crate) async fn unfetched_batches_expire() {
     let error = relay.about("inside").await.unwrap_err();
     assert!(matches!(&error, RelayError::Unreachable(why) if why.contains("within 5 s")), "{error}");
     pending.abort();
-    // The second batch was removed after its timeout. The first one remains, because its invocation was aborted, and has
-    // expired.
+    // The second batch was removed after its timeout. The first one remains, because its invocation was aborted, and
+    // has expired.
     let before = Timestamp(queued_since.0 + 1_000);
     let left = store.pending_batches("inside", before, &[], 9, usize::MAX).await.unwrap();
     assert_eq!(left.iter().map(|batch| &batch.id).collect::<Vec<_>>(), [&queued.id]);

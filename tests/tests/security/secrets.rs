@@ -242,8 +242,8 @@ fn echo(call: &ReceivedCall, _: usize) -> CannedReply {
 
 const UNDO: &str = "postStop: {undo: {undoes: make, webhook: {url: \"RECEIVER/undo\"}}}\n";
 
-/// A success with a sensitive output arrives when another instance has the name. The relay deletes the value after the undo,
-/// or at once if there is no undo.
+/// A success with a sensitive output arrives when another instance has the name. The relay deletes the value after the
+/// undo, or at once if there is no undo.
 pub(crate) async fn secrets_of_a_late_success() {
     let harness = Harness::new().await;
     let text = r##"
