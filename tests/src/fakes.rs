@@ -1,4 +1,4 @@
-//! The environment of functions that are measured: a queue in memory, no cluster, and settings.
+//! An environment for functions in tests: a queue in memory, no cluster, and settings.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,10 +18,10 @@ use tokio::task::JoinSet;
 
 use crate::simulation;
 
-/// Messages that are dealt with at a time: as many invocations.
-const AT_ONCE: usize = 16;
+/// Number of concurrent invocations.
+const CONCURRENT_MESSAGES: usize = 16;
 
-/// What the queue has seen.
+/// Counts of the messages of a queue.
 #[derive(Debug, Default)]
 pub struct QueueTraffic {
     sent: AtomicUsize,
@@ -30,30 +30,30 @@ pub struct QueueTraffic {
 }
 
 impl QueueTraffic {
-    /// Messages that were sent, delayed ones included.
+    /// Returns the number of sent messages, including delayed ones.
     pub fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// Messages without a delay that have not been dealt with.
+    /// Returns the number of due messages that were not processed.
     pub fn pending(&self) -> usize {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// What went wrong in dealing with them.
+    /// Returns the errors of failed messages.
     pub fn failed(&self) -> Vec<String> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// A queue whose delayed messages are counted and come with the rest when their time is up.
+/// A queue that counts its messages and delivers each after its delay.
 #[derive(Debug)]
 pub struct CountingQueue {
     sender: mpsc::UnboundedSender<QueueMessage>,
     traffic: Arc<QueueTraffic>,
 }
 
-/// A queue, what it has seen, and its messages when they are due.
+/// Returns a queue, its counts, and the receiver of its due messages.
 pub fn channel() -> (CountingQueue, Arc<QueueTraffic>, mpsc::UnboundedReceiver<QueueMessage>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let traffic = Arc::new(QueueTraffic::default());
@@ -67,7 +67,7 @@ impl MessageQueue for CountingQueue {
         let traffic = Arc::clone(&self.traffic);
         let deliver = move |sender: mpsc::UnboundedSender<QueueMessage>| {
             traffic.pending.fetch_add(1, Ordering::SeqCst);
-            // Without a receiver the case is over.
+            // The receiver is dropped at the end of a test.
             if sender.send(message).is_err() {
                 traffic.pending.fetch_sub(1, Ordering::SeqCst);
             }
@@ -91,7 +91,7 @@ impl MessageQueue for CountingQueue {
     }
 }
 
-/// Deals with messages as `sweep` does, until it is aborted.
+/// Processes messages like `sweep`, until it is aborted.
 pub async fn process_messages(
     env: Arc<Env>,
     traffic: Arc<QueueTraffic>,
@@ -99,7 +99,7 @@ pub async fn process_messages(
 ) {
     let mut tasks = JoinSet::new();
     while let Some(message) = messages.recv().await {
-        if tasks.len() >= AT_ONCE {
+        if tasks.len() >= CONCURRENT_MESSAGES {
             tasks.join_next().await;
         }
         let (env, traffic) = (Arc::clone(&env), Arc::clone(&traffic));
@@ -112,7 +112,7 @@ pub async fn process_messages(
     }
 }
 
-/// Returns the environment of one function: the system's clock and random numbers, no cluster, and one server for all
+/// Returns the environment of one function, with the clock and random numbers of the system. `server` receives the
 /// requests of units and to the platform.
 pub fn env(
     store: Arc<Store>,
@@ -143,20 +143,20 @@ pub fn env(
     }
 }
 
-/// Returns the settings of a deployment, except two times: a slow machine must not change the counts. A deployment sweeps a
-/// run for the first time after 60 s, and an invocation dispatches for 3 s. Longer runs would get repeated requests and more
-/// invocations.
+/// Returns the settings of a deployment, except two times: a slow machine must not change the counts. A deployment
+/// sweeps a run for the first time after 60 s, and an invocation dispatches for 3 s. Longer runs would get repeated
+/// requests and more invocations.
 ///
 /// # Errors
 /// None: the keys have the right length.
-pub fn settings(url: &str, outcomes: Option<String>, first_look: Millis) -> anyhow::Result<DeploymentSettings> {
+pub fn settings(url: &str, outcomes: Option<String>, first_sweep_delay: Millis) -> anyhow::Result<DeploymentSettings> {
     Ok(DeploymentSettings {
         callback_url: format!("{url}/v1/callbacks"),
         installation: "tests".to_owned(),
         source: url.to_owned(),
         platform_url: outcomes,
         token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
-        first_sweep_delay: first_look,
+        first_sweep_delay,
         dispatch_budget: Duration::from_secs(900),
         ..simulation::settings(500)
     })

@@ -1,4 +1,4 @@
-//! What the tests of the whole repository share.
+//! Shared parts of the tests of the repository.
 
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
@@ -7,7 +7,7 @@ pub mod fakes;
 pub mod log_buffer;
 pub mod virtual_clock;
 
-// The kit of tests with real servers and programs. What fails in it fails the test.
+// The test kit with real servers and programs. Its panics fail the test.
 #[allow(clippy::unwrap_used)]
 pub mod platform;
 #[allow(clippy::unwrap_used, clippy::panic)]

@@ -1,14 +1,14 @@
-//! Keeps the output of a function.
+//! Stores the output of a function in memory.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A place that keeps what is written to it; clones are the same place.
+/// A buffer for written text. Clones share the text.
 #[derive(Clone, Debug, Default)]
 pub struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
 impl LogBuffer {
-    /// All of it so far.
+    /// Returns the text so far.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }

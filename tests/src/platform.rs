@@ -19,7 +19,7 @@ pub fn http() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
-/// Returns an event of a sandbox whose document goes on with `rest`.
+/// Returns an event of a sandbox. `rest` is the rest of its document.
 pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
     LifecycleData {
         kind: "sandbox".to_owned(),
@@ -31,7 +31,7 @@ pub fn sandbox(name: &str, uid: &str, rest: &str) -> LifecycleData {
     }
 }
 
-/// A body and its headers, those of its signature among them.
+/// A body and its headers, including the signature.
 #[derive(Clone, Debug)]
 pub struct SignedRequest {
     pub headers: Vec<(&'static str, String)>,
@@ -46,9 +46,9 @@ impl SignedRequest {
     }
 
     /// Signs a lifecycle webhook. The same event of an instance has the same id.
-    pub fn lifecycle(secret: &WebhookSecret, asked: LifecycleType, data: &LifecycleData) -> Self {
-        let (id, time) = (format!("msg-{}-{}-{asked:?}", data.name, data.uid), now());
-        let (content_type, body) = cloudevents::lifecycle(&id, "urn:tests", asked, time, data);
+    pub fn lifecycle(secret: &WebhookSecret, event_type: LifecycleType, data: &LifecycleData) -> Self {
+        let (id, time) = (format!("msg-{}-{}-{event_type:?}", data.name, data.uid), now());
+        let (content_type, body) = cloudevents::lifecycle(&id, "urn:tests", event_type, time, data);
         Self::new(secret, &id, time, body).header("content-type", content_type)
     }
 

@@ -1,4 +1,4 @@
-//! The server of webhook units and of the platform: it records requests, and answers by rules.
+//! A server for webhook units and the platform. It records requests and responds by rules.
 
 use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture as _};
@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 
 use crate::wait::until;
 
-/// The number of callbacks that are sent at a time.
-const CALLBACKS_AT_ONCE: usize = 32;
+/// Maximum number of concurrent callbacks.
+const CONCURRENT_CALLBACKS: usize = 32;
 
 /// A request that the receiver got.
 #[derive(Clone, Debug)]
@@ -30,18 +30,18 @@ pub struct ReceivedCall {
     /// Method and path, as in `POST /path`.
     pub line: String,
     pub headers: HeaderMap,
-    /// The JSON of the body. A body that is not JSON is a text; an empty one is null.
+    /// The JSON of the body. A body that is not JSON is a string. An empty body is null.
     pub body: Value,
     pub at: Instant,
 }
 
 impl ReceivedCall {
-    /// Returns a header, or an empty text.
+    /// Returns a header, or an empty string.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Returns the token of its callback.
+    /// Returns the callback token.
     pub fn token(&self) -> &str {
         self.header(CALLBACK_TOKEN)
     }
@@ -94,7 +94,7 @@ impl CannedReply {
         self
     }
 
-    /// Sends these bodies to the callback URL of the request, one after the other, each until it is accepted or refused.
+    /// Sends these bodies to the callback URL of the request, one after the other. Each is repeated on server errors.
     pub fn then(self, callbacks: impl Future<Output = Vec<Value>> + Send + 'static) -> CallbackReply {
         CallbackReply(self, Some(Box::pin(callbacks)))
     }
@@ -140,7 +140,7 @@ struct ReceiverState {
     calling_back: AtomicUsize,
 }
 
-/// Ends a server when it is dropped.
+/// Stops a server when it is dropped.
 struct ServerTask(JoinHandle<()>);
 
 impl Drop for ServerTask {
@@ -149,7 +149,7 @@ impl Drop for ServerTask {
     }
 }
 
-/// A running receiver. It ends with its last clone.
+/// A running receiver. It stops when its last clone is dropped.
 #[derive(Clone)]
 pub struct TestReceiver {
     url: String,
@@ -157,7 +157,7 @@ pub struct TestReceiver {
     _server: Arc<ServerTask>,
 }
 
-/// Keeps requests of one kind unanswered until it is dropped.
+/// Delays the responses to requests with one line until it is dropped.
 pub struct ReplyHold(watch::Sender<bool>);
 
 impl Drop for ReplyHold {
@@ -167,12 +167,12 @@ impl Drop for ReplyHold {
 }
 
 impl TestReceiver {
-    /// Starts a receiver on the loopback interface that answers 200 to every request without a rule.
+    /// Starts a receiver on the loopback interface that responds 200 to every request without a rule.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), |_, _| Ok(())).await
     }
 
-    /// Starts a receiver that answers 401 to a request that is not verified.
+    /// Starts a receiver that responds 401 to a request that is not verified.
     pub async fn start_at(
         address: IpAddr,
         verify: impl Fn(&ReceivedCall, &[u8]) -> Result<(), String> + Send + Sync + 'static,
@@ -188,7 +188,7 @@ impl TestReceiver {
             held: Mutex::default(),
             verify: Box::new(verify),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
-            slots: Semaphore::new(CALLBACKS_AT_ONCE),
+            slots: Semaphore::new(CONCURRENT_CALLBACKS),
             calling_back: AtomicUsize::new(0),
         });
         let router = Router::new().fallback(take).layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&state));
@@ -201,8 +201,8 @@ impl TestReceiver {
         &self.url
     }
 
-    /// Sets the rule for requests such as `POST /a`, or for all that begin like `POST /a/*`. The last rule that was set
-    /// counts. The number counts the requests with the same line, from 1.
+    /// Sets the rule for requests with a line such as `POST /a`, or with a prefix such as `POST /a/*`. The latest
+    /// matching rule applies. `reply` gets the number of the request among those with the same line, from 1.
     pub fn on<R>(&self, line: &str, reply: impl Fn(&ReceivedCall, usize) -> R + Send + Sync + 'static)
     where
         R: Into<CallbackReply>,
@@ -211,21 +211,21 @@ impl TestReceiver {
         self.state.rules.lock().unwrap().insert(0, (line.to_owned(), reply));
     }
 
-    /// Answers with a status, or with 200 and JSON.
+    /// Responds always with the same reply: a status, or 200 and JSON.
     pub fn always(&self, line: &str, reply: impl Into<CannedReply> + Clone + Send + Sync + 'static) {
         self.on::<CannedReply>(line, move |_, _| reply.clone().into());
     }
 
-    /// Answers with one reply after the other, and the last one again and again.
+    /// Responds with one reply after the other, and then repeats the last one.
     pub fn replies<R: Into<CannedReply> + Clone + Send + Sync + 'static>(&self, line: &str, replies: &[R]) {
         let replies = replies.to_vec();
         self.on::<CannedReply>(line, move |_, number| replies[number.min(replies.len()) - 1].clone().into());
     }
 
-    /// Lets requests with this line wait for their replies until the hold is dropped.
+    /// Delays the responses to requests with this line until the hold is dropped.
     pub fn hold(&self, line: &str) -> ReplyHold {
-        let (released, waits) = watch::channel(false);
-        self.state.held.lock().unwrap().insert(line.to_owned(), waits);
+        let (released, held) = watch::channel(false);
+        self.state.held.lock().unwrap().insert(line.to_owned(), held);
         ReplyHold(released)
     }
 
@@ -251,15 +251,15 @@ impl TestReceiver {
 
     /// Waits for the request with this line and this number, from 1.
     pub async fn call(&self, line: &str, number: usize) -> ReceivedCall {
-        let what = format!("{line}, number {number}");
-        until(&what, async || {
-            let came = self.count(line) >= number;
-            came.then(|| self.calls(line).remove(number - 1))
+        let event = format!("{line}, number {number}");
+        until(&event, async || {
+            let arrived = self.count(line) >= number;
+            arrived.then(|| self.calls(line).remove(number - 1))
         })
         .await
     }
 
-    /// Forgets all requests.
+    /// Deletes all recorded requests.
     pub fn forget(&self) {
         *self.state.calls.lock().unwrap() = ReceivedCalls::default();
     }
@@ -269,12 +269,12 @@ impl TestReceiver {
         self.state.calls.lock().unwrap().refused.clone()
     }
 
-    /// Returns the statuses with which callbacks were answered.
+    /// Returns the statuses of the responses to callbacks.
     pub fn called_back(&self) -> Vec<u16> {
         self.state.calls.lock().unwrap().called_back.clone()
     }
 
-    /// Returns the number of requests whose callbacks have not all been answered.
+    /// Returns the number of requests with pending callbacks.
     pub fn calling_back(&self) -> usize {
         self.state.calling_back.load(Ordering::SeqCst)
     }
@@ -307,9 +307,9 @@ async fn take(
     if let Some(mut held) = held {
         held.wait_for(|&released| released).await.ok();
     }
-    let fits = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
+    let matches = |line: &str| line.strip_suffix('*').map_or(line == call.line, |start| call.line.starts_with(start));
     let rules = state.rules.lock().unwrap().clone();
-    let rule = rules.iter().find(|(line, _)| fits(line));
+    let rule = rules.iter().find(|(line, _)| matches(line));
     let CallbackReply(reply, callbacks) =
         rule.map_or_else(|| CannedReply::status(200).into(), |(_, reply)| reply(&call, number));
     let mut response = Response::new(reply.body.into());
@@ -329,9 +329,9 @@ async fn call_back(state: Arc<ReceiverState>, call: ReceivedCall, callbacks: Cal
         loop {
             let _slot = state.slots.acquire().await;
             let request = state.http.post(call.header(CALLBACK_URL)).bearer_auth(call.token());
-            if let Ok(answer) = request.json(&body).send().await {
-                state.calls.lock().unwrap().called_back.push(answer.status().as_u16());
-                if !answer.status().is_server_error() {
+            if let Ok(response) = request.json(&body).send().await {
+                state.calls.lock().unwrap().called_back.push(response.status().as_u16());
+                if !response.status().is_server_error() {
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! A clock that stands until it is moved, and what goes with it: nothing happens by itself.
+//! A clock that tests advance, and a queue with its time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,17 +8,17 @@ use async_trait::async_trait;
 use ebb_engine::Timestamp;
 use ebb_flow::ports::{Clock, MessageQueue, QueueMessage};
 
-/// The clock.
+/// A clock that stands still until it is advanced.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// Stands at so many milliseconds since 1970.
+    /// Returns a clock at a time, in milliseconds since 1970.
     pub fn at(millis: u64) -> Self {
         Self(AtomicU64::new(millis))
     }
 
-    /// Moves it on.
+    /// Advances the clock.
     pub fn advance(&self, millis: u64) {
         self.0.fetch_add(millis, Ordering::SeqCst);
     }
@@ -30,7 +30,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A queue from which messages are taken when their time has come.
+/// A queue whose due messages are taken by the test.
 #[derive(Debug)]
 pub struct ManualQueue {
     clock: Arc<ManualClock>,
@@ -38,12 +38,12 @@ pub struct ManualQueue {
 }
 
 impl ManualQueue {
-    /// An empty one.
+    /// Returns an empty queue.
     pub fn new(clock: Arc<ManualClock>) -> Self {
         Self { clock, waiting: Mutex::default() }
     }
 
-    /// Takes those whose time has come.
+    /// Takes the due messages.
     pub fn take_due(&self) -> Vec<QueueMessage> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! A folder to work in, the commands run there, and `ebb dev` on the state in it.
+//! A working directory, commands in it, and `ebb dev` with its state.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::program;
 pub use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 
-/// A document or script of the examples.
+/// Returns the path of a file of the examples.
 pub fn example(path: &str) -> String {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let root = above.into_iter().find(|folder| folder.join("template.yaml").is_file());
@@ -24,7 +24,7 @@ pub fn example(path: &str) -> String {
     example.to_str().unwrap().to_owned()
 }
 
-/// A folder outside of /tmp, which scripts see: their /tmp is their own.
+/// Creates a folder outside of `/tmp`, because scripts have a private `/tmp`.
 pub fn shared_folder() -> TempDir {
     tempfile::Builder::new().prefix("ebb-e2e-").tempdir_in("/var/tmp").unwrap()
 }
@@ -32,17 +32,17 @@ pub fn shared_folder() -> TempDir {
 /// The working directory of a user; the state is in `.ebb`.
 pub struct Workdir {
     folder: TempDir,
-    /// Arguments of `ebb dev` that say where things are, the table or the cluster.
-    elsewhere: Vec<String>,
+    /// Arguments of `ebb dev`, for example the table or the cluster.
+    arguments: Vec<String>,
     variables: Vec<(&'static str, PathBuf)>,
-    /// Locks of what other places share with this one.
+    /// Locks of resources that several working directories share.
     _locks: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
-/// Tells the tables of one DynamoDB apart.
+/// The number of the next table in a DynamoDB.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 
-/// What a command printed and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug)]
 pub struct CommandResult {
     pub code: Option<i32>,
@@ -51,7 +51,7 @@ pub struct CommandResult {
 }
 
 impl CommandResult {
-    /// That it ended well.
+    /// Checks that the command succeeded.
     pub fn done(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self
@@ -59,25 +59,25 @@ impl CommandResult {
 }
 
 impl Workdir {
-    /// One whose servers get these arguments.
+    /// Creates a working directory whose servers get these arguments.
     pub fn with(arguments: &[&str]) -> Self {
-        let elsewhere = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { folder: shared_folder(), elsewhere, variables: vec![], _locks: None }
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { folder: shared_folder(), arguments, variables: vec![], _locks: None }
     }
 
-    /// Adds arguments of its servers.
+    /// Adds arguments of the servers.
     pub fn and(mut self, arguments: &[&str]) -> Self {
-        self.elsewhere.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
-    /// Sets variables of its commands.
+    /// Sets environment variables of the commands.
     pub fn with_env(mut self, variables: &[(&'static str, PathBuf)]) -> Self {
         self.variables.extend_from_slice(variables);
         self
     }
 
-    /// Holds locks for as long as it lives.
+    /// Holds locks until it is dropped.
     pub fn holding(mut self, locks: impl Send + Sync + 'static) -> Self {
         self._locks = Some(Box::new(locks));
         self
@@ -87,7 +87,7 @@ impl Workdir {
         Self::with(&[])
     }
 
-    /// One whose table is in the DynamoDB at `endpoint`.
+    /// Creates a working directory whose table is in the DynamoDB at `endpoint`.
     pub fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));
         Self::with(&["--dynamodb", endpoint, "--table", &table])
@@ -101,7 +101,7 @@ impl Workdir {
         self.path().join(".ebb")
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap();
@@ -118,15 +118,15 @@ impl Workdir {
         command
     }
 
-    /// Runs `ebb` to its end.
+    /// Runs `ebb` and waits for its end.
     pub async fn ebb(&self, arguments: &[&str]) -> CommandResult {
         self.start(arguments).end().await
     }
 
-    /// Runs a command to its end that has a server of its own, with this place's table or cluster.
+    /// Runs a command that starts its own server, with the arguments of the servers, and waits for its end.
     pub async fn ebb_there(&self, arguments: &[&str]) -> CommandResult {
-        let elsewhere = self.elsewhere.iter().map(String::as_str);
-        self.ebb(&arguments.iter().copied().chain(elsewhere).collect::<Vec<_>>()).await
+        let own = self.arguments.iter().map(String::as_str);
+        self.ebb(&arguments.iter().copied().chain(own).collect::<Vec<_>>()).await
     }
 
     /// Starts `ebb` with its output piped.
@@ -136,16 +136,16 @@ impl Workdir {
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let arguments = arguments.join(" ");
-        RunningCommand { child, stdout, said: String::new(), stderr, seen: String::new(), arguments }
+        RunningCommand { child, stdout, printed: String::new(), stderr, errors: String::new(), arguments }
     }
 
-    /// What the server says of a sandbox, by `ebb sandbox get`.
+    /// Returns a sandbox by `ebb sandbox get`.
     pub async fn get(&self, name: &str) -> TargetDetail {
         let ran = self.ebb(&["sandbox", "get", name, "-o", "json"]).await.done();
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// Applies a document of a kind, as `plugin`, and waits for its end.
+    /// Applies a document of a kind such as `plugin`, and waits for the end of the command.
     pub async fn apply(&self, kind: &str, document: &str) -> CommandResult {
         let file = self.write(&format!("{kind}-to-apply.yaml"), document);
         self.ebb(&[kind, "apply", "-f", &file]).await.done()
@@ -165,8 +165,7 @@ impl Workdir {
         self.try_dev(0, 0).await.unwrap_or_else(|log| panic!("ebb dev does not start:\n{log}"))
     }
 
-    /// Starts `ebb dev` again on the ports that the last one had. One may be taken for a moment by a connection of
-    /// another process, to which the system gave its number.
+    /// Starts `ebb dev` again on the same ports. A connection of another process may use one of them for a short time.
     pub async fn dev_again(&self) -> DevProcess {
         let last = self.connection();
         let (port, s3_port) = (port(&last["url"]), port(&last["s3"]));
@@ -186,7 +185,7 @@ impl Workdir {
         self.path().join("dev.log")
     }
 
-    /// What all servers of this place have logged.
+    /// Returns the log of all servers.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -194,7 +193,7 @@ impl Workdir {
     /// Returns the types of the notifications of an instance, in order.
     pub fn outcomes(&self, uid: &str) -> Vec<String> {
         let text = fs::read_to_string(self.state().join("notifications.jsonl")).unwrap_or_default();
-        // One may be being written.
+        // The last line may be incomplete.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let events = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let of_instance = events.filter(|event| event["data"]["uid"] == uid);
@@ -218,12 +217,12 @@ impl Workdir {
         let before = log.metadata().unwrap().len();
         let (port, s3_port) = (port.to_string(), s3_port.to_string());
         let mut command = self.command(&["dev", "--port", &port, "--s3-port", &s3_port, "--state", ".ebb"]);
-        command.args(&self.elsewhere);
+        command.args(&self.arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         loop {
             let line = tokio::time::timeout(WAIT_TIMEOUT, lines.next_line());
-            match line.await.expect("`ebb dev` starts in time").unwrap() {
+            match line.await.expect("`ebb dev` starts before the timeout").unwrap() {
                 Some(line) if line.starts_with("stop with") => break,
                 Some(_) => {}
                 None => {
@@ -238,20 +237,19 @@ impl Workdir {
         Ok(DevProcess { child, url, s3, token: text("token"), secret: text("webhookSecret"), _stdout: lines })
     }
 
-    /// Waits until no program of this place runs any more, except servers. Supervisors and scripts know the folder by
-    /// an argument or a variable.
+    /// Waits until no supervisor or script runs. They have the folder in an argument or a variable.
     pub async fn no_script_runs(&self) {
         let folder = self.path().to_str().unwrap().to_owned();
         until("the end of all scripts", async || {
-            let left = scripts(&folder);
-            left.is_empty().then_some(())
+            let running = scripts(&folder);
+            running.is_empty().then_some(())
         })
         .await;
     }
 }
 
 fn scripts(folder: &str) -> Vec<u32> {
-    let holds = |path: String| {
+    let contains_folder = |path: String| {
         fs::read(path).is_ok_and(|bytes| bytes.windows(folder.len()).any(|part| part == folder.as_bytes()))
     };
     let is_server = |pid: u32| {
@@ -260,7 +258,9 @@ fn scripts(folder: &str) -> Vec<u32> {
     };
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| *pid != std::process::id())
-        .filter(|pid| holds(format!("/proc/{pid}/environ")) || holds(format!("/proc/{pid}/cmdline")))
+        .filter(|pid| {
+            contains_folder(format!("/proc/{pid}/environ")) || contains_folder(format!("/proc/{pid}/cmdline"))
+        })
         .filter(|pid| !is_server(*pid))
         .collect()
 }
@@ -274,91 +274,98 @@ fn port(url: &serde_json::Value) -> u16 {
     url.as_str().unwrap().rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
-/// A command that runs.
+/// A running command.
 pub struct RunningCommand {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    said: String,
+    printed: String,
     stderr: BufReader<tokio::process::ChildStderr>,
-    seen: String,
+    errors: String,
     arguments: String,
 }
 
 impl RunningCommand {
-    /// Reads its standard error up to a line that contains all of `parts`.
+    /// Reads standard error up to a line that contains all of `parts`.
     pub async fn line(&mut self, parts: &[&str]) {
-        let fits = |line: &str| parts.iter().all(|part| line.contains(part));
-        read_to(&mut self.stderr, &mut self.seen, fits, &format!("{parts:?} from `ebb {}`", self.arguments)).await;
+        let matches = |line: &str| parts.iter().all(|part| line.contains(part));
+        read_to(&mut self.stderr, &mut self.errors, matches, &format!("{parts:?} from `ebb {}`", self.arguments)).await;
     }
 
-    /// Reads its standard output up to this line.
+    /// Reads standard output up to this line.
     pub async fn says(&mut self, line: &str) {
         let what = format!("{line:?} from `ebb {}`", self.arguments);
-        read_to(&mut self.stdout, &mut self.said, |said| said.trim_end() == line, &what).await;
+        read_to(&mut self.stdout, &mut self.printed, |printed| printed.trim_end() == line, &what).await;
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the command.
     pub fn signal(&self, sent: Signal) {
         signal(&self.child, sent);
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     pub async fn end(mut self) -> CommandResult {
         let ending = async {
-            let (out, err) =
-                tokio::join!(self.stdout.read_to_string(&mut self.said), self.stderr.read_to_string(&mut self.seen));
+            let (out, err) = tokio::join!(
+                self.stdout.read_to_string(&mut self.printed),
+                self.stderr.read_to_string(&mut self.errors)
+            );
             out.and(err).unwrap();
             self.child.wait().await.unwrap()
         };
         let ended = tokio::time::timeout(WAIT_TIMEOUT, ending).await;
-        let Ok(status) = ended else { panic!("`ebb {}` does not end:\n{}", self.arguments, self.seen) };
-        CommandResult { code: status.code(), stdout: self.said, stderr: self.seen }
+        let Ok(status) = ended else { panic!("`ebb {}` does not end:\n{}", self.arguments, self.errors) };
+        CommandResult { code: status.code(), stdout: self.printed, stderr: self.errors }
     }
 }
 
-/// Reads up to a line that fits.
-async fn read_to(from: &mut (impl AsyncBufRead + Unpin), text: &mut String, fits: impl Fn(&str) -> bool, what: &str) {
+/// Reads up to a line that `matches`.
+async fn read_to(
+    from: &mut (impl AsyncBufRead + Unpin),
+    text: &mut String,
+    matches: impl Fn(&str) -> bool,
+    what: &str,
+) {
     let reading = async {
         loop {
             let begun = text.len();
             let read = from.read_line(text).await.unwrap();
             assert!(read > 0, "no line {what}:\n{text}");
-            if fits(&text[begun..]) {
+            if matches(&text[begun..]) {
                 return;
             }
         }
     };
-    tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("the line comes in time");
+    tokio::time::timeout(WAIT_TIMEOUT, reading).await.expect("the line is printed before the timeout");
 }
 
 fn signal(child: &Child, signal: Signal) {
-    let pid = child.id().expect("it was not waited for yet");
+    let pid = child.id().expect("the process has not been awaited");
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
-/// A running `ebb dev`; killed when this is dropped.
+/// A running `ebb dev`. It is killed when this is dropped.
 pub struct DevProcess {
     child: Child,
     pub url: String,
     pub s3: String,
     pub token: String,
     pub secret: String,
-    /// Open as long as it runs.
+    /// Open while the server runs.
     _stdout: tokio::io::Lines<BufReader<ChildStdout>>,
 }
 
 impl DevProcess {
-    /// Returns the number of its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
-        self.child.id().expect("it was not waited for yet")
+        self.child.id().expect("the process has not been awaited")
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Its relay, if it has one that runs.
+    /// Returns its running relay, if it has one.
     pub fn relay(&self) -> Option<Pid> {
         let parent = format!("PPid:\t{}\n", self.pid());
         let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -367,11 +374,11 @@ impl DevProcess {
         pids.map(Pid::from_raw).find(|pid| is_relay(*pid) && is_child(pid))
     }
 
-    /// Ends it as a person does.
+    /// Stops the server with SIGINT.
     pub async fn stop(mut self) {
         signal(&self.child, Signal::SIGINT);
         let ended = tokio::time::timeout(WAIT_TIMEOUT, self.child.wait()).await;
-        let status = ended.expect("`ebb dev` ends in time").unwrap();
+        let status = ended.expect("`ebb dev` ends before the timeout").unwrap();
         assert_eq!(status.code(), Some(0));
     }
 }

@@ -1,4 +1,4 @@
-//! An AWS of this machine, and the stack in it.
+//! The AWS emulator on this machine, and the stack in it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,24 +17,24 @@ use crate::steps::{program, run, step};
 use crate::{DeployedArgs, StackArgs};
 
 const PORT: u16 = 4566;
-/// Where it listens for all of AWS.
+/// The URL of the emulator, for all services.
 pub(crate) const ENDPOINT: &str = "http://127.0.0.1:4566";
 pub(crate) const REGION: &str = "eu-west-1";
-pub(crate) const STACK: &str = "ebb-tried";
+pub(crate) const STACK: &str = "ebb-test";
 /// The settings of `sam deploy`.
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../infra/aws/samconfig.toml");
 
-/// The emulator, running, with the secret in it.
+/// The running emulator, which has the secret of the deployment.
 pub(crate) struct CloudEmulator {
-    // Ends with this.
+    // Killed when it is dropped.
     _emulator: Child,
     tools: PathBuf,
     address: String,
     secret: String,
 }
 
-/// A program that takes the emulator for AWS.
-fn inside(name: impl AsRef<OsStr>) -> Command {
+/// Returns a command that uses the emulator as AWS.
+fn with_emulator(name: impl AsRef<OsStr>) -> Command {
     let mut program = program(name);
     program
         .env("AWS_ENDPOINT_URL", ENDPOINT)
@@ -46,16 +46,16 @@ fn inside(name: impl AsRef<OsStr>) -> Command {
 }
 
 impl CloudEmulator {
-    /// Starts the emulator and puts the secret into it.
+    /// Starts the emulator and creates the secret.
     pub(crate) async fn start(place: &DeployedArgs) -> anyhow::Result<Self> {
         let log = File::create(&place.log).with_context(|| place.log.display().to_string())?;
-        // What it unpacks the functions into.
+        // The emulator unpacks the functions into this folder.
         std::fs::create_dir_all(place.log.with_file_name("ministack"))?;
-        let mut emulator = inside(place.tools.join("ministack"));
+        let mut emulator = with_emulator(place.tools.join("ministack"));
         emulator
             .env("GATEWAY_PORT", PORT.to_string())
             .env("MINISTACK_REGION", REGION)
-            // The functions are programs of this machine, started for each invocation: every start is a cold one.
+            // The emulator starts a program for each invocation, so every start is cold.
             .env("LAMBDA_EXECUTOR", "local")
             .env("TMPDIR", place.log.with_file_name("ministack"))
             .stdout(log.try_clone()?)
@@ -63,21 +63,21 @@ impl CloudEmulator {
             .kill_on_drop(true);
         let emulator = emulator.spawn().context("cannot start ministack")?;
         let (http, health) = (http(), format!("http://127.0.0.1:{PORT}/_ministack/health"));
-        let answers = async || {
-            let answer = http.get(&health).send().await.ok()?;
-            answer.status().is_success().then_some(answer)
+        let healthy = async || {
+            let response = http.get(&health).send().await.ok()?;
+            response.status().is_success().then_some(response)
         };
-        step("the emulator answers", async { Ok(until(&place.log.display().to_string(), answers).await) }).await?;
+        step("start the emulator", async { Ok(until(&place.log.display().to_string(), healthy).await) }).await?;
         let tools = place.tools.clone();
         let secret = secret().await?;
         Ok(Self { _emulator: emulator, tools, address: place.address.to_string(), secret })
     }
 
     fn sam(&self) -> Command {
-        inside(self.tools.join("sam"))
+        with_emulator(self.tools.join("sam"))
     }
 
-    /// The ARN of the secret.
+    /// Returns the ARN of the secret.
     pub(crate) fn secret(&self) -> &str {
         &self.secret
     }
@@ -90,7 +90,7 @@ impl CloudEmulator {
         step(name, run(deploy.args(parameters))).await.map(drop)
     }
 
-    /// The outputs of the stack.
+    /// Returns the outputs of the stack.
     pub(crate) async fn outputs(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut sam = self.sam();
         let printed = run(sam.args(["list", "stack-outputs", "--stack-name", STACK, "--output", "json"])).await?;
@@ -109,7 +109,7 @@ impl CloudEmulator {
     }
 }
 
-/// Makes the secret. Gives its ARN.
+/// Creates the secret and returns its ARN.
 async fn secret() -> anyhow::Result<String> {
     let settings = Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -117,6 +117,6 @@ async fn secret() -> anyhow::Result<String> {
         .credentials_provider(Credentials::new("test", "test", None, None, "emulator"))
         .endpoint_url(ENDPOINT);
     let client = Client::from_conf(settings.build());
-    let made = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
-    made.await?.arn.context("a secret has an ARN")
+    let created = client.create_secret().name("ebb").secret_string(keys::secret().to_string()).send();
+    created.await?.arn.context("the secret has no ARN")
 }

@@ -1,5 +1,5 @@
-//! The content of the table and the bucket, and the variables of the functions. The emulator does not read the signatures of
-//! requests.
+//! The content of the table and the bucket, and the variables of the functions. The emulator does not read the
+//! signatures of requests.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::cloud::{CloudEmulator, ENDPOINT, REGION, STACK};
 async fn text(request: RequestBuilder, service: &str) -> anyhow::Result<String> {
     let scope = format!("AWS4-HMAC-SHA256 Credential=test/20260101/{REGION}/{service}/aws4_request");
     let signed = format!("{scope}, SignedHeaders=host, Signature=0");
-    let answer = request.header("authorization", signed).header("x-amz-date", "20260101T000000Z").send().await?;
-    let (status, text) = (answer.status(), answer.text().await?);
-    ensure!(status.is_success(), "{service} answers {status}: {text}");
+    let response = request.header("authorization", signed).header("x-amz-date", "20260101T000000Z").send().await?;
+    let (status, text) = (response.status(), response.text().await?);
+    ensure!(status.is_success(), "{service} responds {status}: {text}");
     Ok(text)
 }
 
@@ -24,7 +24,7 @@ impl CloudEmulator {
         text(http().get(format!("{ENDPOINT}{path}")), service).await
     }
 
-    /// How many items of each kind the table has, by the first part of their keys.
+    /// Returns the number of items of each kind in the table, by the first part of their keys.
     pub(crate) async fn items(&self, table: &str) -> anyhow::Result<BTreeMap<String, usize>> {
         let request = http().post(ENDPOINT).header("x-amz-target", "DynamoDB_20120810.Scan");
         let request = request.header("content-type", "application/x-amz-json-1.0");
@@ -34,14 +34,14 @@ impl CloudEmulator {
         Ok(kinds(keys.map(|key| key.unwrap_or_default()), '#'))
     }
 
-    /// How many objects of each folder a bucket has.
+    /// Returns the number of objects in each folder of a bucket.
     pub(crate) async fn objects(&self, bucket: &str) -> anyhow::Result<BTreeMap<String, usize>> {
         let page = self.get("s3", &format!("/{bucket}?list-type=2")).await?;
         let keys = page.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next());
         Ok(kinds(keys, '/'))
     }
 
-    /// The variables of the stack's functions, by the functions' names.
+    /// Returns the variables of the functions of the stack, by function.
     pub(crate) async fn variables(&self) -> anyhow::Result<BTreeMap<String, Map<String, Value>>> {
         let listed: Value = serde_json::from_str(&self.get("lambda", "/2015-03-31/functions/").await?)?;
         let functions = listed["Functions"].as_array().context("functions")?.iter();

@@ -9,7 +9,7 @@ pub(crate) const TOKEN: &str = "operator-token";
 /// The key of callback tokens. Only programs on this machine see signatures of these keys.
 const TOKEN_KEY: [u8; 32] = [4; 32];
 
-/// Messages by their keys.
+/// The kinds of messages. Each has its own key.
 #[derive(Clone, Copy)]
 pub(crate) enum SignedMessage {
     Lifecycle = 1,
@@ -18,7 +18,7 @@ pub(crate) enum SignedMessage {
 }
 
 impl SignedMessage {
-    /// Returns its key as a text.
+    /// Returns the key as text.
     pub(crate) fn key(self) -> String {
         format!("whsec_{}", STANDARD.encode([self as u8; 32]))
     }
@@ -28,7 +28,7 @@ impl SignedMessage {
     }
 }
 
-/// The secret of the deployment.
+/// Returns the secret of the deployment.
 pub(crate) fn secret() -> Value {
     json!({
         "EBB_WEBHOOK_SECRETS": SignedMessage::Lifecycle.key(),

@@ -1,7 +1,8 @@
-//! End-to-end checks of the deployment. `stack`: `sam deploy` deploys the build to an AWS of this machine, and an instance
-//! uses its HTTP API during a second deployment. `functions`: measures each function, as AWS runs it.
-//! `cargo xtask verify aws` starts it in a network of its own, where an address that the functions take for public is this
-//! machine's.
+//! End-to-end checks of the deployment.
+//!
+//! `stack` deploys the build with `sam deploy` to an AWS emulator on this machine, and creates and deletes a sandbox with a
+//! second deployment in between. `functions` measures each function. `cargo xtask verify aws` starts this program in a
+//! network namespace in which this machine has a public address.
 
 mod cloud;
 mod functions;
@@ -24,32 +25,32 @@ struct DeployedCli {
     command: DeployedCommand,
 }
 
-/// Where it happens.
+/// The environment of the checks.
 #[derive(Args, Debug)]
 pub(crate) struct DeployedArgs {
-    /// The folder of `sam` and `ministack`
+    /// Folder of `sam` and `ministack`
     #[arg(long)]
     tools: PathBuf,
     /// An address of this machine that is public to the functions
     #[arg(long)]
     address: IpAddr,
-    /// Where the emulator's log goes; others go to its folder
+    /// Log file of the emulator. Other logs are written to its folder
     #[arg(long)]
     log: PathBuf,
 }
 
 #[derive(Subcommand, Debug)]
 enum DeployedCommand {
-    /// Deploys, tries, and deploys again
+    /// Deploys the stack twice and uses it
     Stack(StackArgs),
     /// Runs each function under Lambda's runtime interface emulator
     Functions(functions::FunctionsCheckArgs),
 }
 
-/// What is deployed.
+/// The deployed files.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
-    /// The template as it was built
+    /// The built template
     #[arg(long)]
     template: PathBuf,
     /// The program `ebb`
@@ -72,6 +73,6 @@ async fn main() -> anyhow::Result<()> {
         }
         DeployedCommand::Functions(arguments) => functions::all(&arguments, &args, &cloud).await?,
     }
-    steps::say("all of it went as it should");
+    steps::say("all checks passed");
     Ok(())
 }

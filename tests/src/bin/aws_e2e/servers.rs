@@ -1,4 +1,4 @@
-//! The servers outside: that of the example with webhooks, and the platform.
+//! External servers: the receiver of the example with webhooks, and the platform.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -16,14 +16,14 @@ use crate::keys::SignedMessage;
 const PLATFORM: &str = "/platform";
 /// The sandbox of the example with webhooks.
 pub(crate) const SERVICES: &str = "search-pr-9";
-/// The result of its unit that calls back.
+/// The result of the unit that calls back.
 pub(crate) const INDEX: &str = "index:9200";
 
-/// The plugin whose webhook units have their server here.
+/// The plugin of the receiver.
 const PLUGIN: &str = "tenant-services";
 
-/// All of them, at one address. Notifications and the requests of units are signed, each kind with a secret of its own. One
-/// that is signed otherwise is refused, and every wait fails.
+/// The external servers, at one address. Notifications and requests of units are signed with different secrets. A
+/// request with a wrong signature is rejected, and then every wait fails.
 pub(crate) struct OutsideServers {
     receiver: TestReceiver,
     may_call_back: watch::Sender<bool>,
@@ -66,7 +66,7 @@ impl OutsideServers {
         format!("{}{PLATFORM}", self.receiver.url())
     }
 
-    /// Lets what was accepted call back.
+    /// Sends the callbacks of accepted requests.
     pub(crate) fn call_back(&self) {
         self.may_call_back.send_replace(true);
     }
@@ -76,31 +76,31 @@ impl OutsideServers {
         self.receiver.calls(line).iter().map(|call| call.at).collect()
     }
 
-    /// Waits until a request such as `POST /a` has come.
+    /// Waits for a request such as `POST /a`.
     pub(crate) async fn wait(&self, line: &str) -> anyhow::Result<()> {
-        let came = async || (!self.receiver.refused().is_empty() || self.receiver.count(line) > 0).then_some(());
-        until(line, came).await;
+        let arrived = async || (!self.receiver.refused().is_empty() || self.receiver.count(line) > 0).then_some(());
+        until(line, arrived).await;
         self.signed()
     }
 
-    /// Waits until the platform has the notification of an outcome of the sandbox: `ready`, `gone`.
+    /// Waits until the platform has the notification `ready` or `gone` about the sandbox.
     pub(crate) async fn wait_for_outcome(&self, outcome: &str) -> anyhow::Result<()> {
         let (word, subject) = (format!(".{outcome}."), format!("sandbox/{SERVICES}"));
-        let is_it = |call: &ReceivedCall| {
+        let matches = |call: &ReceivedCall| {
             call.body["subject"] == subject && call.body["type"].as_str().is_some_and(|it| it.contains(&word))
         };
         until(&format!("the notification {outcome}"), async || {
-            let notified = self.receiver.calls(&format!("POST {PLATFORM}")).iter().any(is_it);
+            let notified = self.receiver.calls(&format!("POST {PLATFORM}")).iter().any(matches);
             (notified || self.signed().is_err()).then_some(())
         })
         .await;
         self.signed()
     }
 
-    /// Fails if a request was not signed as it should be.
+    /// Fails if a request had a wrong signature.
     pub(crate) fn signed(&self) -> anyhow::Result<()> {
         let refused = self.receiver.refused();
-        ensure!(refused.is_empty(), "wrongly signed: {}", refused.join("; "));
+        ensure!(refused.is_empty(), "wrong signatures: {}", refused.join("; "));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What goes through the stack.
+//! Deploys the stack and uses each of its resources.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::keys::{SignedMessage, TOKEN};
 use crate::servers::{OutsideServers, SERVICES, are_of_services};
 use crate::steps::{program, run, say, step};
 
-/// What was asked for to be sent again after a second comes from the queue if it comes within this: the schedule has a minute.
-const SOON: Duration = Duration::from_secs(30);
-/// Within this the schedule has a minute.
-const MINUTES: Duration = Duration::from_secs(130);
+/// Maximum time of two repetitions with a delay of one second each. Only the queue repeats them so early.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than two intervals of the schedule.
+const SCHEDULE_TIMEOUT: Duration = Duration::from_secs(130);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The stack, and who uses it.
+/// The stack, its clients and its external servers.
 struct DeployedStack<'a> {
     arguments: &'a StackArgs,
     cloud: &'a CloudEmulator,
@@ -29,12 +29,13 @@ struct DeployedStack<'a> {
     outputs: BTreeMap<String, String>,
 }
 
-/// Deploys, creates and deletes a sandbox with a deployment in between, and checks what each resource did for it.
+/// Deploys the stack, creates and deletes a sandbox with a deployment in between, and checks each resource of the
+/// stack.
 pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &OutsideServers) -> anyhow::Result<()> {
     let platform = format!("PlatformUrl={}", outside.platform());
     let secrets = format!("SecretArn={}", cloud.secret());
     let first = [secrets.as_str(), "ProtectTable=false", &platform];
-    cloud.deploy("the stack is deployed", arguments, &first).await?;
+    cloud.deploy("deploy the stack", arguments, &first).await?;
     let outputs = cloud.outputs().await?;
     let http_api = cloud.http_api(&outputs)?;
     for (name, value) in &outputs {
@@ -42,7 +43,7 @@ pub(crate) async fn all(arguments: &StackArgs, cloud: &CloudEmulator, outside: &
     }
     let stack = DeployedStack { arguments, cloud, servers: outside, http_api: http_api.clone(), outputs };
     let named = [("EBB_SOURCE", http_api.clone()), ("EBB_CALLBACK_URL", format!("{http_api}/v1/callbacks"))];
-    let redeploy = "it is deployed again, with the URL under which it is reached";
+    let redeploy = "deploy the stack again, with its URL";
     stack.redeploy(redeploy, &format!("Url={http_api}"), &named).await?;
     stack.doctor().await?;
     stack.services().await?;
@@ -58,8 +59,8 @@ impl DeployedStack<'_> {
         ebb
     }
 
-    /// Deploys with one parameter, and sees that all functions have what comes of it, that nothing else of them has changed,
-    /// and so that the parameters which were not given have kept their values.
+    /// Deploys with one parameter, and checks that only the variables in `changed` have changed. The other parameters
+    /// keep their values.
     async fn redeploy(&self, name: &str, parameter: &str, changed: &[(&str, String)]) -> anyhow::Result<()> {
         let before = self.cloud.variables().await?;
         self.cloud.deploy(name, self.arguments, &[parameter]).await?;
@@ -67,13 +68,13 @@ impl DeployedStack<'_> {
         let mut expected = before.clone();
         for (name, value) in changed {
             for (function, variables) in &mut expected {
-                let was = variables.insert((*name).to_owned(), json!(value));
-                ensure!(was != Some(json!(value)), "{function} had {name}={value} before");
+                let previous = variables.insert((*name).to_owned(), json!(value));
+                ensure!(previous != Some(json!(value)), "{function} had {name}={value} before");
             }
         }
-        ensure!(after == expected, "{parameter}: {before:?} has become {after:?}");
+        ensure!(after == expected, "{parameter}: before {before:?}, after {after:?}");
         let names: Vec<&str> = changed.iter().map(|(name, _)| *name).collect();
-        say(&format!("  of the functions' variables {} changed, and no other", names.join(" and ")));
+        say(&format!("  changed variables of the functions: {}", names.join(", ")));
         Ok(())
     }
 
@@ -81,42 +82,42 @@ impl DeployedStack<'_> {
         self.outputs.get(name).map(String::as_str).with_context(|| format!("the stack has no output {name}"))
     }
 
-    /// Each part works, and a secret that is another one is noticed.
+    /// `ebb doctor` succeeds, and fails with a wrong secret.
     async fn doctor(&self) -> anyhow::Result<()> {
-        // The schedule has a minute.
-        let works = async {
+        // The check of the schedule fails until its first sweep.
+        let doctor = async {
             let began = Instant::now();
             loop {
                 match run(&mut self.ebb(&["doctor"])).await {
-                    Err(_) if began.elapsed() < MINUTES => sleep(POLL_INTERVAL).await,
-                    seen => return seen,
+                    Err(_) if began.elapsed() < SCHEDULE_TIMEOUT => sleep(POLL_INTERVAL).await,
+                    result => return result,
                 }
             }
         };
-        let seen = step("ebb doctor finds that all parts work", works).await?;
-        for line in seen.lines() {
+        let printed = step("ebb doctor succeeds", doctor).await?;
+        for line in printed.lines() {
             say(&format!("  {line}"));
         }
         let mut other = self.ebb(&["doctor"]);
         let other = other.env("EBB_WEBHOOK_SECRET", SignedMessage::Outcome.key()).output().await?;
-        let seen = String::from_utf8_lossy(&other.stdout).into_owned();
-        let wrong: Vec<&str> = seen.lines().filter(|line| line.contains(" FAILED ")).collect();
-        ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{seen}");
-        say("ebb doctor finds that a signature is not believed");
+        let printed = String::from_utf8_lossy(&other.stdout).into_owned();
+        let wrong: Vec<&str> = printed.lines().filter(|line| line.contains(" FAILED ")).collect();
+        ensure!(!other.status.success() && wrong.len() == 1 && wrong[0].starts_with("signature"), "{printed}");
+        say("ebb doctor reports the wrong signature");
         Ok(())
     }
 
-    /// Units that are webhooks, with a deployment while one waits for its callback.
+    /// Runs webhook units, with a deployment while one waits for its callback.
     async fn services(&self) -> anyhow::Result<()> {
         let example = self.arguments.examples.join("webhooks");
         let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
         let receiver = format!("receiver={}", self.servers.url());
         let publish = ["plugin", "apply", "-f", &plugin.to_string_lossy(), "--set", &receiver];
-        step("a plugin is published", run(&mut self.ebb(&publish))).await?;
+        step("publish a plugin", run(&mut self.ebb(&publish))).await?;
         let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
-        step("a sandbox is asked for", run(&mut self.ebb(&create))).await?;
+        step("create a sandbox", run(&mut self.ebb(&create))).await?;
         step("a unit waits for its callback", self.servers.wait("POST /indexes")).await?;
-        let redeploy = "the stack is deployed again while the run is under way";
+        let redeploy = "deploy the stack during the run";
         let level = |level: &str| {
             format!(
                 "warn,ebb_lambda={level},ebb_flow={level},ebb_api={level},ebb_relay_client={level},ebb_store={level},ebb_egress={level},ebb_protocol={level}"
@@ -130,7 +131,7 @@ impl DeployedStack<'_> {
         are_of_services(&target["resources"]["services"]["outputs"])
     }
 
-    /// Table, bucket and queue have played their parts.
+    /// Checks that the table, the bucket and the queue were used.
     async fn parts(&self) -> anyhow::Result<()> {
         let items = self.cloud.items(self.output("Table")?).await?;
         say(&format!("  the table has items: {items:?}"));
@@ -142,15 +143,15 @@ impl DeployedStack<'_> {
         // These plans are small enough for the table.
         ensure!(objects.contains_key("checks"), "the object of `ebb doctor` is not in the bucket");
         let times = self.servers.times("POST /certificates");
-        let [first, .., last] = times.as_slice() else { anyhow::bail!("nothing was sent again") };
+        let [first, .., last] = times.as_slice() else { anyhow::bail!("no request was repeated") };
         let took = last.duration_since(*first);
-        ensure!(times.len() == 3 && took < SOON, "{} requests within {took:?}", times.len());
-        say(&format!("  messages of the queue had a request sent twice more within {:.1} s", took.as_secs_f64()));
+        ensure!(times.len() == 3 && took < QUEUE_TIMEOUT, "{} requests within {took:?}", times.len());
+        say(&format!("  messages of the queue repeated a request twice within {:.1} s", took.as_secs_f64()));
         Ok(())
     }
 
     async fn ends(&self) -> anyhow::Result<()> {
-        step("the sandbox is deleted", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
+        step("delete the sandbox", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
         step("the platform is notified that it is gone", self.servers.wait_for_outcome("gone")).await
     }
 }

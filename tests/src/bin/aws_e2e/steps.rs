@@ -1,4 +1,4 @@
-//! What is done, one line for each step with how long it took.
+//! Runs the steps of a check and prints a line with the duration of each.
 
 use std::ffi::OsStr;
 use std::time::Instant;
@@ -12,15 +12,15 @@ pub(crate) fn say(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-/// Does a step.
+/// Runs a step and prints its duration.
 pub(crate) async fn step<T>(name: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let began = Instant::now();
-    let done = work.await.with_context(|| name.to_owned())?;
+    let value = work.await.with_context(|| name.to_owned())?;
     say(&format!("{name}: {:.1} s", began.elapsed().as_secs_f64()));
-    Ok(done)
+    Ok(value)
 }
 
-/// A program on which what this machine's user has set for AWS and SAM has no effect.
+/// Returns a command without the AWS and SAM settings of the user.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut program = Command::new(name);
     for (name, _) in std::env::vars_os() {
@@ -32,9 +32,9 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     program
 }
 
-/// Runs a program; gives what it prints, and fails with it.
+/// Runs a program and returns its standard output. The error contains its output.
 pub(crate) async fn run(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.kill_on_drop(true).output().await.context("cannot start it")?;
+    let output = command.kill_on_drop(true).output().await.context("cannot start the program")?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);

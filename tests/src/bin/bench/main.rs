@@ -1,7 +1,7 @@
-//! Measures the requests of Ebb, and checks its promises about them.
+//! Measures Ebb and checks the documented limits.
 //!
-//! Progress goes to standard error, figures to standard output. It ends with 0 where all holds, with 1 where something does
-//! not, each on a line of standard error, and with another code where it could not be measured.
+//! Progress is printed to standard error, figures to standard output. The exit code is 0 if all limits hold, 1 if some
+//! do not (each is a line of standard error), and 2 if a measurement failed.
 
 use std::process::ExitCode;
 
@@ -27,17 +27,17 @@ struct BenchCli {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// A chain of scripts in a cluster, beside the same as bare Jobs
+    /// Measures a chain of scripts in a cluster, compared with bare Jobs
     Chains(chains::ChainsArgs),
     /// Loads and compiles every document of a folder
     Corpus(corpus::CorpusArgs),
-    /// Counts what runs ask of the table, and what that costs
+    /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
-    /// Many targets at once on one `ebb dev`, twice
+    /// Creates and deletes many targets on one `ebb dev`, twice
     ManyTargets(many_targets::ManyTargetsArgs),
     /// Measures invocations in large runs and large tables
     Large(large::LargeArgs),
-    /// The price of a sandbox on AWS, by what is counted and list prices
+    /// Computes the price of a sandbox on AWS from counted requests and list prices
     Prices(prices::PricesArgs),
 }
 
@@ -57,12 +57,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures, and returns what does not hold.
+/// Runs a measurement and returns the limits that do not hold.
 fn measured(measure: BenchCommand) -> anyhow::Result<Vec<String>> {
     let none = |()| Vec::new();
     match measure {
         BenchCommand::Chains(arguments) => Runtime::new()?.block_on(chains::chains(&arguments)).map(none),
-        BenchCommand::Corpus(arguments) => corpus::tried(&arguments),
+        BenchCommand::Corpus(arguments) => corpus::check(&arguments),
         BenchCommand::Counts(arguments) => Runtime::new()?.block_on(counts::measured(&arguments)),
         BenchCommand::ManyTargets(arguments) => {
             Runtime::new()?.block_on(Box::pin(many_targets::measured(&arguments))).map(none)
@@ -77,7 +77,7 @@ fn word(variant: impl Serialize) -> String {
     serde_json::json!(variant).as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns MiB of a field of a process's status, as `VmHWM`. The process is a number, or `self`.
+/// Returns a field such as `VmHWM` of the status of a process, in MiB. `process` is a number or `self`.
 fn memory_mib(process: &str, field: &str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

@@ -1,7 +1,7 @@
-//! Many targets at once on one `ebb dev`: all are set up, all are torn down, and again. Every resource is created once and
-//! deleted once, and the server's memory after the second round is that after the first.
+//! Sets up and tears down many targets on one `ebb dev`, in two rounds. Checks that each resource is created once and
+//! deleted once, and that the memory of the server does not grow in the second round.
 //!
-//! Progress goes to standard error, the figures to standard output.
+//! Progress is printed to standard error, figures to standard output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,20 +18,20 @@ use serde_json::json;
 
 use crate::memory_mib;
 
-/// Resident memory may be larger after the second round by so many MiB, and by [`GROWTH`] of what it was: an allocator does
-/// not give back every page.
+/// Allowed growth of resident memory in the second round, in MiB, in addition to [`GROWTH`]. An allocator does not
+/// release every page.
 const SLACK: f64 = 8.0;
-/// A part of the memory after the first round.
+/// Allowed growth relative to the memory after the first round.
 const GROWTH: f64 = 0.1;
-/// Requests that are under way at a time.
-const AT_ONCE: usize = 64;
-/// The longest time without a request while targets are on their way.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Number of concurrent requests.
+const CONCURRENT_REQUESTS: usize = 64;
+/// Maximum time without a request before all targets reached their phase.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The size of the load.
 #[derive(clap::Args)]
 pub(crate) struct ManyTargetsArgs {
-    /// Targets at once
+    /// Number of targets
     #[arg(long, default_value_t = 1_000)]
     targets: usize,
 }
@@ -46,7 +46,7 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
     place.apply("plugin", &PLUGIN.replace("RECEIVER", receiver.url())).await;
     let memory = |field| memory_mib(&dev.pid().to_string(), field);
     let targets = arguments.targets;
-    println!("{targets} targets; {:.0} MiB at first", memory("VmRSS")?);
+    println!("{targets} targets; {:.0} MiB at the start", memory("VmRSS")?);
     let mut resident = Vec::new();
     for round in 1..=2 {
         let time = Instant::now();
@@ -57,12 +57,13 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
             })
             .collect();
         let mut times = Vec::new();
-        for (asked, outcome, deletions) in [(LifecycleType::Created, READY, 0), (LifecycleType::Deleted, GONE, 1)] {
-            announce(&dev, asked, &events).await?;
-            all_are(&receiver, &events, outcome).await?;
+        for (event_type, outcome, deletions) in [(LifecycleType::Created, READY, 0), (LifecycleType::Deleted, GONE, 1)]
+        {
+            send_events(&dev, event_type, &events).await?;
+            wait_for_outcome(&receiver, &events, outcome).await?;
             times.push(time.elapsed().as_secs_f64());
             eprintln!("round {round}: all {outcome}");
-            objects_are(&receiver, &events, deletions)?;
+            check_objects(&receiver, &events, deletions)?;
         }
         let (now, most) = (memory("VmRSS")?, memory("VmHWM")?);
         println!(
@@ -75,28 +76,28 @@ pub(crate) async fn measured(arguments: &ManyTargetsArgs) -> anyhow::Result<()> 
     let (first, second) = (resident[0], resident[1]);
     ensure!(
         second <= first + SLACK + first * GROWTH,
-        "{second:.0} MiB after the second round, {first:.0} MiB after the first: it grows"
+        "{second:.0} MiB after the second round, {first:.0} MiB after the first"
     );
-    println!("every make has one drop, twice {targets}; memory is flat");
+    println!("{targets} resources were created once and deleted once in each round; memory does not grow");
     Ok(())
 }
 
 /// Sends a webhook for each target.
-async fn announce(dev: &DevProcess, asked: LifecycleType, events: &[LifecycleData]) -> anyhow::Result<()> {
+async fn send_events(dev: &DevProcess, event_type: LifecycleType, events: &[LifecycleData]) -> anyhow::Result<()> {
     let (http, url, secret) = (http(), format!("{}/v1/events", dev.url), WebhookSecret::parse(&dev.secret)?);
     let posts = events.iter().map(async |event| {
         let mut event = event.clone();
-        event.document = event.document.filter(|_| asked == LifecycleType::Created);
-        let answer = SignedRequest::lifecycle(&secret, asked, &event).post(&http, &url).send().await?;
-        let (status, text) = (answer.status(), answer.text().await?);
-        ensure!(status == 202, "{asked:?} of {}: {status} {text}", event.name);
+        event.document = event.document.filter(|_| event_type == LifecycleType::Created);
+        let response = SignedRequest::lifecycle(&secret, event_type, &event).post(&http, &url).send().await?;
+        let (status, text) = (response.status(), response.text().await?);
+        ensure!(status == 202, "{event_type:?} of {}: {status} {text}", event.name);
         anyhow::Ok(())
     });
-    futures::stream::iter(posts).buffer_unordered(AT_ONCE).try_collect().await
+    futures::stream::iter(posts).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
 }
 
-/// Waits until the last outcome of all targets is `wanted`, for as long as requests arrive.
-async fn all_are(receiver: &TestReceiver, events: &[LifecycleData], wanted: &str) -> anyhow::Result<()> {
+/// Waits until the last outcome of all targets is `wanted`. Fails if no request arrives for a while.
+async fn wait_for_outcome(receiver: &TestReceiver, events: &[LifecycleData], wanted: &str) -> anyhow::Result<()> {
     let mut last = (0, Instant::now());
     loop {
         let outcomes = receiver.calls("POST /outcomes");
@@ -111,13 +112,13 @@ async fn all_are(receiver: &TestReceiver, events: &[LifecycleData], wanted: &str
         if receiver.order().len() > last.0 {
             last = (receiver.order().len(), Instant::now());
         }
-        ensure!(last.1.elapsed() < PATIENCE, "{left} of {} are not {wanted}", events.len());
+        ensure!(last.1.elapsed() < IDLE_TIMEOUT, "{left} of {} are not {wanted}", events.len());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Checks that each object was created once, and deleted so many times. A request that is sent again has the same key.
-fn objects_are(receiver: &TestReceiver, events: &[LifecycleData], deletions: usize) -> anyhow::Result<()> {
+/// Checks that each object was created once and deleted `deletions` times. Repeated requests have the same key.
+fn check_objects(receiver: &TestReceiver, events: &[LifecycleData], deletions: usize) -> anyhow::Result<()> {
     let mut keys: BTreeMap<(String, bool), BTreeSet<String>> = BTreeMap::new();
     for call in receiver.all() {
         let name = match call.path().strip_prefix("/things") {

@@ -34,7 +34,7 @@ impl Intercept for RequestCounts {
         _: &RuntimeComponents,
         settings: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let name = settings.load::<Metadata>().map_or_else(String::new, |what| what.name().to_string());
+        let name = settings.load::<Metadata>().map_or_else(String::new, |metadata| metadata.name().to_string());
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The price of a sandbox on AWS: one instance, from the webhook that creates it until what is stored of it is removed, by what it
-//! asks for and by list prices. Each function has one instance that knows nothing yet, and all units answer later.
+//! Computes the price of a sandbox on AWS, from its creation to the removal of its data, from counted requests and list
+//! prices. Each function has one instance with an empty cache. All units call back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,35 +27,35 @@ use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutpu
 use crate::large::filling::{KIND, event};
 use crate::measured_store::{MeasuredStore, TABLE};
 
-/// Dollars that a million units cost at most.
-const MOST: f64 = 4.5;
+/// Maximum price of a million units, in dollars.
+const MAX_PRICE: f64 = 4.5;
 /// The name of the sandbox.
 const NAME: &str = "priced";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
-/// The milliseconds of 22 November 2026.
-const THEN: u64 = 1_795_305_600_000;
+/// 22 November 2026, in milliseconds since 1970.
+const START: u64 = 1_795_305_600_000;
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
-/// Milliseconds that a unit works.
+/// Duration of a unit, in milliseconds.
 const WORK: u64 = 10_000;
 /// A line of the HTTP API's access log, with the shortest values that API Gateway writes.
 const LINE: &str = "1795341600 203.0.113.100 POST /v1/callbacks 204 1000 JKJaXmPLvHcESHA= -";
 
-/// The size of a sandbox, and an assumption.
+/// The size of the sandbox and the duration of invocations.
 #[derive(clap::Args)]
 pub(crate) struct PricesArgs {
-    /// Units of a sandbox; as many take away what these make
+    /// Setup units of a sandbox. Each has an undo
     #[arg(long, default_value_t = 10)]
     units: usize,
-    /// Assumed: milliseconds that an invocation takes, waiting for units' servers included
+    /// Assumed duration of an invocation in milliseconds, including requests to receivers
     #[arg(long, default_value_t = 100.0)]
     duration_ms: f64,
 }
 
-/// Prints the price, and returns what does not hold.
+/// Prints the price, and returns an error if it exceeds the limit.
 pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
-    ensure!(units >= shapes::LEAST, "the least sandbox has {} units", shapes::LEAST);
+    ensure!(units >= shapes::MIN_UNITS, "a sandbox has at least {} units", shapes::MIN_UNITS);
     let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
     let mut dollars = 0.0;
     for (name, amount) in Box::pin(amounts(arguments)).await? {
@@ -67,8 +67,8 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
     let million = dollars / (2 * units) as f64 * 1e6;
     println!("${dollars:.7} for a sandbox of {units} units, which call back, and {units} that undo them");
     println!("${million:.2} for a million units");
-    let dear = format!("a million units cost ${million:.4}, promised are ${MOST:.2} at most");
-    Ok((million > MOST).then_some(dear).into_iter().collect())
+    let exceeded = format!("a million units cost ${million:.4}, the limit is ${MAX_PRICE:.2}");
+    Ok((million > MAX_PRICE).then_some(exceeded).into_iter().collect())
 }
 
 fn file(name: &str) -> anyhow::Result<String> {
@@ -76,7 +76,7 @@ fn file(name: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| name.to_owned())
 }
 
-/// The servers of the units and the platform, with the tokens of units that are to call back.
+/// The receivers and the platform. Keeps the tokens of pending callbacks.
 #[derive(Clone, Default)]
 struct PricesServer(Arc<Mutex<Vec<String>>>);
 
@@ -90,7 +90,7 @@ impl HttpCall for PricesServer {
     }
 }
 
-/// Returns the amounts of the prices that an instance needs, and after them those of its removal.
+/// Returns the amounts of an instance, followed by those of its removal.
 async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let template: Value = serde_saphyr::from_str(&file("template.yaml")?)?;
     let default = |name: &str| &template["Parameters"][name]["Default"];
@@ -110,9 +110,9 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let folder = tempfile::tempdir()?;
     let measured = MeasuredStore::open(EmbeddedTable::memory()?, folder.path()).await?;
     let (store, unmetered, dynamo) = (&measured.store, &*measured.unmetered, &measured.dynamo);
-    let (clock, servers) = (Arc::new(ManualClock::at(THEN)), PricesServer::default());
+    let (clock, servers) = (Arc::new(ManualClock::at(START)), PricesServer::default());
     let messages = Arc::new(ManualQueue::new(clock.clone()));
-    // Each function has a memory of its own.
+    // Each function has its own cache.
     let env = || -> anyhow::Result<Env> {
         let mut settings =
             fakes::settings("https://ebb.test", Some("https://platform.test".to_owned()), Millis(60_000))?;
@@ -121,7 +121,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         Ok(Env { clock: clock.clone(), random: Arc::new(SimRandom::new(1)), ..env })
     };
     let (receive, complete, sweep) = (env()?, env()?, env()?);
-    let came = || InvocationOrigin { request_id: UID.to_owned(), received: None };
+    let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
 
     let (shape, outputs, answers) = (RunShape::Diamond, UnitOutputs::Kept, ResultDelivery::Later);
     let case = CountCase { shape, units: arguments.units, outputs, answers };
@@ -135,57 +135,57 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     published.map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))?;
     stored(&measured);
 
-    let (mut entries, mut taken) = (0.0, 0.0);
+    let (mut http_requests, mut received_messages) = (0.0, 0.0);
     let created = LifecycleData { uid: UID.to_owned(), ..event(NAME, "measured", 1) };
     let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
     let undone = json!({"status": "succeeded"}).to_string();
-    for (asked, event, phase, body) in [
+    for (event_type, event, phase, body) in [
         (LifecycleType::Created, created, TargetPhase::Ready, made),
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
-        entries += 1.0;
-        let work = Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), asked, &event));
-        let answer = telemetry.invoke(FunctionKind::Receive, came(), work).await;
-        answer.map_err(|error| anyhow::anyhow!("the sandbox is not taken: {error:?}"))?;
+        http_requests += 1.0;
+        let work = Box::pin(ebb_flow::instance::lifecycle::receive(&receive, store.as_ref(), event_type, &event));
+        let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
+        response.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
         let end = clock.now().0 + HOUR;
         loop {
-            let target = unmetered.read_target(KIND, NAME).await?.context("there is no target")?;
+            let target = unmetered.read_target(KIND, NAME).await?.context("the target does not exist")?;
             let tokens = std::mem::take(&mut *servers.0.lock().unwrap_or_else(PoisonError::into_inner));
             let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
             ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
-            // Hints that find nothing to do any more are paid for, too.
+            // Late wake-ups cost, too.
             clock.advance(if over { HOUR } else { WORK });
             for message in messages.take_due() {
-                taken += 1.0;
+                received_messages += 1.0;
                 let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
-                telemetry.invoke(FunctionKind::Sweep, came(), work).await?;
+                telemetry.invoke(FunctionKind::Sweep, origin(), work).await?;
             }
             let swept = Box::pin(ebb_flow::sweep::sweep(&sweep, unmetered)).await?;
-            ensure!(swept.failed == 0, "{} of {} looks failed", swept.failed, swept.processed);
+            ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
             if over {
                 break;
             }
             for token in tokens {
-                entries += 1.0;
+                http_requests += 1.0;
                 let work = Box::pin(ebb_flow::run::callback::complete(&complete, &token, body.as_bytes()));
-                let taken = telemetry.invoke(FunctionKind::Complete, came(), work).await?;
-                ensure!(taken == CallbackOutcome::Accepted, "a callback is not taken: {taken:?}");
+                let outcome = telemetry.invoke(FunctionKind::Complete, origin(), work).await?;
+                ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
             }
         }
     }
-    let bytes = lines.text().len() as f64 + entries * (LINE.len() + 1) as f64;
+    let bytes = lines.text().len() as f64 + http_requests * (LINE.len() + 1) as f64;
     let mut amounts = vec![
-        ("lambda-request", entries + taken),
-        ("lambda-x86", (entries + taken) * gb * arguments.duration_ms / 1000.0),
-        ("http-api", entries),
+        ("lambda-request", http_requests + received_messages),
+        ("lambda-x86", (http_requests + received_messages) * gb * arguments.duration_ms / 1000.0),
+        ("http-api", http_requests),
         // Each message is sent, received and deleted.
-        ("sqs", 3.0 * taken),
+        ("sqs", 3.0 * received_messages),
         ("logs", bytes),
     ];
     amounts.extend(stored(&measured));
     clock.advance(retention);
-    // The table removes by itself what has a time to live.
+    // DynamoDB removes items with a time to live.
     for item in dynamo.scan().table_name(TABLE).send().await?.items() {
         if item.contains_key(TableSpec::TTL) {
             let key = [TableSpec::PARTITION, TableSpec::SORT].map(|part| (part.to_owned(), item[part].clone()));
@@ -202,10 +202,10 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
 fn stored(measured: &MeasuredStore) -> [(&'static str, f64); 4] {
     let (figures, mut requests) = (measured.meter.take(), measured.requests.take());
     let gets = requests.remove("GetObject").unwrap_or_default();
-    // Deleting costs nothing.
+    // Deletions are free.
     requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));
     [
-        // A refused condition is paid for, and no table reports it.
+        // Failed conditions cost write units, which the table does not report.
         ("dynamodb-write", figures.write_units + figures.refused_write_units as f64),
         ("dynamodb-read", figures.read_units),
         ("s3-put", requests.values().sum::<u64>() as f64),

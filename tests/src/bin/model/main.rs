@@ -1,4 +1,4 @@
-//! Explores the model, and shows that it notices the removal of each rule; see `ebb_tests::model`.
+//! Explores the model, and checks that the removal of each rule results in a violation; see `ebb_tests::model`.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -8,29 +8,29 @@ use std::time::Instant;
 use clap::Parser;
 use ebb_tests::model::{ModelCase, RuleFinding, cases, check_rule, explore, large_cases, rules};
 
-/// Goes through every order of the steps of small graphs.
+/// Explores every order of the steps of small graphs.
 #[derive(Parser)]
 #[command(name = "model")]
 struct ModelArgs {
     /// Explore only the cases whose names contain this
     #[arg(long, default_value = "")]
     case: String,
-    /// Explore the large cases too; takes long
+    /// Also explore the large cases, which takes long
     #[arg(long)]
     large: bool,
-    /// Leave out each rule instead; only in the copy that `cargo xtask verify rules` builds
+    /// Check the removal of each rule instead. Works only in the copy that `cargo xtask verify rules` builds
     #[arg(long)]
     rules: bool,
-    /// Leave out this rule only
+    /// Check the removal of this rule only
     #[arg(long, requires = "rules")]
     rule: Option<String>,
     /// Print the shortest schedule without each rule
     #[arg(long)]
     schedules: bool,
-    /// Most paths of a case
+    /// Maximum number of paths of a case
     #[arg(long, default_value_t = 3_000_000)]
     paths: usize,
-    /// Cases at a time
+    /// Number of concurrent cases
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Does `work` with each of `list`, several at a time; what it gives is printed in the order of the list's ends.
+/// Runs `work` for each entry of `list` on several threads, and prints the texts as they are ready. Returns the sum of
+/// the numbers.
 fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize) + Sync) -> usize {
     let next = AtomicUsize::new(0);
     let wrong = Mutex::new(0);
@@ -62,7 +63,7 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
 }
 
 fn whole(arguments: &ModelArgs) -> usize {
-    // One that is named is explored however large.
+    // A named case is explored even if it is large.
     let large = arguments.large || !arguments.case.is_empty();
     let mut list: Vec<ModelCase> = if large { large_cases() } else { Vec::new() };
     list.extend(cases());

@@ -9,9 +9,9 @@ use ebb_tests::simulation::{FaultKind, SimReport, TraceMode, simulate};
 
 use crate::shrink;
 
-/// So many failing simulations are enough to look at.
-const ENOUGH: usize = 5;
-/// With so many instances or more, every kind of fault has to have happened.
+/// Number of failing simulations after which no further one is started.
+const MAX_FAILED: usize = 5;
+/// Number of instances from which on every kind of fault must have happened.
 const ALL_REACHED: u64 = 2_000;
 
 #[derive(Default)]
@@ -40,8 +40,8 @@ impl SimulationTotals {
     }
 }
 
-/// Runs simulations until `instances` instances have ended, prints their results, and fails if one violates a promise or a
-/// kind of fault was never reached.
+/// Runs simulations until `instances` instances have ended, prints their results, and fails if one violates a promise
+/// or a kind of fault was never reached.
 pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: &[FaultKind]) -> ExitCode {
     println!("from seed {seed}");
     let begun = Instant::now();
@@ -54,7 +54,7 @@ pub(crate) fn simulate_all(instances: u64, seed: u64, threads: usize, excluded: 
                     let report = simulate(seed, excluded, TraceMode::Off);
                     let mut sum = sum.lock().expect("no panic while it is held");
                     sum.add(seed, report);
-                    if sum.instances >= instances || sum.failed.len() >= ENOUGH {
+                    if sum.instances >= instances || sum.failed.len() >= MAX_FAILED {
                         over.store(true, Ordering::Relaxed);
                     }
                 }

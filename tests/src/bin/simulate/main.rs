@@ -12,13 +12,13 @@ mod shrink;
 #[derive(Parser)]
 #[command(name = "simulate", about = "Simulates instances of random targets with random faults")]
 struct SimulationArgs {
-    /// Simulates so many instances, in simulations whose seeds follow `--seed`; without it one simulation
+    /// Number of instances to simulate, with consecutive seeds from `--seed`. Default: one simulation
     #[arg(long)]
     instances: Option<u64>,
-    /// The seed of the simulation, or of the first one; without it a random one, which is printed
+    /// Seed of the (first) simulation. Default: a random one, which is printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Simulations at a time
+    /// Number of concurrent simulations
     #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Prints the events of the simulation

@@ -1,8 +1,8 @@
-//! A failing simulation with as few kinds of faults as it takes.
+//! Reduces the kinds of faults of a failing simulation.
 
 use ebb_tests::simulation::{FaultKind, TraceMode, simulate};
 
-/// Leaves out one kind after the other as long as the simulation still fails; gives the command that shows it then.
+/// Excludes kinds of faults as long as the simulation still fails. Returns the command that repeats it.
 pub(crate) fn command(seed: u64, excluded: &[FaultKind]) -> String {
     let mut least = excluded.to_vec();
     let reached = simulate(seed, excluded, TraceMode::Off).injected;

@@ -1,5 +1,4 @@
-//! One function under Lambda's runtime interface emulator, which is what AWS runs bootstraps with on machines of their
-//! developers.
+//! Runs one function under the runtime interface emulator of AWS Lambda.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,7 +12,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// A bootstrap that waits for events; ends with this.
+/// A bootstrap that waits for events. It is killed when this is dropped.
 pub(crate) struct EmulatedFunction {
     name: &'static str,
     emulator: Child,
@@ -22,12 +21,12 @@ pub(crate) struct EmulatedFunction {
     http: reqwest::Client,
 }
 
-/// What the emulator has measured, in milliseconds.
+/// The times that the emulator measured, in milliseconds.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionDurations {
-    /// From the start of the program until it asked for its first event.
+    /// From the start of the program to its first request for an event.
     pub(crate) init: f64,
-    /// Of each event, in their order.
+    /// The time of each event, in order.
     pub(crate) events: Vec<f64>,
 }
 
@@ -36,8 +35,7 @@ fn free_port() -> std::io::Result<u16> {
 }
 
 impl EmulatedFunction {
-    /// Starts the emulator `rie` with a bootstrap, which itself is started by the first event. Nothing of this program's
-    /// own environment is passed on.
+    /// Starts the emulator `rie` with a bootstrap. The first event starts the bootstrap, which gets `variables` only.
     pub(crate) async fn start(
         name: &'static str,
         rie: &Path,
@@ -70,20 +68,20 @@ impl EmulatedFunction {
         bail!("the emulator of {name} does not listen: {}", log.display())
     }
 
-    /// Gives the function an event.
+    /// Sends an event to the function and returns its response.
     ///
     /// # Errors
-    /// When it fails; an answer with a status of HTTP is no failure.
+    /// If the function fails. A response with an HTTP error status is not a failure.
     pub(crate) async fn invoke(&self, event: &Value) -> anyhow::Result<Value> {
-        let answer = self.http.post(&self.url).body(event.to_string()).send().await?.bytes().await?;
-        let text = String::from_utf8_lossy(&answer);
-        let answer: Value = serde_json::from_slice(&answer)
+        let response = self.http.post(&self.url).body(event.to_string()).send().await?.bytes().await?;
+        let text = String::from_utf8_lossy(&response);
+        let response: Value = serde_json::from_slice(&response)
             .with_context(|| format!("{}: {text} ({})", self.name, self.log.display()))?;
-        ensure!(answer.get("errorType").is_none(), "{} fails: {text} ({})", self.name, self.log.display());
-        Ok(answer)
+        ensure!(response.get("errorType").is_none(), "{} fails: {text} ({})", self.name, self.log.display());
+        Ok(response)
     }
 
-    /// What its log says of it so far.
+    /// Returns the times in the log so far.
     pub(crate) fn durations(&self) -> anyhow::Result<FunctionDurations> {
         let log = fs::read_to_string(&self.log)?;
         let mut durations = FunctionDurations::default();
@@ -101,7 +99,7 @@ impl EmulatedFunction {
         Ok(durations)
     }
 
-    /// The most memory that the bootstrap has had, in KiB.
+    /// Returns the peak memory of the bootstrap, in KiB.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
         let emulator = self.emulator.id().context("the emulator has ended")?;
         let threads = fs::read_dir(format!("/proc/{emulator}/task"))?;
@@ -116,7 +114,7 @@ impl EmulatedFunction {
     }
 }
 
-/// What stands between two words.
+/// Returns the text between two markers.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(before)?;
     rest.split_once(after).map(|(between, _)| between)

@@ -1,5 +1,5 @@
-//! How long functions take to start and to answer, what memory and how large a program that needs, beside a function
-//! that does nothing.
+//! Measures start time, response time, memory and program size of functions, compared with a function that does
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use super::emulator::EmulatedFunction;
 use crate::steps::say;
 
-/// Events of one start beside the first.
+/// Number of events after the first one of a start.
 const WARM: usize = 20;
-/// How much longer than the empty function's a function's init may take.
-const MOST: f64 = 1.3;
+/// Maximum init time, relative to the empty function.
+const MAX_INIT_RATIO: f64 = 1.3;
 pub(crate) const EMPTY: &str = "empty";
 
-/// What was measured of one program.
+/// The measurements of one program.
 #[derive(Default)]
 struct FunctionMeasurement {
     init: Vec<f64>,
@@ -35,18 +35,18 @@ fn event(name: &str) -> anyhow::Result<(Value, Value)> {
         "receive" => unsigned("POST", "/v1/events"),
         "complete" => unsigned("POST", "/v1/callbacks"),
         "api" => unsigned("GET", "/v1/plugins"),
-        // A message that is not of this project fails, and SQS delivers it again.
+        // An unknown message fails, and SQS delivers it again.
         "sweep" => (
             json!({"Records": [{"messageId": "foreign", "body": "nonsense"}]}),
             json!({"batchItemFailures": [{"itemIdentifier": "foreign"}]}),
         ),
-        // It gives back what it is given.
+        // The function returns the event.
         EMPTY => (json!({ "Records": [] }), json!({ "Records": [] })),
         other => bail!("there is no event for {other}"),
     })
 }
 
-/// Returns a request as the HTTP API gives it to functions (payload format 2.0).
+/// Returns a request as the HTTP API sends it to functions (payload format 2.0).
 fn request(method: &str, path: &str) -> Value {
     json!({
         "version": "2.0",
@@ -77,7 +77,7 @@ fn request(method: &str, path: &str) -> Value {
     })
 }
 
-/// The middle one of some values.
+/// Returns the median of values.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -85,12 +85,12 @@ fn median(values: &[f64]) -> Option<f64> {
     Some(sorted[last / 2].midpoint(sorted[last.div_ceil(2)]))
 }
 
-/// Starts each of the programs `rounds` times, in turn, gives it events, and prints the least of each figure, and of init the
-/// median as well, beside the empty one's. Gives the names of those whose init takes too long, by the least: what else the
-/// machine does can only add to it.
+/// Measures each program in `rounds` starts and prints the minimum of each figure, and also the median of init,
+/// relative to the empty program. Returns the programs whose minimum of init is too long. The minimum is used because
+/// other load can only increase it.
 ///
 /// # Errors
-/// When a program fails or answers something else than it should, and when a figure is missing.
+/// If a program fails or returns an unexpected response, or if a figure is missing.
 pub(crate) async fn all(
     rie: &Path,
     programs: &[(&'static str, PathBuf)],
@@ -105,12 +105,12 @@ pub(crate) async fn all(
             let function = EmulatedFunction::start(name, rie, program, variables, log).await?;
             let (event, expected) = event(name)?;
             for _ in 0..=WARM {
-                let answer = function.invoke(&event).await?;
+                let response = function.invoke(&event).await?;
                 let mut parts = expected.as_object().into_iter().flatten();
-                ensure!(parts.all(|(key, value)| answer[key] == *value), "{name} answers {answer}");
+                ensure!(parts.all(|(key, value)| response[key] == *value), "{name} responds {response}");
             }
             let durations = function.durations()?;
-            ensure!(durations.events.len() == 1 + WARM, "of {name} there is {durations:?}");
+            ensure!(durations.events.len() == 1 + WARM, "{name} has {durations:?}");
             let of = measured.entry(name).or_default();
             of.init.push(durations.init);
             of.first.extend(durations.events.first());
@@ -120,7 +120,7 @@ pub(crate) async fn all(
         }
     }
     let rows = measured.into_iter().map(|(name, of)| {
-        let figures = of.figures().with_context(|| format!("there are too few figures of {name}"))?;
+        let figures = of.figures().with_context(|| format!("figures of {name} are missing"))?;
         anyhow::Ok((name, figures))
     });
     let rows: BTreeMap<&str, [f64; 6]> = rows.collect::<anyhow::Result<_>>()?;
@@ -138,15 +138,15 @@ pub(crate) async fn all(
     }
     say(&table.trim_fmt());
     say(&format!(
-        "  the least of {rounds} starts, of init also the median; warm: of {WARM} events after each first one"
+        "  minimum of {rounds} starts, of init also the median; warm: minimum of {WARM} events after each first one"
     ));
-    say("  the first event has the request for the secret in it; x: times the empty function's");
-    let slow = rows.iter().filter(|(_, row)| row[0] > MOST * empty[0]);
+    say("  the first event includes the request for the secret; x: relative to the empty function");
+    let slow = rows.iter().filter(|(_, row)| row[0] > MAX_INIT_RATIO * empty[0]);
     Ok(slow.map(|(name, _)| *name).collect())
 }
 
 impl FunctionMeasurement {
-    /// Init, its median, the first event, a later one, memory, size. `None`: one was never measured.
+    /// Returns init, its median, the first event, a later event, memory and size. `None` if one was not measured.
     fn figures(&self) -> Option<[f64; 6]> {
         let least = |values: &[f64]| values.iter().copied().min_by(f64::total_cmp);
         let init = [least(&self.init)?, median(&self.init)?];

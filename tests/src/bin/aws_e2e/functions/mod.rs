@@ -1,5 +1,5 @@
-//! Each of the four functions under Lambda's runtime interface emulator: how long it takes to start and to respond, compared
-//! with a function that does nothing.
+//! Measures the four functions under the runtime interface emulator of AWS Lambda, compared with a function that does
+//! nothing.
 
 mod emulator;
 mod measures;
@@ -22,13 +22,13 @@ pub(crate) struct FunctionsCheckArgs {
     /// The runtime interface emulator
     #[arg(long)]
     rie: PathBuf,
-    /// The folder with the folder of each function's bootstrap
+    /// The folder with a folder for the bootstrap of each function
     #[arg(long)]
     built: PathBuf,
     /// The bootstrap of a function that does nothing
     #[arg(long)]
     empty: PathBuf,
-    /// How often each is started to be measured
+    /// Number of measured starts of each function
     #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
@@ -42,7 +42,7 @@ pub(crate) async fn all(
     let folder = place.log.parent().unwrap_or(&place.log);
     let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
     let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
-    say("how functions start and answer, each by itself:");
+    say("start and response of each function:");
     let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder, arguments.rounds).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())

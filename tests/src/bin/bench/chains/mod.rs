@@ -1,7 +1,7 @@
-//! What a chain of scripts costs in a real cluster: how long after the end of one the Job of the next is there, and how
-//! long the whole takes beside the same scripts as bare Jobs, one after the other by a shell.
+//! Measures a chain of scripts in a real cluster: the time from the end of a script to the next Job, and the total time
+//! compared with the same scripts as bare Jobs, which a shell starts one after the other.
 //!
-//! Progress goes to standard error, the figures to standard output.
+//! Progress is printed to standard error, figures to standard output.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ mod watch;
 
 use watch::JobWatch;
 
-/// The chain and the cluster.
+/// The size of the chain, and the cluster.
 #[derive(clap::Args)]
 pub(crate) struct ChainsArgs {
     /// Scripts in a chain
     #[arg(long, default_value_t = 10)]
     units: usize,
-    /// How often; the first round warms up and does not count
+    /// Number of rounds. An additional first round warms up and does not count
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// The kubeconfig of the cluster
@@ -34,16 +34,16 @@ pub(crate) struct ChainsArgs {
     /// An image with the entrypoint
     #[arg(long, value_name = "IMAGE")]
     entrypoint_image: String,
-    /// An image with a shell and a date that knows milliseconds
+    /// An image with a shell and a `date` that prints milliseconds
     #[arg(long, value_name = "IMAGE")]
     image: String,
-    /// kubectl
+    /// Path of kubectl
     #[arg(long, value_name = "PATH")]
     kubectl: PathBuf,
 }
 
 impl ChainsArgs {
-    /// kubectl in the namespace of units.
+    /// Returns a kubectl command in the namespace of units.
     fn kubectl(&self) -> Command {
         let mut kubectl = Command::new(&self.kubectl);
         kubectl.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", UNITS]);
@@ -55,19 +55,19 @@ impl ChainsArgs {
 /// The namespace of units.
 const UNITS: &str = "chains";
 
-/// What one round has measured.
+/// The measurements of one round.
 struct ChainRound {
     /// From the end of a script to the Job of the next one.
     gaps: Vec<Duration>,
-    /// From the request for a sandbox to the word that it is ready.
+    /// From the request for a sandbox until it is ready.
     chain: Duration,
-    /// The same scripts as bare Jobs.
+    /// The time of the same scripts as bare Jobs.
     bare: Duration,
 }
 
 /// Runs the chain in all rounds.
 pub(crate) async fn chains(arguments: &ChainsArgs) -> anyhow::Result<()> {
-    ensure!(arguments.units > 1, "a chain has two units at least");
+    ensure!(arguments.units > 1, "a chain has at least two units");
     let kubeconfig = arguments.kubeconfig.to_string_lossy();
     let place = Workdir::with(&["--kubeconfig", &kubeconfig, "--advertise-address", &arguments.advertise_address]);
     let image = &arguments.entrypoint_image;
@@ -98,29 +98,29 @@ async fn measured(place: &Workdir, round: usize, arguments: &ChainsArgs) -> anyh
     let jobs = watch.stop(arguments.units)?;
     let ends = ends(place, &name, arguments.units).await?;
     let gaps = ends.iter().zip(&jobs[1..]).map(|(end, job)| {
-        // A clock of its own would be another machine's.
-        job.duration_since(*end).context("a Job was there before the script that it follows had ended")
+        // Both clocks are those of this machine.
+        job.duration_since(*end).context("a Job exists before the end of the previous script")
     });
     let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
     place.ebb(&["sandbox", "delete", &name]).await.done();
     Ok(ChainRound { gaps, chain, bare: bare(arguments)? })
 }
 
-/// Returns when the scripts of a sandbox have ended, in their order.
+/// Returns the end times of the scripts of a sandbox, in order.
 async fn ends(place: &Workdir, name: &str, units: usize) -> anyhow::Result<Vec<SystemTime>> {
     let outputs = place.get(name).await.resources.remove("it").context("the resource")?.outputs;
     let end = |unit| {
         let Some(OutputValue::Value(value)) = outputs.get(&format!("end{unit}")) else { bail!("{outputs:?}") };
-        let millis = value.as_str().and_then(|text| text.trim().parse().ok()).context("a script says when it ends")?;
+        let millis = value.as_str().and_then(|text| text.trim().parse().ok()).context("a script has no end time")?;
         Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
     };
     (0..units).map(end).collect()
 }
 
-/// The script of each unit: it writes its end, in milliseconds since 1970.
+/// The script of each unit. It writes its end time, in milliseconds since 1970.
 const SCRIPT: &str = "date +%s%3N >/tmp/end";
 
-/// Returns a plugin of units that each wait for the one before.
+/// Returns a plugin in which each unit waits for the previous one.
 fn plugin(units: usize, image: &str) -> String {
     let mut text = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: chain@1.0.0\nrunners:\n  it: {{image: \"{image}\"}}\npreStart:\n"
@@ -141,7 +141,7 @@ fn plugin(units: usize, image: &str) -> String {
     text + &outputs
 }
 
-/// Makes one Job after the other, and waits for each.
+/// Creates one Job after the other and waits for each.
 const LOOP: &str = r#"
 set -eu
 n=0
@@ -152,7 +152,7 @@ while [ "$n" -lt "$COUNT" ]; do
 done
 "#;
 
-/// Runs the same scripts without Ebb, and returns how long they took. The removal of the Jobs does not count.
+/// Runs the same scripts without Ebb and returns the duration, without the removal of the Jobs.
 fn bare(arguments: &ChainsArgs) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut shell = Command::new("sh");
@@ -160,10 +160,10 @@ fn bare(arguments: &ChainsArgs) -> anyhow::Result<Duration> {
     shell.env("SCRIPT", SCRIPT).env("KUBECONFIG", &arguments.kubeconfig).stdin(Stdio::null());
     shell.env("KUBECTL", &arguments.kubectl).env("NAMESPACE", UNITS);
     let status = shell.status().context("cannot start a shell")?;
-    ensure!(status.success(), "the shell's loop failed: {status}");
+    ensure!(status.success(), "the loop of the shell failed: {status}");
     let took = began.elapsed();
     let removed = arguments.kubectl().args(["delete", "jobs", "--all", "--wait"]).output()?;
-    ensure!(removed.status.success(), "the bare Jobs stay");
+    ensure!(removed.status.success(), "the bare Jobs were not deleted");
     Ok(took)
 }
 

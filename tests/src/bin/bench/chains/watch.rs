@@ -10,22 +10,22 @@ use serde_json::{Deserializer, Value};
 
 use super::ChainsArgs;
 
-/// Longer than any Job is awaited.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time between two Jobs.
+const JOB_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A watch that runs; ends when this is dropped.
+/// A running watch. It ends when this is dropped.
 pub(crate) struct JobWatch {
     kubectl: Child,
     seen: Receiver<(String, SystemTime)>,
 }
 
 impl JobWatch {
-    /// Starts one; there is no Job yet.
+    /// Starts a watch. No Job may exist yet.
     pub(crate) fn start(arguments: &ChainsArgs) -> anyhow::Result<Self> {
         let mut kubectl = arguments.kubectl();
         kubectl.args(["get", "jobs", "--watch", "--output-watch-events", "--output", "json"]);
         let mut kubectl = kubectl.stdout(Stdio::piped()).spawn().context("cannot start kubectl")?;
-        let events = kubectl.stdout.take().context("a pipe was asked for")?;
+        let events = kubectl.stdout.take().context("kubectl has no pipe")?;
         let (sender, seen) = channel();
         std::thread::spawn(move || {
             for event in Deserializer::from_reader(events).into_iter::<Value>() {
@@ -38,16 +38,16 @@ impl JobWatch {
                 }
             }
         });
-        // The watch begins with a list, and its end is not reported.
+        // The watch starts with a list, whose end is not reported.
         std::thread::sleep(Duration::from_secs(1));
         Ok(Self { kubectl, seen })
     }
 
-    /// When the Jobs came, in their order, once there were so many.
+    /// Waits for this number of Jobs and returns the times of their first events, in order.
     pub(crate) fn stop(self, jobs: usize) -> anyhow::Result<Vec<SystemTime>> {
         let mut first: BTreeMap<String, SystemTime> = BTreeMap::new();
         while first.len() < jobs {
-            match self.seen.recv_timeout(PATIENCE) {
+            match self.seen.recv_timeout(JOB_TIMEOUT) {
                 Ok((name, time)) => {
                     first.entry(name).or_insert(time);
                 }
@@ -62,7 +62,7 @@ impl JobWatch {
 
 impl Drop for JobWatch {
     fn drop(&mut self) {
-        // It may be over.
+        // The process may have ended.
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
     }

@@ -1,4 +1,4 @@
-//! What a run costs, the figures that are promised for it, and both as a table.
+//! The cost of a run, its documented limits, and the table of both.
 
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -6,37 +6,37 @@ use super::RunCost;
 use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
 use crate::word;
 
-/// *Honest figures*: a warm completion is one write, two with outputs.
+/// Writes of a completion: one, or two with outputs.
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
-/// *Honest figures*: an accepted 202 costs at most one. Acceptances of one invocation share one.
+/// Writes of an acceptance (202) at most. Acceptances of one invocation share a write.
 const ACCEPTED: u64 = 1;
-/// Write units of an instance's first run beside its units', index entries included: the start of target, run
-/// and plan 8 (target 2, its place in the list 1, run 2, its wake-up 1, plan 2), the target's way to ready 1, the run's close 2.
+/// Write units of the first run of an instance without its units: start of target, run and plan 8 (target 2, its list
+/// entry 1, run 2, its wake-up 1, plan 2), change to ready 1, close of the run 2.
 const RUN_UNITS: u64 = 11;
-/// Our own sizing cannot know whether an index entry was there that a write removes.
+/// The own estimate counts a removed index entry that may not exist.
 const UNKNOWN_ENTRIES: u64 = 1;
-/// The same as requests: start, ready, close.
+/// Write requests of the first run without its units: start, ready, close.
 const RUN_WRITES: u64 = 3;
-/// Reads of a first run beside its units': target and tombstone, the plugin and its versions, target and run at the end,
-/// target, run and target again for the notification, the target twice after it.
+/// Reads of the first run without its units: target and tombstone, the plugin and its versions, target and run at the
+/// end, target, run and target again for the notification, and the target twice after it.
 const RUN_READS: u64 = 11;
-/// A wake-up that finds the run not due yet, or over, has read it: how many there are depends on how fast things are.
+/// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
-/// Reads of an invocation that goes on with units which another one has passed on: the heads, the records of these units,
-/// which of them were accepted meanwhile, what they read.
+/// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
+/// inputs.
 const SLICE_READS: u64 = 4;
-/// Units that one invocation sends; the rest is passed on, which makes the run due.
+/// Units that one invocation dispatches. Another invocation dispatches the rest, and the run becomes due.
 const SLICE: u64 = 50;
-/// Writes of an invocation that completes a join and has no sends left: it makes the run due and passes the unit behind the
-/// join on, whose invocation claims the delivery.
+/// Writes of an invocation that completes a join and cannot dispatch more: it makes the run due and passes on the unit
+/// after the join, whose invocation takes the lease.
 const JOIN_WRITES: u64 = 2;
-/// Writes of an invocation of a chain that has no sends left: as [`JOIN_WRITES`].
+/// Writes of an invocation of a chain that cannot dispatch more, like [`JOIN_WRITES`].
 const CHAIN_WRITES: u64 = 2;
 /// Units per head item. The invocation that completes the last unit of an item reads the other items.
 const ITEM: u64 = 256;
-/// *State*: the head of a run stays below 1 KB, and so its update at one write unit.
+/// Maximum size of the head of a run. Its update costs one write unit.
 const HEAD_BYTES: u64 = 1024;
-/// A record of a result that waits for nothing is below 1 KB: one page of a query holds a thousand of them.
+/// Records per page of a query. A record with a result has less than 1 KB.
 const PAGE: u64 = 1000;
 
 /// A case and its cost.
@@ -60,7 +60,7 @@ impl CountRow {
         self.requests() - self.reads()
     }
 
-    /// What does not hold of the figures that are promised.
+    /// Returns the limits that do not hold.
     pub(crate) fn broken(&self) -> Vec<String> {
         let CountCase { units, outputs, answers, shape } = self.case;
         let units = units as u64;
@@ -70,13 +70,13 @@ impl CountRow {
         let invocations = units.div_ceil(SLICE);
         let items = units.div_ceil(ITEM);
         let pages = units.div_ceil(PAGE);
-        // Of the writers that complete a join over several items, each may see that it is complete, and go on.
+        // Each writer that completes a join over several items may continue with the next unit.
         let twice = if shape.joins() { items - 1 } else { 0 };
         let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
         let most_reads = RUN_READS * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let passes = per_pass * invocations + JOIN_WRITES * late;
-        // A join reads what it waits for, and the notification reads the outputs.
+        // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let figures = &self.cost.figures;
         let bounds = [
@@ -89,7 +89,7 @@ impl CountRow {
         ];
         let named = self.name();
         let broken = bounds.iter().filter(|(_, is, most)| is > most);
-        broken.map(|(what, is, most)| format!("{named}: {is} {what}, promised are {most} at most")).collect()
+        broken.map(|(what, is, most)| format!("{named}: {is} {what}, the limit is {most}")).collect()
     }
 
     pub(crate) fn name(&self) -> String {

@@ -1,9 +1,8 @@
-//! Counts what runs of some shapes and sizes ask of the table, from the lifecycle webhook to the notification that the
-//! platform has accepted.
+//! Counts the requests of runs to the table, from the lifecycle webhook to the accepted notification.
 //!
-//! The functions are the real ones, behind a real HTTP server, over an in-process table and bucket of their own for each run.
-//! `sweep` looks every second at what is due. Its questions to the index are not counted: they are those of the schedule,
-//! whether or not a run exists. What it does to a run is.
+//! The functions are real, behind a real HTTP server. Each run has its own in-process table and bucket. `sweep` runs
+//! every second. Its queries of the index are not counted, because the schedule sends them without a run, too. Its
+//! other requests are counted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,12 +30,12 @@ pub(crate) mod shapes;
 
 use crate::measured_store::MeasuredStore;
 use figures::CountRow;
-use shapes::{CountCase, LEAST, ResultDelivery, RunShape, UnitOutputs};
+use shapes::{CountCase, MIN_UNITS, ResultDelivery, RunShape, UnitOutputs};
 
 const NAME: &str = "measured";
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
-/// A run that takes longer than this has come to a halt.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// Maximum duration of a run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The choice of runs.
 #[derive(clap::Args)]
@@ -44,21 +43,21 @@ pub(crate) struct CountsArgs {
     /// Units per run
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
     sizes: Vec<usize>,
-    /// How the units hang together; without it all shapes
+    /// Shapes of the graph of units. Default: all shapes
     #[arg(long, value_delimiter = ',')]
     shapes: Vec<RunShape>,
-    /// When the units' server says how they ended
+    /// When the receiver reports the result of a unit
     #[arg(long, value_delimiter = ',', default_value = "at-once")]
     answers: Vec<ResultDelivery>,
-    /// Fail where a figure is worse than promised
+    /// Fail if a limit does not hold
     #[arg(long)]
     check: bool,
 }
 
-/// Runs every case, prints the rows, and returns what does not hold if that is asked for.
+/// Runs all cases and prints their rows. With `--check`, returns the limits that do not hold.
 pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<String>> {
-    if let Some(small) = arguments.sizes.iter().find(|&&size| size < LEAST) {
-        bail!("a run of {small} units has no shape: the least is {LEAST}");
+    if let Some(small) = arguments.sizes.iter().find(|&&size| size < MIN_UNITS) {
+        bail!("a run needs at least {MIN_UNITS} units: {small}");
     }
     let shapes = if arguments.shapes.is_empty() { RunShape::value_variants() } else { &arguments.shapes };
     let mut rows = Vec::new();
@@ -78,21 +77,21 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
     Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
 }
 
-/// What one run cost.
+/// The cost of one run.
 struct RunCost {
     figures: TableUsage,
     messages: usize,
     webhooks: usize,
     /// From the lifecycle webhook to the closed run.
     took: Duration,
-    /// Of it, until the document was compiled and the run had begun.
+    /// From the lifecycle webhook to the start of the run.
     begun: Duration,
 }
 
 /// Runs a case.
 ///
 /// # Errors
-/// Whatever keeps the target from becoming ready.
+/// If the target does not become ready.
 async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let receiver = TestReceiver::start().await;
     receiver.on("POST /work", move |call, _| {
@@ -126,7 +125,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         tokens: Arc::new(ApiTokens::default()),
         poll_endpoint: Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock))),
     };
-    // They end with the case.
+    // The tasks end with the case.
     let mut tasks = JoinSet::new();
     let router = ebb_api::complete(server);
     tasks.spawn(async move { drop(axum::serve(listener, router).await) });
@@ -136,7 +135,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
             if let Err(error) = Box::pin(ebb_flow::sweep::sweep(&sweeper, index.as_ref())).await {
-                eprintln!("the index could not be asked: {error}");
+                eprintln!("the sweep failed: {error}");
             }
         }
     });
@@ -147,21 +146,21 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     meter.take();
     let began = Instant::now();
     let event = sandbox(NAME, UID, shapes::RESOURCES);
-    let asked = async {
-        let answer = ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), LifecycleType::Created, &event);
-        let answer = Box::pin(answer).await;
-        answer.map(drop).map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))
+    let created = async {
+        let response = ebb_flow::instance::lifecycle::receive(&env, store.as_ref(), LifecycleType::Created, &event);
+        let response = Box::pin(response).await;
+        response.map(drop).map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))
     };
     let run = RunId::new(&id::instance_key(&event.kind, NAME, UID), 1, Hook::PreStart);
     let begun = async {
         while unmetered.read_root(&run).await?.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            ensure!(began.elapsed() < PATIENCE, "the run has not begun after {PATIENCE:?}");
+            ensure!(began.elapsed() < RUN_TIMEOUT, "the run has not started after {RUN_TIMEOUT:?}");
         }
         anyhow::Ok(began.elapsed())
     };
-    let ((), begun) = tokio::try_join!(asked, begun)?;
-    // Until the target is ready, the platform has accepted that, and no request is under way any more.
+    let ((), begun) = tokio::try_join!(created, begun)?;
+    // Waits until the target is ready, the notification is accepted, and no request is in flight.
     loop {
         let target = unmetered.read_target(&event.kind, NAME).await?.context("the target is gone")?;
         if target.phase == TargetPhase::Failed {
@@ -175,12 +174,12 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
             break;
         }
         let phases = (target.phase, root.head.phase);
-        ensure!(began.elapsed() < PATIENCE, "after {PATIENCE:?} the target and its run are {phases:?}");
+        ensure!(began.elapsed() < RUN_TIMEOUT, "after {RUN_TIMEOUT:?} the target and its run are {phases:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let took = began.elapsed();
     if let Some(error) = traffic.failed().first() {
-        bail!("a message was not dealt with: {error}");
+        bail!("a message failed: {error}");
     }
     let refused = receiver.called_back().iter().filter(|status| !(200..300).contains(*status)).count();
     ensure!(refused == 0, "{refused} callbacks were not accepted");

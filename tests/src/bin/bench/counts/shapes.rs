@@ -1,15 +1,15 @@
-//! What is run: graphs of webhook units, as documents.
+//! Graphs of webhook units, as documents.
 
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// How the units of a run hang together.
+/// The shape of the graph of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunShape {
-    /// Each unit waits for the one before.
+    /// Each unit waits for the previous one.
     Chain,
     /// All units but the first wait for the first.
     FanOut,
@@ -19,23 +19,23 @@ pub(crate) enum RunShape {
     Diamond,
 }
 
-/// What units make.
+/// The outputs of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum UnitOutputs {
-    /// One value each, which those that wait for it read.
+    /// One output, which the dependents read.
     Kept,
-    /// Nothing: edges are order alone.
+    /// No output. Edges are order only.
     Nothing,
 }
 
-/// When the receiver of the units' webhooks says how a unit has ended.
+/// When the receiver reports the result of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ResultDelivery {
-    /// In the answer to the webhook.
+    /// In the response to the webhook.
     AtOnce,
-    /// By a callback, after an answer of 202.
+    /// By a callback, after a response with 202.
     Later,
 }
 
@@ -48,16 +48,16 @@ pub(crate) struct CountCase {
     pub(crate) answers: ResultDelivery,
 }
 
-/// Smallest size: every shape has a first, a last and something between them.
-pub(crate) const LEAST: usize = 3;
+/// Minimum number of units. Every shape has a first unit, a last unit and one between them.
+pub(crate) const MIN_UNITS: usize = 3;
 
 impl RunShape {
-    /// Returns true if some unit waits for several others.
+    /// Returns true if a unit waits for several others.
     pub(crate) fn joins(self) -> bool {
         matches!(self, Self::FanIn | Self::Diamond)
     }
 
-    /// What `unit` of `units` waits for.
+    /// Returns the units that `unit` of `units` waits for.
     fn dependencies(self, unit: usize, units: usize) -> std::ops::Range<usize> {
         let last = units - 1;
         match self {
@@ -71,7 +71,7 @@ impl RunShape {
     }
 }
 
-/// The plugin of a case; its units are asked for at `url`.
+/// Returns the plugin of a case. Its units send requests to `url`.
 pub(crate) fn plugin(case: CountCase, url: &str) -> String {
     let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {PLUGIN}\npreStart:\n");
     for unit in 0..case.units {
@@ -99,5 +99,5 @@ pub(crate) fn plugin(case: CountCase, url: &str) -> String {
 
 const PLUGIN: &str = "measured@1.0.0";
 
-/// The rest of the document of a target that binds the plugin.
+/// The rest of the document of a target of the plugin.
 pub(crate) const RESOURCES: &str = "cluster: local\nresources:\n  measured: {plugin: measured@1.0.0}\n";

@@ -1,4 +1,4 @@
-//! Fills a table: one target with a large run, many that are gone, many that live.
+//! Fills a table with one target with a large run, many gone targets and many active ones.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,14 +21,14 @@ pub(crate) const KIND: &str = "sandbox";
 pub(crate) const LARGE: &str = "large";
 /// The plugin of the large run.
 const WIDE: &str = "wide";
-/// The plugin that the many targets had or have, and that of which they have another version.
-pub(crate) const HELD: &str = "held";
+/// The plugin of the many targets.
+pub(crate) const SMALL: &str = "held";
 /// Units of one resource of the large run.
 const UNITS: usize = 100;
-/// Items of one `BatchWriteItem` at most.
+/// Maximum items of a `BatchWriteItem`.
 const BATCH: usize = 25;
-/// Batches that are written at once.
-const AT_ONCE: usize = 8;
+/// Number of concurrent batches.
+const CONCURRENT_BATCHES: usize = 8;
 
 pub(crate) struct TableSizes {
     pub(crate) units: usize,
@@ -40,19 +40,19 @@ pub(crate) struct TableSizes {
 pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()> {
     let (queue, traffic, messages) = fakes::channel();
     let (stored, env) = super::open(folder, Arc::new(queue)).await?;
-    for (name, document) in [(WIDE, wide()), (HELD, small())] {
+    for (name, document) in [(WIDE, wide()), (SMALL, small())] {
         let published = ebb_api::queries::plugins::publish(stored.unmetered.as_ref(), &document, env.now()).await;
         published.map_err(|error| anyhow::anyhow!("{name} is not published: {error:?}"))?;
     }
     for (phase, count) in [(TargetPhase::Gone, sizes.gone), (TargetPhase::Ready, sizes.living)] {
         targets(&stored, env.now(), phase, count).await?;
-        eprintln!("{count} targets that are {phase:?}");
+        eprintln!("{count} targets in phase {phase:?}");
     }
     let work = tokio::spawn(fakes::process_messages(Arc::clone(&env), Arc::clone(&traffic), messages));
     let event = event(LARGE, WIDE, sizes.units.div_ceil(UNITS));
-    let answer =
+    let response =
         ebb_flow::instance::lifecycle::receive(&env, stored.unmetered.as_ref(), LifecycleType::Created, &event);
-    Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
+    Box::pin(response).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
     loop {
         let target = stored.unmetered.read_target(KIND, LARGE).await?.context("the target is gone")?;
         match target.phase {
@@ -67,7 +67,7 @@ pub(crate) async fn fill(folder: &Path, sizes: &TableSizes) -> anyhow::Result<()
     Ok(())
 }
 
-/// A plugin of [`UNITS`] units, one of which is shown.
+/// Returns a plugin with [`UNITS`] units. The resource has the output of one of them.
 fn wide() -> String {
     let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {WIDE}@1.0.0\npreStart:\n");
     for unit in 0..UNITS {
@@ -83,11 +83,11 @@ fn wide() -> String {
 
 fn small() -> String {
     format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {HELD}@1.0.0\npreStart: {{u: {{webhook: {{url: \"http://outside.test/\"}}}}}}\n"
+        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {SMALL}@1.0.0\npreStart: {{u: {{webhook: {{url: \"http://outside.test/\"}}}}}}\n"
     )
 }
 
-/// Returns the event that creates a sandbox of `resources` resources of a plugin.
+/// Returns the event that creates a sandbox with this number of resources of a plugin.
 pub(crate) fn event(name: &str, plugin: &str, resources: usize) -> LifecycleData {
     let mut rest = String::from("resources:\n");
     for resource in 0..resources {
@@ -100,17 +100,17 @@ fn name(phase: TargetPhase, number: usize) -> String {
     format!("{phase:?}-{number:07}").to_lowercase()
 }
 
-/// Writes targets as the store writes them: one by the store, the others as copies of its item.
+/// Writes targets: the first by the store, the others as copies of its item.
 async fn targets(stored: &MeasuredStore, now: Timestamp, phase: TargetPhase, count: usize) -> anyhow::Result<()> {
     let first = TargetHead {
         phase,
         generation: 1,
-        plugins: vec![format!("{HELD}@1.0.0")],
+        plugins: vec![format!("{SMALL}@1.0.0")],
         version: 1,
         ..TargetHead::new(KIND, &name(phase, 0), "uid-0", now)
     };
     let transition = TargetTransition { target: first, expected_version: None, run: None, tombstone: None };
-    ensure!(stored.unmetered.move_target(&transition).await?, "the first target is there");
+    ensure!(stored.unmetered.move_target(&transition).await?, "the first target exists already");
     let (text, key) = (|text: &str| AttributeValue::S(text.to_owned()), |n| format!("t#{KIND}#{n}"));
     let item = stored
         .dynamo
@@ -135,12 +135,12 @@ async fn targets(stored: &MeasuredStore, now: Timestamp, phase: TargetPhase, cou
     futures::stream::iter(batches)
         .map(|batch| async {
             let request = stored.dynamo.batch_write_item().request_items(TABLE, batch?);
-            let answer = request.send().await?;
-            let left = answer.unprocessed_items.is_some_and(|items| !items.is_empty());
-            ensure!(!left, "items stay unprocessed");
+            let response = request.send().await?;
+            let unprocessed = response.unprocessed_items.is_some_and(|items| !items.is_empty());
+            ensure!(!unprocessed, "items were not processed");
             anyhow::Ok(())
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(CONCURRENT_BATCHES)
         .try_collect()
         .await
 }

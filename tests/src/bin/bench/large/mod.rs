@@ -1,7 +1,7 @@
-//! Measures what single invocations take in large runs and large tables: time, requests and memory.
+//! Measures single invocations with large runs and large tables: time, requests and memory.
 //!
-//! One process fills a table and a bucket. Each case is measured in a process of its own, whose peak of resident memory
-//! is that of one invocation together with the embedded table and bucket.
+//! One process fills a table and a bucket. Each case is measured in its own process. Its peak memory includes the
+//! embedded table and bucket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,14 +27,14 @@ pub(crate) mod filling;
 
 use crate::measured_store::MeasuredStore;
 use crate::{memory_mib, word};
-use filling::{HELD, KIND, LARGE, TableSizes, event};
+use filling::{KIND, LARGE, SMALL, TableSizes, event};
 
 /// The limits of one invocation on AWS.
 const TIME: Duration = Duration::from_secs(29);
 const MEMORY_MIB: u64 = 256;
-/// Bytes of outputs of each unit; they are in the bucket.
+/// Size of the output of each unit, which is stored in the bucket.
 const OUTPUT: usize = 4 << 10;
-/// No sweep looks while something is measured.
+/// Longer than a measurement, so that no sweep runs in it.
 const NEVER: Millis = Millis(86_400_000);
 
 /// The sizes.
@@ -43,16 +43,16 @@ pub(crate) struct LargeArgs {
     /// Units of the run whose target becomes ready, each with 4 KiB of outputs
     #[arg(long, default_value_t = 10_000)]
     units: usize,
-    /// Targets that are gone
+    /// Gone targets
     #[arg(long, default_value_t = 1_000_000)]
     gone: usize,
-    /// Targets that live
+    /// Active targets
     #[arg(long, default_value_t = 10_000)]
     living: usize,
     /// Resources of the sandbox that is created, all of one plugin
     #[arg(long, default_value_t = 500)]
     resources: usize,
-    /// Measures one case in a folder that is filled already
+    /// Measures one case in a filled folder
     #[arg(long, hide = true, requires = "folder")]
     measure: Option<LargeCase>,
     #[arg(long, hide = true)]
@@ -65,9 +65,9 @@ pub(crate) struct LargeArgs {
 enum LargeCase {
     /// The platform is notified that the target of the large run is ready.
     Ready,
-    /// A person looks at that target.
+    /// A client reads this target.
     Get,
-    /// A page of living targets.
+    /// A client lists active targets.
     List,
     /// A sandbox of many resources of one plugin is created.
     Create,
@@ -82,7 +82,7 @@ struct LargeMeasurement {
     requests: BTreeMap<String, u64>,
 }
 
-/// Measures all cases, and returns what does not hold.
+/// Measures all cases and returns the limits that do not hold.
 pub(crate) fn measured(arguments: &LargeArgs) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     if let (Some(case), Some(folder)) = (arguments.measure, &arguments.folder) {
@@ -101,16 +101,16 @@ pub(crate) fn measured(arguments: &LargeArgs) -> anyhow::Result<Vec<String>> {
         let requests: Vec<String> = requests.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!("{name:10} {duration_ms:>7} ms {peak_mib:>5} MiB  {}", requests.join(", "));
         if u128::from(duration_ms) > TIME.as_millis() {
-            broken.push(format!("{name} takes {duration_ms} ms; an invocation has {TIME:?}"));
+            broken.push(format!("{name} takes {duration_ms} ms, the limit of an invocation is {TIME:?}"));
         }
         if peak_mib > MEMORY_MIB {
-            broken.push(format!("{name} takes {peak_mib} MiB; a function has {MEMORY_MIB}"));
+            broken.push(format!("{name} takes {peak_mib} MiB, the limit of a function is {MEMORY_MIB}"));
         }
     }
     Ok(broken)
 }
 
-/// Measures a case in a process of its own.
+/// Measures a case in a child process.
 fn child(case: &str, folder: &Path, resources: usize) -> anyhow::Result<LargeMeasurement> {
     let output = Command::new(std::env::current_exe()?)
         .args(["large", "--measure", case, "--resources", &resources.to_string(), "--folder"])
@@ -118,10 +118,10 @@ fn child(case: &str, folder: &Path, resources: usize) -> anyhow::Result<LargeMea
         .stderr(Stdio::inherit())
         .output()?;
     ensure!(output.status.success(), "{case}: {}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what {case} prints"))
+    serde_json::from_slice(&output.stdout).with_context(|| format!("the output of {case}"))
 }
 
-/// Answers each request with outputs at once.
+/// Responds to each request with outputs at once.
 struct InstantServer;
 
 #[async_trait]
@@ -146,7 +146,7 @@ async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Re
     let (queue, _, _messages) = fakes::channel();
     let (stored, env) = open(folder, Arc::new(queue)).await?;
     if case == LargeCase::Ready {
-        not_notified(&stored).await?;
+        set_pending_notification(&stored).await?;
     }
     stored.requests.take();
     let begun = Instant::now();
@@ -156,14 +156,14 @@ async fn measure(case: LargeCase, folder: &Path, resources: usize) -> anyhow::Re
     Ok(LargeMeasurement { duration_ms, peak_mib, requests: stored.requests.take() })
 }
 
-/// Makes the notification that the target of the large run is ready pending.
-async fn not_notified(stored: &MeasuredStore) -> anyhow::Result<()> {
+/// Makes the notification `ready` of the target of the large run pending.
+async fn set_pending_notification(stored: &MeasuredStore) -> anyhow::Result<()> {
     let seen = stored.unmetered.read_target(KIND, LARGE).await?.context("the target")?;
     let notification =
         Some(NotificationState { notification: Notification::Ready, attempts: 0, delivered_by: None, reason: None });
     let target = ebb_store::TargetHead { notification, version: seen.version + 1, ..seen.clone() };
     let transition = TargetTransition { target, expected_version: Some(seen.version), run: None, tombstone: None };
-    ensure!(stored.unmetered.move_target(&transition).await?, "the target is changed by others");
+    ensure!(stored.unmetered.move_target(&transition).await?, "another process changed the target");
     Ok(())
 }
 
@@ -178,9 +178,9 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
         }
         LargeCase::Get => {
             let target = ebb_api::queries::targets::get(env, store, KIND, LARGE).await?.context("the target")?;
-            let answer = serde_json::to_vec(&target)?;
-            let bytes = ebb_protocol::limits::lambda_event_size(&answer);
-            ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the answer has {bytes} bytes in an event");
+            let body = serde_json::to_vec(&target)?;
+            let bytes = ebb_protocol::limits::lambda_event_size(&body);
+            ensure!(bytes <= ebb_protocol::limits::LAMBDA_EVENT, "the response has {bytes} bytes in an event");
         }
         LargeCase::List => {
             let page = ebb_api::queries::targets::list(store, TargetList::Active, None, None).await;
@@ -188,9 +188,9 @@ async fn invoke(case: LargeCase, stored: &MeasuredStore, env: &Env, resources: u
             ensure!(!page.targets.is_empty(), "no target is listed");
         }
         LargeCase::Create => {
-            let event = event("created", HELD, resources);
-            let answer = ebb_flow::instance::lifecycle::receive(env, store, LifecycleType::Created, &event);
-            Box::pin(answer).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
+            let event = event("created", SMALL, resources);
+            let response = ebb_flow::instance::lifecycle::receive(env, store, LifecycleType::Created, &event);
+            Box::pin(response).await.map_err(|error| anyhow::anyhow!("the target is not created: {error:?}"))?;
         }
     }
     Ok(())
