@@ -19,7 +19,7 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(fixture: StoreFixture) {
+pub(super) async fn batches_are_pending_until_they_have_a_response_or_expire(fixture: StoreFixture) {
     let store = &fixture.store;
     for queued in [batch("b", 20, 10), batch("a", 10, 10), batch("c", 30, 10)] {
         store.enqueue_batch("eu", &queued).await.unwrap();
@@ -48,7 +48,7 @@ pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(fixtur
     assert_eq!(store.read_reply("eu", "a").await.unwrap(), None);
     assert!(store.put_reply("eu", "a", b"first").await.unwrap());
     assert!(!store.put_reply("eu", "a", b"second").await.unwrap());
-    // Unknown batches, and those of another cluster.
+    // An unknown batch, and one of another cluster.
     assert!(!store.put_reply("eu", "x", b"x").await.unwrap());
     assert!(!store.put_reply("us", "b", b"x").await.unwrap());
     assert_eq!(fixture.pending("eu", 0, &[], 9, all).await, ["b", "c"]);
@@ -63,7 +63,7 @@ pub(super) async fn batches_wait_until_they_are_answered_taken_or_expired(fixtur
     assert!(fixture.item("batch#eu", "c").await.unwrap()["ttl"].is_n());
 }
 
-pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are_taken(fixture: StoreFixture) {
+pub(super) async fn large_batches_and_responses_are_stored_in_the_bucket(fixture: StoreFixture) {
     let store = &fixture.store;
     for (size, in_bucket) in [(BATCH_INLINE, false), (BATCH_INLINE + 1, true), (3 << 20, true)] {
         let id = size.to_string();
@@ -85,7 +85,7 @@ pub(super) async fn large_batches_and_responses_are_in_the_bucket_until_they_are
 }
 
 /// The numbers in the documentation of costs.
-pub(super) async fn a_queued_batch_is_three_writes(fixture: StoreFixture) {
+pub(super) async fn a_queued_batch_costs_three_writes(fixture: StoreFixture) {
     let store = &fixture.store;
     fixture.meter.take();
     store.pending_batches("eu", NOW, &[], 9, usize::MAX).await.unwrap();
@@ -104,7 +104,7 @@ pub(super) async fn a_queued_batch_is_three_writes(fixture: StoreFixture) {
 }
 
 /// A poll reads twice a second, however many batches are queued.
-pub(super) async fn a_poll_reads_no_more_than_it_needs(fixture: StoreFixture) {
+pub(super) async fn a_poll_reads_a_limited_number_of_batches(fixture: StoreFixture) {
     let store = &fixture.store;
     for number in 0..230 {
         store.enqueue_batch("eu", &batch(&format!("{number:03}"), 10, 900)).await.unwrap();
@@ -112,9 +112,9 @@ pub(super) async fn a_poll_reads_no_more_than_it_needs(fixture: StoreFixture) {
     let of = |numbers: std::ops::Range<usize>| numbers.map(|number| format!("{number:03}")).collect::<Vec<_>>();
     fixture.meter.take();
     assert_eq!(fixture.pending("eu", 0, &[], 64, usize::MAX).await, of(0..64));
-    let look = fixture.meter.take();
-    assert_eq!(look.requests, [("Query", 1)].into());
-    assert!(look.read_units <= 32.0, "{look:?}");
+    let usage = fixture.meter.take();
+    assert_eq!(usage.requests, [("Query", 1)].into());
+    assert!(usage.read_units <= 32.0, "{usage:?}");
     assert_eq!(fixture.pending("eu", 0, &[], 0, usize::MAX).await, [""; 0]);
     assert_eq!(fixture.meter.take().requests, [].into());
     // A poll finds batches behind those with a response and those in progress.

@@ -16,20 +16,20 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     let success = |unit| accept(RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 });
 
     fixture.store.patch_run(&run, &success(0)).await.unwrap();
-    let figures = fixture.meter.take();
-    assert_eq!(figures.requests, [("UpdateItem", 1)].into());
-    assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 1.0, 1));
+    let usage = fixture.meter.take();
+    assert_eq!(usage.requests, [("UpdateItem", 1)].into());
+    assert_eq!((usage.read_units, usage.write_units, usage.sized_write_units), (0.0, 1.0, 1));
 
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
     let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
     fixture.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
     fixture.store.patch_run(&run, &success(1)).await.unwrap();
-    let figures = fixture.meter.take();
-    assert_eq!(figures.requests, [("UpdateItem", 2)].into());
-    assert_eq!((figures.read_units, figures.write_units, figures.sized_write_units), (0.0, 2.0, 2));
+    let usage = fixture.meter.take();
+    assert_eq!(usage.requests, [("UpdateItem", 2)].into());
+    assert_eq!((usage.read_units, usage.write_units, usage.sized_write_units), (0.0, 2.0, 2));
 }
 
-pub(super) async fn a_full_head_stays_below_one_unit(fixture: StoreFixture) {
+pub(super) async fn a_full_head_costs_one_write_unit(fixture: StoreFixture) {
     let run = fixture.run("a-name-of-some-length").await;
     fixture.meter.take();
     for unit in 0..SHARD {
@@ -37,35 +37,35 @@ pub(super) async fn a_full_head_stays_below_one_unit(fixture: StoreFixture) {
         let patched = fixture.store.patch_run(&run, &accept(success)).await.unwrap();
         assert!(matches!(patched, PatchResult::Written(_)));
     }
-    let figures = fixture.meter.take();
-    assert_eq!(figures.sized_write_units, u64::from(SHARD));
-    assert!(figures.largest_head < 1000, "{} bytes", figures.largest_head);
+    let usage = fixture.meter.take();
+    assert_eq!(usage.sized_write_units, u64::from(SHARD));
+    assert!(usage.largest_head < 1000, "{} bytes", usage.largest_head);
 }
 
-pub(super) async fn a_retry_that_wakes_earlier_costs_three(fixture: StoreFixture) {
+pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     fixture.meter.take();
     let due = Timestamp(new_run("a").due.0 - 1);
     let retried = RunEvent::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
     fixture.store.patch_run(&run, &accept_with_wakeup(retried, due).unwrap()).await.unwrap();
-    let figures = fixture.meter.take();
-    assert_eq!((figures.write_units, figures.sized_write_units), (3.0, 3));
+    let usage = fixture.meter.take();
+    assert_eq!((usage.write_units, usage.sized_write_units), (3.0, 3));
 }
 
 pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture) {
     fixture.run("a").await;
-    let figures = fixture.meter.take();
-    assert_eq!(figures.requests, [("TransactWriteItems", 1)].into());
+    let usage = fixture.meter.take();
+    assert_eq!(usage.requests, [("TransactWriteItems", 1)].into());
     // Two items, counted twice, and one index entry each: target due, target listed, run due.
-    assert_eq!(figures.sized_write_units, 7);
-    assert_eq!(figures.write_units, fixture.differences.start);
+    assert_eq!(usage.sized_write_units, 7);
+    assert_eq!(usage.write_units, fixture.differences.start);
 }
 
-pub(super) async fn a_refusal_is_counted(fixture: StoreFixture) {
+pub(super) async fn a_failed_condition_is_counted(fixture: StoreFixture) {
     let success = accept(RunEvent::Succeeded { unit: Unit(0), attempt: A1, epoch: E1 });
     let patched = fixture.store.patch_run(&new_run("a").id, &success).await.unwrap();
     assert_eq!(patched, PatchResult::ConditionFailed(None));
-    let figures = fixture.meter.take();
-    assert_eq!(figures.requests, [("UpdateItem", 1)].into());
-    assert_eq!((figures.sized_write_units, figures.refused_write_units), (1, 1));
+    let usage = fixture.meter.take();
+    assert_eq!(usage.requests, [("UpdateItem", 1)].into());
+    assert_eq!((usage.sized_write_units, usage.refused_write_units), (1, 1));
 }

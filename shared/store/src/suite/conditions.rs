@@ -20,12 +20,12 @@ impl StoreFixture {
         heads.into_iter().find(|head| head.shard == shard).map(|head| head.head)
     }
 
-    /// Asserts that a write under this condition is accepted, or refused.
+    /// Checks whether a write with this condition succeeds.
     async fn check(&self, run: &RunId, shard: Shard, condition: PatchCondition, holds: bool) {
         let patch =
             Patch { shard, conditions: vec![condition], changes: vec![PatchChange::SetPhase(RunPhase::Running)] };
         let before = self.head(run, shard).await;
-        assert_eq!(condition.holds(shard, before.as_ref()), holds, "the engine on {condition:?}");
+        assert_eq!(condition.holds(shard, before.as_ref()), holds, "{condition:?} in the engine");
         let patched = self.store.patch_run(run, &patch).await.unwrap();
         match holds {
             true => assert_eq!(written(patched).head, before.unwrap(), "{condition:?}"),
@@ -34,8 +34,8 @@ impl StoreFixture {
     }
 }
 
-/// Every condition, true and false, of the head from [`prepared`].
-fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
+/// Returns all conditions, each true and false for the head from [`prepared`].
+fn conditions(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
     use PatchCondition as C;
     let at = |step: i64| Timestamp(due.0.saturating_add_signed(step));
     vec![
@@ -52,7 +52,7 @@ fn both(due: Timestamp) -> Vec<(PatchCondition, PatchCondition)> {
     ]
 }
 
-/// Returns a head with one entry of each kind.
+/// Writes a head with an entry of each kind.
 async fn prepared(fixture: &StoreFixture, run: &RunId, shard: Shard, due: Timestamp) {
     use PatchChange as C;
     let late = LateMark { slot: 9, attempt: Attempt(1), mark: 4_294_967_295 };
@@ -70,11 +70,11 @@ async fn prepared(fixture: &StoreFixture, run: &RunId, shard: Shard, due: Timest
     fixture.change(run, shard, &changes).await;
 }
 
-pub(super) async fn each_condition_holds_and_does_not_hold(fixture: StoreFixture) {
+pub(super) async fn every_condition_is_tested_true_and_false(fixture: StoreFixture) {
     let (run, due) = (fixture.run("a").await, new_run("a").due);
     for shard in [Shard::ROOT, Shard(1)] {
         prepared(&fixture, &run, shard, due).await;
-        for (holds, not) in both(due) {
+        for (holds, not) in conditions(due) {
             fixture.check(&run, shard, holds, true).await;
             fixture.check(&run, shard, not, false).await;
         }
@@ -86,7 +86,7 @@ pub(super) async fn each_condition_holds_and_does_not_hold(fixture: StoreFixture
     }
 }
 
-pub(super) async fn conditions_on_an_item_that_is_not_there(fixture: StoreFixture) {
+pub(super) async fn conditions_on_a_missing_item(fixture: StoreFixture) {
     use PatchCondition as C;
     let run = fixture.run("a").await;
     let due = Timestamp(0);
@@ -112,7 +112,7 @@ pub(super) async fn conditions_on_an_item_that_is_not_there(fixture: StoreFixtur
     assert_eq!(fixture.store.read_run(&missing).await.unwrap(), []);
 }
 
-pub(super) async fn images_are_the_item_as_it_is_read(fixture: StoreFixture) {
+pub(super) async fn images_equal_the_stored_item(fixture: StoreFixture) {
     let (run, due) = (fixture.run("a").await, new_run("a").due);
     prepared(&fixture, &run, Shard::ROOT, due).await;
     let changes =
@@ -130,7 +130,7 @@ pub(super) async fn images_are_the_item_as_it_is_read(fixture: StoreFixture) {
     assert_eq!(fixture.store.read_root(&run).await.unwrap(), Some(after));
 }
 
-pub(super) async fn sets_take_numbers_and_give_them_back(fixture: StoreFixture) {
+pub(super) async fn sets_add_and_remove_numbers(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let all: Vec<PatchChange> = (0..SHARD).map(PatchChange::AddDone).collect();
     let head = fixture.change(&run, Shard::ROOT, &all).await;
@@ -153,7 +153,7 @@ pub(super) async fn sets_take_numbers_and_give_them_back(fixture: StoreFixture) 
     }
 }
 
-pub(super) async fn an_empty_set_is_no_attribute(fixture: StoreFixture) {
+pub(super) async fn an_empty_set_has_no_attribute(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let partition = format!("r#{run}");
     fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(5), PatchChange::AddFailed(6)]).await;
@@ -187,7 +187,7 @@ pub(super) async fn a_new_run_has_its_facts_and_can_be_read(fixture: StoreFixtur
     assert_eq!(fixture.store.read_run(&other).await.unwrap(), vec![]);
 }
 
-pub(super) async fn many_writers_of_one_head_lose_nothing(fixture: StoreFixture) {
+pub(super) async fn concurrent_completions_of_one_head_are_all_written(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let writes = (0..100).map(|unit| {
         fixture.accept(&run, RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt::FIRST, epoch: Epoch::FIRST })

@@ -12,19 +12,19 @@ fn random(size: usize) -> Vec<u8> {
     std::iter::repeat_with(rand::random::<u8>).take(size).collect()
 }
 
-/// Begins an instance with the name of its target.
+/// Starts an instance with the name of its target.
 pub(super) async fn begin(store: &Store, instance: &str, plan: &[u8]) -> bool {
     store.begin_instance(&fixture::begin(instance), instance, plan).await.unwrap()
 }
 
-pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(fixture: StoreFixture) {
+pub(super) async fn plans_are_stored_in_the_table_or_the_bucket(fixture: StoreFixture) {
     let store = &fixture.store;
     for (number, (plan, objects)) in
         [(vec![], 0), (random(1024), 0), (random(1025), 1), (random(700_000), 1), (vec![b'x'; 700_000], 0)]
             .into_iter()
             .enumerate()
     {
-        let instance = format!("life{number}");
+        let instance = format!("instance{number}");
         assert_eq!(store.get_plan(&instance).await.unwrap(), None);
         assert!(begin(store, &instance, &plan).await);
         assert_eq!(store.get_plan(&instance).await.unwrap(), Some(plan.clone()));
@@ -45,10 +45,10 @@ pub(super) async fn plans_are_kept_in_the_table_or_the_bucket(fixture: StoreFixt
 }
 
 /// A plan is stored with its target or not at all.
-pub(super) async fn a_refused_life_leaves_no_plan(fixture: StoreFixture) {
+pub(super) async fn a_rejected_instance_leaves_no_plan(fixture: StoreFixture) {
     let store = &fixture.store;
     for (number, plan) in [random(10), random(2_000)].into_iter().enumerate() {
-        let instance = format!("life{number}");
+        let instance = format!("instance{number}");
         assert!(begin(store, &instance, &plan).await);
         let objects = fixture.objects_of_plans();
         assert!(!begin(store, &instance, b"{}").await);
@@ -68,7 +68,7 @@ pub(super) async fn a_refused_life_leaves_no_plan(fixture: StoreFixture) {
 
 /// The object of a plan is removed even if the response to the deletion of the item is lost, or the writer dies before
 /// it removes the object.
-pub(super) async fn an_object_of_a_plan_is_removed_when_a_reply_is_lost(fixture: StoreFixture) {
+pub(super) async fn the_object_of_a_plan_is_removed_after_a_lost_response(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     assert!(begin(&store, "a", &random(2_000)).await);
     let [object] = fixture.objects_of_plans().try_into().unwrap();
@@ -121,7 +121,7 @@ pub(super) async fn plugin_versions_are_published_once(fixture: StoreFixture) {
     assert_eq!(store.list_versions("c").await.unwrap(), []);
 }
 
-pub(super) async fn a_withdrawn_version_is_in_no_list_and_stays_readable(fixture: StoreFixture) {
+pub(super) async fn a_withdrawn_version_is_unlisted_and_readable(fixture: StoreFixture) {
     let store = &fixture.store;
     let (one, two) = (plugin("db", "1.0.0", 10), plugin("db", "1.1.0", 200_000));
     for plugin in [&one, &two] {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The folder into which `cargo xtask verify dynamodb-local` installs it.
+/// The folder in which `cargo xtask verify dynamodb-local` installs the server.
 const JARS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dynamodb-local/lib");
-/// It takes about a second, and longer on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
+/// A start takes about a second, and longer on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Attempts with different ports, because a free port may be taken before the server opens it.
 const ATTEMPTS: usize = 5;
 
@@ -27,12 +27,12 @@ impl DynamoDbLocal {
     /// Starts a server on a free port and waits until it responds.
     ///
     /// # Errors
-    /// The server is not installed, Java is missing, or the server does not start. The text has its output or what to
-    /// do.
+    /// The server is not installed, Java is missing, or the server does not start. The error contains the output of
+    /// the server, or the command that installs it.
     pub fn start() -> io::Result<Self> {
         let jars = Path::new(JARS);
         if !jars.join("..").join("complete").exists() {
-            let advice = "DynamoDB Local is missing: `cargo xtask verify dynamodb-local` fetches it";
+            let advice = "DynamoDB Local is missing: run `cargo xtask verify dynamodb-local`";
             return Err(io::Error::other(advice));
         }
         let mut printed = String::new();
@@ -42,7 +42,7 @@ impl DynamoDbLocal {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             let child = spawn(jars, folder.path(), port, &File::create(&log)?)?;
             let mut server = Self { child, port, _folder: folder };
-            if server.answers()? {
+            if server.responds()? {
                 return Ok(server);
             }
             printed = fs::read_to_string(&log)?;
@@ -50,22 +50,22 @@ impl DynamoDbLocal {
         Err(io::Error::other(format!("DynamoDB Local does not start: {printed}")))
     }
 
-    /// Returns its URL without a slash at the end.
+    /// Returns the URL of the server, without a slash at the end.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Returns true when it listens, and false if it has ended.
-    fn answers(&mut self) -> io::Result<bool> {
+    /// Waits until the server listens. Returns false if it has ended.
+    fn responds(&mut self) -> io::Result<bool> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < START_TIMEOUT {
             if self.child.try_wait()?.is_some() {
                 return Ok(false);
             }
             if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
                 return Ok(true);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(false)
     }

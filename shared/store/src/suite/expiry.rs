@@ -7,7 +7,7 @@ use crate::{
     ReadRecords as _, ReadRun as _, RemoveExpired as _,
 };
 
-const EVER: Timestamp = Timestamp(9_000_000_000_000);
+const LATER: Timestamp = Timestamp(9_000_000_000_000);
 
 fn expiry(name: &str, due: u64) -> InstanceExpiry {
     InstanceExpiry {
@@ -21,7 +21,7 @@ fn expiry(name: &str, due: u64) -> InstanceExpiry {
     }
 }
 
-pub(super) async fn lives_expire_when_they_are_due(fixture: StoreFixture) {
+pub(super) async fn instances_expire_when_they_are_due(fixture: StoreFixture) {
     let store = &fixture.store;
     for (name, due) in [("a", 30), ("b", 10), ("c", 20)] {
         store.put_expiry(&expiry(name, due)).await.unwrap();
@@ -34,8 +34,8 @@ pub(super) async fn lives_expire_when_they_are_due(fixture: StoreFixture) {
     assert_eq!(listed(20, 10).await, [expiry("b", 10), expiry("c", 20)]);
     assert_eq!(listed(99, 1).await, [expiry("b", 10)]);
     // The query of due items does not return them.
-    assert_eq!(store.query_due(EVER, 10).await.unwrap(), []);
-    // Writing it with the same time replaces it. Another time moves it.
+    assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
+    // An expiry with the same time is replaced. One with another time is moved.
     store.postpone_expiry(&expiry("b", 10), Timestamp(10), 0).await.unwrap();
     store.postpone_expiry(&expiry("b", 10), Timestamp(40), 0).await.unwrap();
     assert_eq!(listed(30, 10).await, [expiry("c", 20), expiry("a", 30)]);
@@ -48,7 +48,7 @@ pub(super) async fn lives_expire_when_they_are_due(fixture: StoreFixture) {
     assert_eq!(listed(99, 10).await, [expiry("b", 40), expiry("a", 50)]);
 }
 
-pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(fixture: StoreFixture) {
+pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
     let store = &fixture.store;
     let failed = InstanceExpiry { failures: 3, ..expiry("c", 12) };
     for expiry in [&expiry("a", 10), &expiry("b", 11), &failed] {
@@ -69,7 +69,7 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(fixture: St
     assert_eq!(listed(29).await.damaged, []);
     let [postponed] = listed(30).await.damaged.try_into().unwrap();
     assert_eq!((postponed.key, postponed.failures), (format!("{:020}#{instance}", 30), 1));
-    // A missing one is not created.
+    // A missing expiry is not created.
     store.postpone_damaged(&failed_once, Timestamp(31)).await.unwrap();
     assert_eq!(fixture.item("retention#", &format!("{:020}#{instance}", 31)).await, None);
     // An item with the key of another instance is damaged too.
@@ -83,7 +83,7 @@ pub(super) async fn a_damaged_expiry_is_postponed_and_others_are_due(fixture: St
     assert_eq!((due.readable, due.damaged.len()), (vec![failed], 1));
 }
 
-pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(fixture: StoreFixture) {
+pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
     let (one, other) = (fixture.run("a").await, fixture.run("b").await);
     for run in [&one, &other] {
         for unit in 0..60 {
@@ -111,28 +111,28 @@ pub(super) async fn a_removed_run_leaves_nothing_and_others_stay(fixture: StoreF
     assert!(fixture.store.get_object(&outputs[1]).await.unwrap().is_some());
 }
 
-/// The objects of a run are removed with it if a record names them, even in a further result. Otherwise they are
+/// The objects of a run are removed with it if a record refers to objects, even in a further result. Otherwise they are
 /// removed explicitly.
-pub(super) async fn objects_are_removed_before_the_records_that_name_them(fixture: StoreFixture) {
+pub(super) async fn objects_of_a_run_are_removed(fixture: StoreFixture) {
     let attempt = ebb_protocol::engine::Attempt(1);
     let run = fixture.run("a").await;
     let named = |digest: &str, outputs| AttemptResult { outputs, ..result(AttemptOutcome::Succeeded, digest) };
     let keys = ["0/1/x.json", "0/1/y.json", "1/1/z.json"].map(|name| format!("outputs/{run}/{name}"));
-    let keep = async |run| {
+    let put_objects = async |run| {
         for key in &keys {
             fixture.store.put_object(key, vec![1]).await.unwrap();
         }
         fixture.store.put_object(&format!("logs/{run}/0/1.log"), vec![1]).await.unwrap();
     };
-    let left = async |run| {
+    let remaining = async |run| {
         let log = fixture.store.get_object(&format!("logs/{run}/0/1.log")).await.unwrap();
-        let mut left = usize::from(log.is_some());
+        let mut remaining = usize::from(log.is_some());
         for key in &keys {
-            left += usize::from(fixture.store.get_object(key).await.unwrap().is_some());
+            remaining += usize::from(fixture.store.get_object(key).await.unwrap().is_some());
         }
-        left
+        remaining
     };
-    keep(&run).await;
+    put_objects(&run).await;
     fixture.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
     fixture
         .store
@@ -140,17 +140,17 @@ pub(super) async fn objects_are_removed_before_the_records_that_name_them(fixtur
         .await
         .unwrap();
     fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(left(&run).await, 0);
-    keep(&run).await;
+    assert_eq!(remaining(&run).await, 0);
+    put_objects(&run).await;
     let log = AttemptResult { log: true, ..named("x", OutputStorage::Nothing) };
     fixture.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
     fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(left(&run).await, 0);
-    // No record names objects, so the bucket is not listed.
-    keep(&run).await;
+    assert_eq!(remaining(&run).await, 0);
+    // No record refers to objects, so the bucket is not listed.
+    put_objects(&run).await;
     fixture.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
     fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(left(&run).await, 4);
+    assert_eq!(remaining(&run).await, 4);
     fixture.store.delete_objects(&run).await.unwrap();
-    assert_eq!(left(&run).await, 0);
+    assert_eq!(remaining(&run).await, 0);
 }

@@ -12,8 +12,8 @@ use crate::{
     TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
 };
 
-/// Status and code of a busy or broken table.
-const PASSING: [(u16, &str); 6] = [
+/// Status and code of errors of a busy or failing table.
+const TRANSIENT: [(u16, &str); 6] = [
     (400, "ProvisionedThroughputExceededException"),
     (400, "ThrottlingException"),
     (400, "RequestLimitExceeded"),
@@ -21,7 +21,7 @@ const PASSING: [(u16, &str); 6] = [
     (503, "ServiceUnavailable"),
     (502, "BadGateway"),
 ];
-const FOREVER: usize = 50;
+const PERSISTENT: usize = 50;
 
 fn success(unit: u32) -> RunEvent {
     RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
@@ -31,10 +31,10 @@ fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
     assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
 }
 
-pub(super) async fn what_passes_by_itself_is_not_seen(fixture: StoreFixture) {
+pub(super) async fn transient_errors_are_retried(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
-    for (unit, (status, code)) in (0..).zip(PASSING) {
+    for (unit, (status, code)) in (0..).zip(TRANSIENT) {
         let fault = || [ProxyFault::error(status, code)];
         proxy.plan("UpdateItem", fault());
         proxy.plan("GetItem", fault());
@@ -51,15 +51,15 @@ pub(super) async fn what_passes_by_itself_is_not_seen(fixture: StoreFixture) {
     }
 }
 
-pub(super) async fn what_does_not_pass_is_retryable(fixture: StoreFixture) {
+pub(super) async fn persistent_throttling_is_retryable(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (one, other) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Failed, "2"));
     let (first, started) = (Attempt(1), AttemptUpdate::Started(Timestamp(1)));
     fixture.store.put_result(&run, Unit(1), first, &one).await.unwrap();
-    for (status, code) in PASSING {
+    for (status, code) in TRANSIENT {
         let (proxy, store) = fixture.proxy().await;
         for operation in ["UpdateItem", "GetItem", "Query", "BatchGetItem", "TransactWriteItems", "PutItem"] {
-            proxy.plan(operation, vec![ProxyFault::error(status, code); FOREVER]);
+            proxy.plan(operation, vec![ProxyFault::error(status, code); PERSISTENT]);
         }
         retryable(store.patch_run(&run, &accept(success(0))).await);
         retryable(store.read_root(&run).await);
@@ -75,7 +75,7 @@ pub(super) async fn what_does_not_pass_is_retryable(fixture: StoreFixture) {
         assert!(proxy.hits() >= 2 * 11, "{code}");
         // The record is written, and the further result is not.
         let (proxy, store) = fixture.proxy().await;
-        proxy.plan("PutItem", vec![ProxyFault::error(status, code); FOREVER]);
+        proxy.plan("PutItem", vec![ProxyFault::error(status, code); PERSISTENT]);
         retryable(store.put_result(&run, Unit(1), first, &other).await);
         assert!(proxy.hits() >= 2, "{code}");
     }
@@ -88,11 +88,11 @@ pub(super) async fn what_does_not_pass_is_retryable(fixture: StoreFixture) {
     assert_eq!(fixture.store.read_tombstone("u1").await.unwrap(), None);
 }
 
-pub(super) async fn what_is_wrong_is_broken(fixture: StoreFixture) {
+pub(super) async fn invalid_requests_are_broken(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
     for code in ["ValidationException", "AccessDeniedException", "ResourceNotFoundException"] {
-        proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); FOREVER]);
+        proxy.plan("UpdateItem", vec![ProxyFault::error(400, code); PERSISTENT]);
         let error = store.patch_run(&run, &accept(success(0))).await.unwrap_err();
         assert!(matches!(&error, StoreError::Broken { reason, .. } if reason.contains(code)), "{error:?}");
         // This error is not retried.
@@ -104,14 +104,14 @@ pub(super) async fn what_is_wrong_is_broken(fixture: StoreFixture) {
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn a_write_outlasts_a_transaction_on_its_item(fixture: StoreFixture) {
+pub(super) async fn a_write_is_retried_after_a_transaction_conflict(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
     let conflict = ProxyFault::error(400, "TransactionConflictException");
     proxy.plan("UpdateItem", vec![conflict.clone(); 3]);
     let head = written(store.patch_run(&run, &accept(success(0))).await.unwrap());
     assert_eq!((head.head.done.len(), proxy.hits()), (1, 3));
-    proxy.plan("UpdateItem", vec![conflict.clone(); FOREVER]);
+    proxy.plan("UpdateItem", vec![conflict.clone(); PERSISTENT]);
     retryable(store.patch_run(&run, &accept(success(9))).await);
     assert_eq!(proxy.hits(), 6);
     proxy.plan("PutItem", vec![conflict; 3]);
@@ -120,7 +120,7 @@ pub(super) async fn a_write_outlasts_a_transaction_on_its_item(fixture: StoreFix
     assert_eq!(proxy.hits(), 3);
 }
 
-pub(super) async fn a_transaction_outlasts_others_on_its_items(fixture: StoreFixture) {
+pub(super) async fn a_transaction_is_retried_after_a_conflict(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     let faults = [
         ProxyFault::cancelled(&["TransactionConflict", "None"]),
@@ -131,7 +131,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(fixture: StoreFix
     assert!(store.move_target(&begin("a")).await.unwrap());
     assert_eq!(proxy.hits(), 3);
     for (name, fault) in ["b", "c", "d"].into_iter().zip(faults) {
-        proxy.plan("TransactWriteItems", vec![fault; FOREVER]);
+        proxy.plan("TransactWriteItems", vec![fault; PERSISTENT]);
         retryable(store.move_target(&begin(name)).await);
         assert_eq!(proxy.hits(), 6, "{name}");
         assert_eq!(fixture.store.read_target("sandbox", name).await.unwrap(), None);
@@ -141,7 +141,7 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(fixture: StoreFix
     proxy.plan("TransactWriteItems", [busy.clone()]);
     assert!(store.move_target(&begin("e")).await.unwrap());
     assert_eq!(proxy.hits(), 1);
-    proxy.plan("TransactWriteItems", vec![busy; FOREVER]);
+    proxy.plan("TransactWriteItems", vec![busy; PERSISTENT]);
     retryable(store.move_target(&begin("g")).await);
     assert_eq!(proxy.hits(), 3);
     // A conflict on one item and a refusal of the other is a refusal.
@@ -150,27 +150,27 @@ pub(super) async fn a_transaction_outlasts_others_on_its_items(fixture: StoreFix
     assert_eq!(proxy.hits(), 1);
 }
 
-pub(super) async fn keys_that_were_not_read_are_asked_for_again(fixture: StoreFixture) {
+pub(super) async fn unprocessed_keys_are_read_again(fixture: StoreFixture) {
     for name in ["a", "b"] {
         fixture.put(target("sandbox", name)).await;
     }
     let (proxy, store) = fixture.proxy().await;
     let table = store.dynamo.table();
     let key = |name: &str| json!({"pk": {"S": format!("t#sandbox#{name}")}, "sk": {"S": "h"}});
-    let left = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
-    let gives = |found: &[serde_json::Value]| {
-        let response = json!({"Responses": {table: found}, "UnprocessedKeys": left});
-        ProxyFault::Answer(StatusCode::OK, response)
+    let unprocessed = json!({table: {"Keys": [key("a"), key("b")], "ConsistentRead": true}});
+    let reply = |found: &[serde_json::Value]| {
+        let response = json!({"Responses": {table: found}, "UnprocessedKeys": unprocessed});
+        ProxyFault::Respond(StatusCode::OK, response)
     };
-    let idle = gives(&[]);
+    let idle = reply(&[]);
     // Only an empty response means that the table is busy. Otherwise the caller continues as long as necessary.
-    for (response, times) in [(idle.clone(), 3), (gives(&[key("a")]), 20)] {
+    for (response, times) in [(idle.clone(), 3), (reply(&[key("a")]), 20)] {
         proxy.plan("BatchGetItem", vec![response; times]);
         let targets = store.list_targets(TargetList::Active, None, None, 10).await.unwrap();
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!((names, proxy.hits()), (vec!["a", "b"], times));
     }
-    proxy.plan("BatchGetItem", vec![idle; FOREVER]);
+    proxy.plan("BatchGetItem", vec![idle; PERSISTENT]);
     retryable(store.list_targets(TargetList::Active, None, None, 10).await);
     assert_eq!(proxy.hits(), 6);
 }
@@ -185,7 +185,7 @@ pub(super) async fn a_lost_request_is_sent_again(fixture: StoreFixture) {
     assert_eq!(store.read_root(&run).await.unwrap(), Some(head));
     assert!(store.move_target(&begin("b")).await.unwrap());
     assert_eq!(proxy.hits(), 3);
-    proxy.plan("UpdateItem", vec![ProxyFault::LoseRequest; FOREVER]);
+    proxy.plan("UpdateItem", vec![ProxyFault::LoseRequest; PERSISTENT]);
     retryable(store.patch_run(&run, &accept(success(1))).await);
     assert!(proxy.hits() >= 2);
     // After a missing response, the repetition has the result of a first request.

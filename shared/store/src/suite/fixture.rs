@@ -24,7 +24,7 @@ use crate::{
     TargetHead, TargetTransition, Tombstone, table,
 };
 
-/// Distinguishes the tables of one test program.
+/// The number of the next table of this test program.
 static TABLES: AtomicU32 = AtomicU32::new(0);
 static CLIENTS: AtomicU32 = AtomicU32::new(0);
 
@@ -48,17 +48,23 @@ pub(super) struct StoreFixture {
 
 impl StoreFixture {
     /// Creates the table and the bucket.
-    pub(super) async fn new(place: &TableUnderTest) -> Self {
+    pub(super) async fn new(table_under_test: &TableUnderTest) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
-        let dynamodb = client(&place.endpoint);
+        let dynamodb = client(&table_under_test.endpoint);
         table::create(&dynamodb, &name).await.unwrap();
         table::create(&dynamodb, &name).await.unwrap();
 
         let meter = Arc::new(Meter::new());
         let store = Store::new(DynamoTable::new(dynamodb, name), Arc::new(s3_bucket(folder.path()).await));
         let store = store.metered(Arc::clone(&meter));
-        Self { store, meter, differences: place.differences, endpoint: place.endpoint.clone(), folder }
+        Self {
+            store,
+            meter,
+            differences: table_under_test.differences,
+            endpoint: table_under_test.endpoint.clone(),
+            folder,
+        }
     }
 
     /// Returns a proxy for the table, and a store that uses it.
@@ -85,7 +91,7 @@ impl StoreFixture {
         self.transit(target, None).await;
     }
 
-    /// Writes a target whose version was read as `seen`.
+    /// Writes a target, if its version is `seen`.
     pub(super) async fn transit(&self, target: TargetHead, seen: Option<u64>) {
         assert!(self.store.move_target(&TargetTransition::new(target, seen)).await.unwrap());
     }
@@ -201,9 +207,9 @@ pub(super) fn begin(name: &str) -> TargetTransition {
     TargetTransition { run: Some(new_run(name)), ..TargetTransition::new(target("sandbox", name), None) }
 }
 
-pub(super) fn result(verdict: AttemptOutcome, digest: &str) -> AttemptResult {
+pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
     AttemptResult {
-        outcome: verdict,
+        outcome,
         at: 1_800_000_001_000,
         duration_ms: None,
         outputs: OutputStorage::Nothing,

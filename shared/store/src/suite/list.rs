@@ -14,7 +14,7 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn what_is_due_is_found_until_it_is_not(fixture: StoreFixture) {
+pub(super) async fn due_items_are_found_until_they_change(fixture: StoreFixture) {
     let base = 1_800_000_000_000;
     for n in 0..40 {
         fixture.put(TargetHead { due: Some(Timestamp(base + n)), ..target("sandbox", &n.to_string()) }).await;
@@ -55,7 +55,7 @@ pub(super) async fn targets_are_listed_by_kind_and_name(fixture: StoreFixture) {
     assert_eq!(fixture.names(Some("b"), Some(("a", "y")), 2).await, ["b/x"]);
 }
 
-pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(fixture: StoreFixture) {
+pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     let gone =
         |name: &str, version| TargetHead { phase: TargetPhase::Gone, due: None, version, ..target("sandbox", name) };
     let list = async |list| {
@@ -64,18 +64,18 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(fixture: Stor
     };
     fixture.put(target("sandbox", "a")).await;
     fixture.put(target("sandbox", "b")).await;
-    fixture.put(gone("never-lived", 1)).await;
+    fixture.put(gone("never-created", 1)).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     let move_to = async |target, seen| fixture.transit(target, Some(seen)).await;
     fixture.meter.take();
     move_to(gone("a", 2), 1).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
-    assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
-    // Items outside of the list are not read.
+    assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
+    // Targets outside of the list are not read.
     assert_eq!(fixture.meter.take().requests, [("PutItem", 1), ("Query", 2), ("BatchGetItem", 2)].into());
     move_to(TargetHead { version: 3, uid: "again".into(), ..target("sandbox", "a") }, 2).await;
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
-    assert_eq!(list(TargetList::Gone).await, ["never-lived"]);
+    assert_eq!(list(TargetList::Gone).await, ["never-created"]);
     // A gone target that waits is in the active list.
     let notified = |held_by| {
         Some(NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: held_by, reason: None })
@@ -83,7 +83,7 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(fixture: Stor
     move_to(TargetHead { notification: notified(None), ..gone("b", 2) }, 1).await;
     move_to(TargetHead { notification: notified(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
-    assert_eq!(list(TargetList::Gone).await, ["a", "never-lived"]);
+    assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
     let waiting = PendingCreation {
         uid: "next".into(),
         generation: 1,
@@ -95,11 +95,11 @@ pub(super) async fn targets_that_are_gone_have_a_list_of_their_own(fixture: Stor
     move_to(TargetHead { waiting: Some(waiting), ..gone("a", 5) }, 4).await;
     move_to(gone("b", 3), 2).await;
     assert_eq!(list(TargetList::Active).await, ["a"]);
-    assert_eq!(list(TargetList::Gone).await, ["b", "never-lived"]);
+    assert_eq!(list(TargetList::Gone).await, ["b", "never-created"]);
 }
 
-/// Stale entries are skipped by page, not one by one.
-pub(super) async fn stale_entries_cost_no_request_each(fixture: StoreFixture) {
+/// Stale entries are skipped by page instead of one by one.
+pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
     const STALE: usize = 1_000;
     let name = |n: usize| match n {
         0..99 => format!("a-{n:04}"),
@@ -149,7 +149,7 @@ pub(super) async fn a_page_of_stale_entries_ends(fixture: StoreFixture) {
 }
 
 /// An unreadable target is reported and does not hide others.
-pub(super) async fn a_damaged_target_is_named_in_the_list(fixture: StoreFixture) {
+pub(super) async fn a_damaged_target_is_reported_in_the_list(fixture: StoreFixture) {
     for name in ["a", "b", "c"] {
         fixture.put(target("sandbox", name)).await;
     }
@@ -163,7 +163,7 @@ pub(super) async fn a_damaged_target_is_named_in_the_list(fixture: StoreFixture)
 }
 
 /// A response of the table holds at most 16 MB.
-pub(super) async fn targets_beyond_one_answer_are_listed(fixture: StoreFixture) {
+pub(super) async fn targets_beyond_one_response_are_listed(fixture: StoreFixture) {
     for n in 0..48 {
         let large = vec!["x".repeat(380 << 10)];
         fixture.put(TargetHead { plugins: large, ..target("sandbox", &format!("{n:03}")) }).await;

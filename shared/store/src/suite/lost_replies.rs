@@ -1,4 +1,4 @@
-//! A write is applied, its response is lost, and the SDK sends it again. The result is as if it was sent once.
+//! A write is applied, its response is lost, and the SDK repeats it. The result is the same as without the repetition.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ const E1: Epoch = Epoch(1);
 enum ResendEffect {
     Refused,
     Same,
-    /// It only increments the version again.
+    /// The repetition increments the version again.
     Version,
 }
 
-/// Every event on a new run, with the outcome of its repetition.
+/// Returns all events on a new run, with the effect of their repetition.
 fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
     use ResendEffect::{Refused, Same, Version};
     let (earlier, later) = (Timestamp(due.0 - 1), Timestamp(due.0 + 1));
@@ -68,7 +68,7 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(fixture: StoreFixture) {
+pub(super) async fn an_event_with_a_lost_response_is_applied_once(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
         let (once, lost) = (fixture.run(&format!("once-{n}")).await, fixture.run(&format!("lost-{n}")).await);
@@ -97,7 +97,7 @@ pub(super) async fn an_event_whose_reply_is_lost_has_happened_once(fixture: Stor
     assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), PatchRefusal::AlreadyDone);
 }
 
-pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(fixture: StoreFixture) {
+pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let (proxy, store) = fixture.proxy().await;
     let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]);
@@ -132,7 +132,7 @@ pub(super) async fn results_and_notes_whose_reply_is_lost_are_kept_once(fixture:
     assert_eq!(records[0].2.further_results, [second]);
 }
 
-pub(super) async fn moves_whose_reply_is_lost_are_made_once(fixture: StoreFixture) {
+pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     let begin = fixture::begin("a");
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
@@ -161,7 +161,7 @@ pub(super) async fn moves_whose_reply_is_lost_are_made_once(fixture: StoreFixtur
     assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
 }
 
-pub(super) async fn documents_whose_reply_is_lost_are_kept_once(fixture: StoreFixture) {
+pub(super) async fn documents_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
     let (proxy, store) = fixture.proxy().await;
     proxy.plan("TransactWriteItems", [ProxyFault::LoseReply]);
     assert!(begin(&store, "a", b"{}").await);

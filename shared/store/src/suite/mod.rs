@@ -1,6 +1,6 @@
 //! Tests that every table must pass: DynamoDB Local, the embedded table, or another one.
 //!
-//! A test program passes the address of a table with DynamoDB's protocol and runs [`trials`]. Each test has its own
+//! A test program passes the URL of a table with the DynamoDB API and runs [`trials`]. Each test has its own
 //! table and bucket. A proxy between SDK and table refuses requests and drops responses. Every test with a fault
 //! asserts that the fault occurred.
 
@@ -35,14 +35,14 @@ use fixture::StoreFixture;
 /// A table under test.
 #[derive(Clone, Debug)]
 pub struct TableUnderTest {
-    /// The prefix of its test names.
+    /// The prefix of the names of its tests.
     pub name: &'static str,
-    /// Its URL without a slash at the end. Requests are signed with arbitrary keys.
+    /// The URL without a slash at the end. Requests are signed with arbitrary keys.
     pub endpoint: String,
     pub differences: TableDifferences,
 }
 
-/// Differences between tables that tests observe. The store does not rely on them.
+/// Differences between tables that tests measure. The store does not rely on them.
 ///
 /// | | DynamoDB Local | dynoxide |
 /// |---|---|---|
@@ -84,97 +84,97 @@ macro_rules! trials {
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         conditions:
-            each_condition_holds_and_does_not_hold,
-            conditions_on_an_item_that_is_not_there,
-            images_are_the_item_as_it_is_read,
-            sets_take_numbers_and_give_them_back,
-            an_empty_set_is_no_attribute,
+            every_condition_is_tested_true_and_false,
+            conditions_on_a_missing_item,
+            images_equal_the_stored_item,
+            sets_add_and_remove_numbers,
+            an_empty_set_has_no_attribute,
             a_new_run_has_its_facts_and_can_be_read,
-            many_writers_of_one_head_lose_nothing;
+            concurrent_completions_of_one_head_are_all_written;
         document:
-            plans_are_kept_in_the_table_or_the_bucket,
-            a_refused_life_leaves_no_plan,
+            plans_are_stored_in_the_table_or_the_bucket,
+            a_rejected_instance_leaves_no_plan,
             objects_are_replaced,
             plugin_versions_are_published_once,
-            a_withdrawn_version_is_in_no_list_and_stays_readable,
-            an_object_of_a_plan_is_removed_when_a_reply_is_lost;
+            a_withdrawn_version_is_unlisted_and_readable,
+            the_object_of_a_plan_is_removed_after_a_lost_response;
         faults:
-            what_passes_by_itself_is_not_seen,
-            what_does_not_pass_is_retryable,
-            what_is_wrong_is_broken,
-            a_write_outlasts_a_transaction_on_its_item,
-            a_transaction_outlasts_others_on_its_items,
-            keys_that_were_not_read_are_asked_for_again,
+            transient_errors_are_retried,
+            persistent_throttling_is_retryable,
+            invalid_requests_are_broken,
+            a_write_is_retried_after_a_transaction_conflict,
+            a_transaction_is_retried_after_a_conflict,
+            unprocessed_keys_are_read_again,
             a_lost_request_is_sent_again;
         capacity:
             a_completion_is_one_write_and_two_with_outputs,
-            a_full_head_stays_below_one_unit,
-            a_retry_that_wakes_earlier_costs_three,
+            a_full_head_costs_one_write_unit,
+            a_retry_with_an_earlier_wakeup_costs_three_write_units,
             a_start_is_a_transaction_of_two_items,
-            a_refusal_is_counted;
+            a_failed_condition_is_counted;
         hints:
-            a_stale_index_names_what_is_no_longer_due,
-            an_index_that_is_behind_loses_nothing,
-            an_entry_for_an_item_that_is_gone_does_no_harm,
-            an_entry_that_cannot_be_read_is_passed_over,
-            due_things_of_many_pages_are_all_found,
-            a_list_passes_over_what_is_gone;
+            a_stale_index_returns_items_that_are_no_longer_due,
+            a_delayed_index_returns_items_later,
+            an_index_entry_of_a_deleted_item_is_harmless,
+            unreadable_index_entries_are_skipped,
+            due_items_of_many_pages_are_found,
+            a_list_skips_deleted_targets;
         list:
-            what_is_due_is_found_until_it_is_not,
+            due_items_are_found_until_they_change,
             targets_are_listed_by_kind_and_name,
-            targets_that_are_gone_have_a_list_of_their_own,
-            stale_entries_cost_no_request_each,
+            gone_targets_have_a_separate_list,
+            stale_entries_are_skipped_by_page,
             a_page_of_stale_entries_ends,
-            a_damaged_target_is_named_in_the_list,
-            targets_beyond_one_answer_are_listed;
+            a_damaged_target_is_reported_in_the_list,
+            targets_beyond_one_response_are_listed;
         expiry:
-            lives_expire_when_they_are_due,
-            a_damaged_expiry_is_postponed_and_others_are_due,
-            a_removed_run_leaves_nothing_and_others_stay,
-            objects_are_removed_before_the_records_that_name_them;
+            instances_expire_when_they_are_due,
+            a_damaged_expiry_is_postponed,
+            a_run_is_removed_without_others,
+            objects_of_a_run_are_removed;
         lost_replies:
-            an_event_whose_reply_is_lost_has_happened_once,
-            results_and_notes_whose_reply_is_lost_are_kept_once,
-            moves_whose_reply_is_lost_are_made_once,
-            documents_whose_reply_is_lost_are_kept_once;
+            an_event_with_a_lost_response_is_applied_once,
+            results_and_updates_with_a_lost_response_are_stored_once,
+            transitions_with_a_lost_response_are_made_once,
+            documents_with_a_lost_response_are_stored_once;
         batch_queue:
-            batches_wait_until_they_are_answered_taken_or_expired,
-            large_batches_and_responses_are_in_the_bucket_until_they_are_taken,
-            a_queued_batch_is_three_writes,
-            a_poll_reads_no_more_than_it_needs,
+            batches_are_pending_until_they_have_a_response_or_expire,
+            large_batches_and_responses_are_stored_in_the_bucket,
+            a_queued_batch_costs_three_writes,
+            a_poll_reads_a_limited_number_of_batches,
             a_scan_is_claimed_once,
             an_outage_is_recorded_until_it_ends;
         model:
-            heads_are_the_same_through_the_table_as_in_memory;
+            the_table_applies_patches_like_the_engine;
         record:
-            results_are_read_back_as_they_were,
+            results_are_read_unchanged,
             damaged_evidence_leaves_its_record_readable,
-            the_first_result_stays_and_others_are_kept_beside_it,
-            distinct_successes_are_kept_up_to_a_bound_and_counted,
-            senders_at_one_time_share_the_places,
-            notes_come_before_the_result_and_change_nothing_after_it,
-            tries_are_accepted_together,
-            only_the_units_that_were_asked_for_are_read,
+            further_results_are_stored_after_the_first,
+            distinct_successes_are_stored_up_to_a_limit,
+            concurrent_results_share_the_limit,
+            updates_after_the_result_are_ignored,
+            attempts_are_accepted_together,
+            only_the_requested_units_are_read,
             outlines_are_records_without_outputs,
-            records_beyond_one_page_are_all_read;
+            records_of_several_pages_are_read;
         sizes:
-            too_large_a_change_is_refused_and_changes_nothing,
-            too_large_a_target_is_refused_alone_and_in_a_transaction,
-            the_largest_that_we_make_has_room,
-            keys_that_no_item_can_have_are_not_there,
-            the_longest_names_of_targets_are_keys;
+            a_result_that_is_too_large_is_rejected,
+            a_target_that_is_too_large_is_rejected,
+            the_largest_items_fit,
+            keys_that_are_too_long_are_not_found,
+            the_longest_names_of_targets_fit_into_keys;
         strong:
-            reads_of_the_table_are_strong,
-            a_write_is_read_at_once_by_everybody;
+            reads_of_the_table_are_consistent,
+            a_write_is_read_at_once_by_other_clients;
         target:
-            a_target_is_read_back_as_it_was,
-            a_move_needs_the_version_that_was_seen,
-            of_writers_of_the_very_same_one_wins,
-            the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item,
-            no_table_is_broken_and_no_network_retryable;
+            a_target_is_read_unchanged,
+            a_transition_needs_the_expected_version,
+            one_of_several_equal_transitions_is_written,
+            the_end_of_a_target_writes_a_tombstone,
+            a_missing_table_is_broken_and_a_missing_network_retryable;
         transactions:
-            all_or_nothing,
-            many_transactions_on_one_target_and_one_wins,
-            a_transaction_and_completions_of_one_item;
+            a_transaction_writes_all_items_or_none,
+            one_of_several_concurrent_creations_is_written,
+            completions_succeed_during_rejected_transactions;
     ]
 }

@@ -1,4 +1,4 @@
-//! The table behaves like `Patch::apply`.
+//! Compares the table with `Patch::apply`.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn patch() -> impl Strategy<Value = Patch> {
     })
 }
 
-/// The epoch of an item that a write creates.
+/// Returns the epoch of an item that a patch creates.
 fn epoch_of(patch: &Patch) -> Epoch {
     let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
         PatchCondition::EpochIs(epoch) => Some(*epoch),
@@ -105,7 +105,7 @@ async fn check(fixture: &StoreFixture, name: &str, patches: &[Patch]) {
     assert_eq!(heads, model);
 }
 
-pub(super) async fn heads_are_the_same_through_the_table_as_in_memory(fixture: StoreFixture) {
+pub(super) async fn the_table_applies_patches_like_the_engine(fixture: StoreFixture) {
     let runtime = tokio::runtime::Handle::current();
     let names = std::sync::atomic::AtomicU32::new(0);
     // The runner of the cases is not async.

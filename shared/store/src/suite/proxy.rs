@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 #[derive(Clone, Debug)]
 pub(super) enum ProxyFault {
     /// The proxy responds, and the request does not reach the table.
-    Answer(StatusCode, Value),
+    Respond(StatusCode, Value),
     /// The connection is closed, and the request does not reach the table.
     LoseRequest,
     /// The request reaches the table, and the connection is closed without a response.
@@ -24,17 +24,17 @@ pub(super) enum ProxyFault {
 impl ProxyFault {
     pub(super) fn error(status: u16, code: &str) -> Self {
         let kind = format!("com.amazonaws.dynamodb.v20120810#{code}");
-        Self::Answer(StatusCode::from_u16(status).unwrap(), json!({"__type": kind, "message": "by plan"}))
+        Self::Respond(StatusCode::from_u16(status).unwrap(), json!({"__type": kind, "message": "injected"}))
     }
 
-    /// A transaction that was cancelled for these reasons, one per item.
+    /// Returns the response of a transaction that was cancelled for these reasons, one per item.
     pub(super) fn cancelled(codes: &[&str]) -> Self {
-        let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code, "Message": "by plan"})).collect();
-        let Self::Answer(status, mut body) = Self::error(400, "TransactionCanceledException") else {
-            unreachable!("an error is an answer")
+        let reasons: Vec<Value> = codes.iter().map(|code| json!({"Code": code, "Message": "injected"})).collect();
+        let Self::Respond(status, mut body) = Self::error(400, "TransactionCanceledException") else {
+            unreachable!("an error is a response")
         };
         body["CancellationReasons"] = Value::Array(reasons);
-        Self::Answer(status, body)
+        Self::Respond(status, body)
     }
 }
 
@@ -50,7 +50,7 @@ struct ProxyState {
     stale: usize,
 }
 
-/// A running proxy. It ends with the runtime of the test.
+/// A running proxy. It stops with the runtime of the test.
 pub(super) struct FaultProxy {
     pub(super) endpoint: String,
     state: Arc<Mutex<ProxyState>>,
@@ -63,14 +63,14 @@ impl FaultProxy {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(ProxyState::default()));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let way = ProxyHandler { table: table.to_owned(), client, state: Arc::clone(&state) };
+        let handler = ProxyHandler { table: table.to_owned(), client, state: Arc::clone(&state) };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let way = way.clone();
+                let handler = handler.clone();
                 let service = hyper::service::service_fn(move |request| {
-                    let way = way.clone();
-                    async move { way.pass(request).await }
+                    let handler = handler.clone();
+                    async move { handler.pass(request).await }
                 });
                 let server = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
@@ -118,7 +118,7 @@ struct ConnectionClosed;
 
 impl std::fmt::Display for ConnectionClosed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("closed by plan")
+        f.write_str("injected")
     }
 }
 
@@ -153,7 +153,7 @@ impl ProxyHandler {
             fault
         };
         match fault {
-            Some(ProxyFault::Answer(status, response)) => {
+            Some(ProxyFault::Respond(status, response)) => {
                 return Ok(respond(status, response.to_string().into()));
             }
             Some(ProxyFault::LoseRequest) => return Err(ConnectionClosed),

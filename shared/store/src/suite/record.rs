@@ -41,7 +41,7 @@ fn full() -> AttemptResult {
     }
 }
 
-pub(super) async fn results_are_read_back_as_they_were(fixture: StoreFixture) {
+pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
     let run = new_run("a").id;
     let results = [
         full(),
@@ -59,7 +59,7 @@ pub(super) async fn results_are_read_back_as_they_were(fixture: StoreFixture) {
     assert_eq!(read, results);
 }
 
-/// Malformed evidence does not make the rest of its record unreadable, for one unit and for all.
+/// The rest of a record with malformed evidence is readable.
 pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFixture) {
     let run = new_run("a").id;
     let whole = AttemptResult { evidence: None, ..full() };
@@ -77,13 +77,13 @@ pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFi
         for (_, _, record) in records {
             let mut read = record.result.unwrap();
             let evidence = read.evidence.take().unwrap();
-            assert!(evidence.damaged.is_some_and(|reason| reason.contains("ev")), "it says what is damaged");
+            assert!(evidence.damaged.is_some_and(|reason| reason.contains("ev")), "the reason names the attribute");
             assert_eq!(read, whole);
         }
     }
 }
 
-pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(fixture: StoreFixture) {
+pub(super) async fn further_results_are_stored_after_the_first(fixture: StoreFixture) {
     let run = new_run("a").id;
     let store = &fixture.store;
     let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
@@ -103,7 +103,7 @@ pub(super) async fn the_first_result_stays_and_others_are_kept_beside_it(fixture
 }
 
 /// Further results are stored up to a limit and then counted.
-pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(fixture: StoreFixture) {
+pub(super) async fn distinct_successes_are_stored_up_to_a_limit(fixture: StoreFixture) {
     let run = new_run("a").id;
     let put =
         async |unit: Unit, result: &AttemptResult| fixture.store.put_result(&run, unit, A1, result).await.unwrap();
@@ -117,7 +117,7 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(fixtur
         for number in stored + 1..=stored + 3 {
             assert_eq!(put(unit, &success(number)).await, PutOutcome::Excess(first.clone()), "{number}");
         }
-        // Stored results are recognized, and a failure or a cancel always has a place.
+        // Stored results are recognized. A failure or a cancel is always stored.
         assert_eq!(put(unit, &success(stored)).await, PutOutcome::Conflict(first.clone()));
         let cancelled = result(AttemptOutcome::Cancelled, "cancelled");
         assert_eq!(put(unit, &cancelled).await, PutOutcome::Conflict(first.clone()));
@@ -133,7 +133,7 @@ pub(super) async fn distinct_successes_are_kept_up_to_a_bound_and_counted(fixtur
 }
 
 /// Concurrent results share the limit.
-pub(super) async fn senders_at_one_time_share_the_places(fixture: StoreFixture) {
+pub(super) async fn concurrent_results_share_the_limit(fixture: StoreFixture) {
     let run = new_run("a").id;
     let first = result(AttemptOutcome::Succeeded, "first");
     fixture.store.put_result(&run, Unit(0), A1, &first).await.unwrap();
@@ -147,7 +147,7 @@ pub(super) async fn senders_at_one_time_share_the_places(fixture: StoreFixture) 
 }
 
 /// One write records the acceptances of many attempts, and its repetition changes nothing.
-pub(super) async fn tries_are_accepted_together(fixture: StoreFixture) {
+pub(super) async fn attempts_are_accepted_together(fixture: StoreFixture) {
     let run = new_run("a").id;
     let other = new_run("b").id;
     let (first, second) = (Unit(0), Unit(SHARD + 3));
@@ -157,14 +157,14 @@ pub(super) async fn tries_are_accepted_together(fixture: StoreFixture) {
     for _ in 0..2 {
         store.record_accepted(&run, Shard::ROOT, &attempts, Timestamp(7)).await.unwrap();
     }
-    let figures = fixture.meter.take();
-    assert_eq!((figures.write_units, figures.sized_write_units), (2.0, 2));
+    let usage = fixture.meter.take();
+    assert_eq!((usage.write_units, usage.sized_write_units), (2.0, 2));
     store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
     store.record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
     store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
     // The table expires the item after 30 days.
-    let note = fixture.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
-    assert_eq!(note["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
+    let item = fixture.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
+    assert_eq!(item["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
     let read = async |units: &[Unit]| {
         let mut found = store.read_accepted(&run, units).await.unwrap();
         found.sort_unstable();
@@ -179,42 +179,42 @@ pub(super) async fn tries_are_accepted_together(fixture: StoreFixture) {
     assert_eq!(read(&[first, second]).await, []);
 }
 
-pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(fixture: StoreFixture) {
+pub(super) async fn updates_after_the_result_are_ignored(fixture: StoreFixture) {
     let run = new_run("a").id;
-    // The record after each update. Of each kind, the first or the last update counts.
-    let note = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
-    assert_eq!(note(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
-    assert_eq!(note(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
-    assert_eq!(note(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
-    assert_eq!(note(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
-    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
-    assert_eq!(note(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
-    let other = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(1), A1, &note).await.unwrap();
+    // `update` returns the record before the update. Of each kind, the first or the last update counts.
+    let update = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(0), A1, &update).await.unwrap();
+    assert_eq!(update(AttemptUpdate::Started(Timestamp(10))).await, AttemptRecord::default());
+    assert_eq!(update(AttemptUpdate::Started(Timestamp(11))).await.started, Some(10));
+    assert_eq!(update(AttemptUpdate::Accepted(Timestamp(12))).await.accepted, None);
+    assert_eq!(update(AttemptUpdate::Accepted(Timestamp(13))).await.accepted, Some(12));
+    assert_eq!(update(AttemptUpdate::DispatchAgain(Timestamp(14))).await.next_dispatch, None);
+    assert_eq!(update(AttemptUpdate::DispatchAgain(Timestamp(15))).await.next_dispatch, Some(14));
+    let other = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(1), A1, &update).await.unwrap();
     other(AttemptUpdate::Started(Timestamp(1))).await;
     assert_eq!(other(AttemptUpdate::Postponed(Timestamp(3))).await.started, Some(1));
-    let put_off = other(AttemptUpdate::Started(Timestamp(4))).await;
-    assert_eq!((put_off.started, put_off.next_dispatch), (None, Some(3)));
-    let once = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(3), A1, &note).await.unwrap();
+    let postponed = other(AttemptUpdate::Started(Timestamp(4))).await;
+    assert_eq!((postponed.started, postponed.next_dispatch), (None, Some(3)));
+    let once = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(3), A1, &update).await.unwrap();
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(5))).await.posted, None);
     assert_eq!(once(AttemptUpdate::Posted(Timestamp(6))).await.posted, Some(5));
     assert_eq!(once(AttemptUpdate::DispatchAgain(Timestamp(7))).await.posted, Some(5));
-    let third = async |note: AttemptUpdate| fixture.store.update_attempt(&run, Unit(2), A1, &note).await.unwrap();
+    let third = async |update: AttemptUpdate| fixture.store.update_attempt(&run, Unit(2), A1, &update).await.unwrap();
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(5))).await.leased_until, None);
     // Of two concurrent leases, the second one sees the first.
     assert_eq!(third(AttemptUpdate::Leased(Timestamp(6))).await.leased_until, Some(5));
-    for (at, over) in [
+    for (at, end) in [
         (7, AttemptUpdate::DispatchAgain(Timestamp(1))),
         (8, AttemptUpdate::Accepted(Timestamp(1))),
         (9, AttemptUpdate::Postponed(Timestamp(1))),
     ] {
         third(AttemptUpdate::Leased(Timestamp(at))).await;
-        assert_eq!(third(over).await.leased_until, Some(at));
+        assert_eq!(third(end).await.leased_until, Some(at));
         assert_eq!(third(AttemptUpdate::Started(Timestamp(1))).await.leased_until, None);
     }
-    note(AttemptUpdate::Heartbeat(Timestamp(16), Some("1 of 2".into()))).await;
-    note(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
-    note(AttemptUpdate::Refused("first".into())).await;
-    note(AttemptUpdate::Refused("second".into())).await;
+    update(AttemptUpdate::Heartbeat(Timestamp(16), Some("1 of 2".into()))).await;
+    update(AttemptUpdate::Heartbeat(Timestamp(17), None)).await;
+    update(AttemptUpdate::Refused("first".into())).await;
+    update(AttemptUpdate::Refused("second".into())).await;
     let record = fixture.store.read_all_records(&run).await.unwrap().remove(0).2;
     assert_eq!(record.refused, Some(CallbackRefusals { count: 2, reason: "second".into() }));
     assert_eq!((record.started, record.accepted, record.next_dispatch), (Some(10), Some(12), Some(15)));
@@ -222,13 +222,13 @@ pub(super) async fn notes_come_before_the_result_and_change_nothing_after_it(fix
 
     let done = result(AttemptOutcome::Succeeded, "x");
     assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap(), PutOutcome::Created);
-    let after = note(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
+    let after = update(AttemptUpdate::Heartbeat(Timestamp(99), Some("2 of 2".into()))).await;
     assert_eq!((after.heartbeat, after.result.clone()), (Some(17), Some(done)));
     let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!(records[0], (Unit(0), A1, after));
 }
 
-pub(super) async fn only_the_units_that_were_asked_for_are_read(fixture: StoreFixture) {
+pub(super) async fn only_the_requested_units_are_read(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     for unit in [0, 1, 2, 40, 41, 9_999] {
         for attempt in [1, 2, 10, 1000] {
@@ -249,7 +249,7 @@ pub(super) async fn only_the_units_that_were_asked_for_are_read(fixture: StoreFi
 
 pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    let notes = [
+    let updates = [
         AttemptUpdate::Started(Timestamp(1)),
         AttemptUpdate::Accepted(Timestamp(2)),
         AttemptUpdate::DispatchAgain(Timestamp(4)),
@@ -257,8 +257,8 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
         AttemptUpdate::Leased(Timestamp(6)),
         AttemptUpdate::Refused("late".to_owned()),
     ];
-    for note in &notes {
-        fixture.store.update_attempt(&run, Unit(2), A1, note).await.unwrap();
+    for update in &updates {
+        fixture.store.update_attempt(&run, Unit(2), A1, update).await.unwrap();
     }
     fixture.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
     for number in 0..=limits::DISTINCT_RESULTS {
@@ -269,8 +269,8 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
     done.outputs = OutputStorage::Inline(BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]));
     let mut late = result(AttemptOutcome::Succeeded, "z");
     late.outputs = OutputStorage::Bucket("outputs/late.json".to_owned());
-    let note = AttemptUpdate::Heartbeat(Timestamp(3), Some("1 of 2".to_owned()));
-    fixture.store.update_attempt(&run, Unit(0), A1, &note).await.unwrap();
+    let update = AttemptUpdate::Heartbeat(Timestamp(3), Some("1 of 2".to_owned()));
+    fixture.store.update_attempt(&run, Unit(0), A1, &update).await.unwrap();
     fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
     fixture.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
     fixture.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
@@ -286,7 +286,7 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
     assert_eq!(fixture.store.read_outlines(&run).await.unwrap(), expected);
 }
 
-pub(super) async fn records_beyond_one_page_are_all_read(fixture: StoreFixture) {
+pub(super) async fn records_of_several_pages_are_read(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     let outputs = BTreeMap::from([("x".to_owned(), UnitValue::Json("y".repeat(300_000).into()))]);
     for unit in 0..8 {

@@ -16,12 +16,12 @@ use crate::{
     TargetTransition, WritePlugins as _,
 };
 
-/// The table's limit of an item, in bytes.
+/// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;
 const A1: Attempt = Attempt(1);
 
-/// Asserts that the table has refused an item because of its size.
-fn too_large<T: std::fmt::Debug>(response: Result<T, StoreError>) {
+/// Checks that the table rejected an item because of its size.
+fn assert_too_large<T: std::fmt::Debug>(response: Result<T, StoreError>) {
     let error = response.unwrap_err();
     let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };
     assert!(reason.to_lowercase().contains("item size"), "{error}");
@@ -32,28 +32,28 @@ fn outputs(bytes: usize, digest: &str) -> AttemptResult {
     AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, digest) }
 }
 
-pub(super) async fn too_large_a_change_is_refused_and_changes_nothing(fixture: StoreFixture) {
+pub(super) async fn a_result_that_is_too_large_is_rejected(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
+    assert_too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "a")).await);
     assert_eq!(fixture.store.read_all_records(&run).await.unwrap(), []);
     let fits = outputs(LIMIT - 1024, "b");
     assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &fits).await.unwrap(), PutOutcome::Created);
-    too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
+    assert_too_large(fixture.store.put_result(&run, Unit(0), A1, &outputs(LIMIT, "c")).await);
     let records = fixture.store.read_all_records(&run).await.unwrap();
     assert_eq!((records[0].2.result.as_ref(), records[0].2.further_results.len()), (Some(&fits), 0));
 }
 
-pub(super) async fn too_large_a_target_is_refused_alone_and_in_a_transaction(fixture: StoreFixture) {
+pub(super) async fn a_target_that_is_too_large_is_rejected(fixture: StoreFixture) {
     let large = TargetHead { plugins: vec!["x".repeat(LIMIT)], ..target("sandbox", "a") };
     let alone = TargetTransition::new(large, None);
-    too_large(fixture.store.move_target(&alone).await);
+    assert_too_large(fixture.store.move_target(&alone).await);
     let together = TargetTransition { run: Some(new_run("a")), ..alone };
-    too_large(fixture.store.move_target(&together).await);
+    assert_too_large(fixture.store.move_target(&together).await);
     assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), None);
     assert_eq!(fixture.store.read_root(&new_run("a").id).await.unwrap(), None);
 }
 
-pub(super) async fn the_largest_that_we_make_has_room(fixture: StoreFixture) {
+pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     // A full head: all units have their thousandth attempt, late results and seals.
     for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
@@ -91,7 +91,7 @@ pub(super) async fn the_largest_that_we_make_has_room(fixture: StoreFixture) {
     }
 }
 
-pub(super) async fn keys_that_no_item_can_have_are_not_there(fixture: StoreFixture) {
+pub(super) async fn keys_that_are_too_long_are_not_found(fixture: StoreFixture) {
     for name in ["x".repeat(2048), "\u{1f40b}".repeat(253)] {
         assert_eq!(fixture.store.read_target("sandbox", &name).await.unwrap(), None);
         assert_eq!(fixture.store.list_versions(&name).await.unwrap(), []);
@@ -101,7 +101,7 @@ pub(super) async fn keys_that_no_item_can_have_are_not_there(fixture: StoreFixtu
 }
 
 /// The table stores a character that is not ASCII in more bytes than UTF-8.
-pub(super) async fn the_longest_names_of_targets_are_keys(fixture: StoreFixture) {
+pub(super) async fn the_longest_names_of_targets_fit_into_keys(fixture: StoreFixture) {
     let kind = "k".repeat(LifecycleData::MAX_KIND);
     let longest = |character: char| {
         let fit = LifecycleData::MAX_NAME_BYTES / character.len_utf8();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
-pub(super) async fn reads_of_the_table_are_strong(fixture: StoreFixture) {
+pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     fixture.store.restore_plan("k1", b"{}").await.unwrap();
     fixture.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
@@ -23,9 +23,9 @@ pub(super) async fn reads_of_the_table_are_strong(fixture: StoreFixture) {
     store.get_plan("k1").await.unwrap();
     store.get_plugin("p", "1.0.0").await.unwrap();
     store.list_versions("p").await.unwrap();
-    let of_the_table = proxy.requests();
-    assert_eq!(of_the_table.len(), 10);
-    for (operation, request) in of_the_table {
+    let table_requests = proxy.requests();
+    assert_eq!(table_requests.len(), 10);
+    for (operation, request) in table_requests {
         assert_eq!(request["ConsistentRead"], true, "{operation} {request}");
     }
     store.list_plugins().await.unwrap();
@@ -44,7 +44,7 @@ pub(super) async fn reads_of_the_table_are_strong(fixture: StoreFixture) {
     assert_eq!((indexed, batches), (18, 2));
 }
 
-pub(super) async fn a_write_is_read_at_once_by_everybody(fixture: StoreFixture) {
+pub(super) async fn a_write_is_read_at_once_by_other_clients(fixture: StoreFixture) {
     let (_, other) = fixture.proxy().await;
     let run = fixture.run("a").await;
     for unit in 0..30 {

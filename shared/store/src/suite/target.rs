@@ -13,7 +13,7 @@ use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 
 use super::fixture::{StoreFixture, begin, target, tombstone};
 
-pub(super) async fn a_target_is_read_back_as_it_was(fixture: StoreFixture) {
+pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
         hook: Some(Hook::PostStop),
@@ -45,7 +45,7 @@ pub(super) async fn a_target_is_read_back_as_it_was(fixture: StoreFixture) {
     assert_eq!(fixture.store.read_target("sandbox", "c").await.unwrap(), None);
 }
 
-pub(super) async fn a_move_needs_the_version_that_was_seen(fixture: StoreFixture) {
+pub(super) async fn a_transition_needs_the_expected_version(fixture: StoreFixture) {
     let first = target("sandbox", "a");
     assert!(fixture.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
@@ -59,8 +59,8 @@ pub(super) async fn a_move_needs_the_version_that_was_seen(fixture: StoreFixture
     assert_eq!(fixture.store.read_target("sandbox", "a").await.unwrap(), Some(ready));
 }
 
-/// Concurrent invocations that end one run write equal items. Exactly one of them continues.
-pub(super) async fn of_writers_of_the_very_same_one_wins(fixture: StoreFixture) {
+/// Concurrent invocations that end a run write equal items. Exactly one write succeeds.
+pub(super) async fn one_of_several_equal_transitions_is_written(fixture: StoreFixture) {
     let end = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let plain_move = TargetTransition::new(target("sandbox", "a"), None);
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(end, Some(1)) };
@@ -68,7 +68,7 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(fixture: StoreFixture) 
         let moved = join_all((0..8).map(|_| fixture.store.move_target(&transition))).await;
         let won = moved.into_iter().filter(|moved| match moved {
             Ok(moved) => *moved,
-            // The writes conflicted until the pauses were used up. Nothing was written.
+            // All retries conflicted. Nothing was written.
             Err(StoreError::Retryable { .. }) => false,
             Err(error) => panic!("{error}"),
         });
@@ -76,7 +76,7 @@ pub(super) async fn of_writers_of_the_very_same_one_wins(fixture: StoreFixture) 
     }
 }
 
-pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_item(fixture: StoreFixture) {
+pub(super) async fn the_end_of_a_target_writes_a_tombstone(fixture: StoreFixture) {
     fixture.store.move_target(&TargetTransition::new(target("sandbox", "a"), None)).await.unwrap();
     let gone = TargetHead { phase: TargetPhase::Gone, due: None, version: 2, ..target("sandbox", "a") };
     let end = TargetTransition { tombstone: Some(tombstone("u1")), ..TargetTransition::new(gone, Some(1)) };
@@ -98,7 +98,7 @@ pub(super) async fn the_end_of_a_target_leaves_a_tombstone_that_outlives_its_ite
     }
 }
 
-pub(super) async fn no_table_is_broken_and_no_network_retryable(fixture: StoreFixture) {
+pub(super) async fn a_missing_table_is_broken_and_a_missing_network_retryable(fixture: StoreFixture) {
     let client = fixture.store.dynamo.client().clone();
     let store = |client, table| Store::new(DynamoTable::new(client, table), fixture.store.bucket.clone());
     let error = store(client, "other").read_target("a", "b").await.unwrap_err();
@@ -106,10 +106,10 @@ pub(super) async fn no_table_is_broken_and_no_network_retryable(fixture: StoreFi
     // An unreachable server, and one that never responds.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
-    let patience = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();
+    let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_millis(50)).build();
     for endpoint in ["http://127.0.0.1:1", &silent] {
         let config = fixture.store.dynamo.client().config().to_builder().endpoint_url(endpoint);
-        let config = config.retry_config(RetryConfig::disabled()).timeout_config(patience.clone()).build();
+        let config = config.retry_config(RetryConfig::disabled()).timeout_config(timeouts.clone()).build();
         let client = aws_sdk_dynamodb::Client::from_conf(config);
         let error = store(client, "ebb").read_target("a", "b").await.unwrap_err();
         assert!(matches!(&error, StoreError::Retryable { operation: "GetItem", .. }), "{error}");

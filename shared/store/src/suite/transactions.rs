@@ -9,7 +9,7 @@ fn begin(name: &str, uid: &str) -> TargetTransition {
     TargetTransition { run: Some(new_run(&format!("{name}-{uid}"))), ..TargetTransition::new(target, None) }
 }
 
-pub(super) async fn all_or_nothing(fixture: StoreFixture) {
+pub(super) async fn a_transaction_writes_all_items_or_none(fixture: StoreFixture) {
     let store = &fixture.store;
     let first = begin("a", "u1");
     assert!(store.move_target(&first).await.unwrap());
@@ -30,7 +30,7 @@ pub(super) async fn all_or_nothing(fixture: StoreFixture) {
     assert_eq!(store.read_target("sandbox", "a").await.unwrap(), Some(first.target));
 }
 
-pub(super) async fn many_transactions_on_one_target_and_one_wins(fixture: StoreFixture) {
+pub(super) async fn one_of_several_concurrent_creations_is_written(fixture: StoreFixture) {
     let transitions: Vec<TargetTransition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
     let moved = join_all(transitions.iter().map(|transition| fixture.store.move_target(transition))).await;
     let mut won = Vec::new();
@@ -49,7 +49,7 @@ pub(super) async fn many_transactions_on_one_target_and_one_wins(fixture: StoreF
 }
 
 /// A transaction that starts an existing run is refused each time. Concurrent completions of that run succeed.
-pub(super) async fn a_transaction_and_completions_of_one_item(fixture: StoreFixture) {
+pub(super) async fn completions_succeed_during_rejected_transactions(fixture: StoreFixture) {
     let store = &fixture.store;
     let run = fixture.run("a").await;
     let again = TargetTransition { run: Some(new_run("a")), ..begin("b", "u1") };

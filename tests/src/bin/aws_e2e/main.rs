@@ -1,8 +1,8 @@
 //! End-to-end checks of the deployment.
 //!
-//! `stack` deploys the build with `sam deploy` to an AWS emulator on this machine, and creates and deletes a sandbox with a
-//! second deployment in between. `functions` measures each function. `cargo xtask verify aws` starts this program in a
-//! network namespace in which this machine has a public address.
+//! `stack` deploys the build with `sam deploy` to an AWS emulator on this machine, and creates and deletes a sandbox
+//! with a second deployment in between. `functions` measures each function. `cargo xtask verify aws` starts this
+//! program in a network namespace in which this machine has a public address.
 
 mod cloud;
 mod functions;
