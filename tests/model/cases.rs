@@ -1,4 +1,4 @@
-//! Graphs, and what may go wrong in each.
+//! The cases of the model: graphs with budgets of faults.
 
 use super::choice::FaultBudget;
 use super::simulation::{ModelAction, ModelGraph, OutputMode};
@@ -8,23 +8,22 @@ use super::simulation::{ModelAction, ModelGraph, OutputMode};
 pub struct ModelCase {
     pub name: String,
     pub graph: ModelGraph,
-    /// What may go wrong on one path.
+    /// The faults of one path.
     pub budget: FaultBudget,
-    /// How many steps of one path may be others than what comes next if nothing goes wrong and nothing overtakes;
-    /// `u32::MAX`: all may.
+    /// Maximum number of unusual steps of a path (see `order.rs`). `u32::MAX` has no limit.
     pub unusual: u32,
 }
 
 pub(super) const WHOLE: u32 = u32::MAX;
-/// Unusual steps of a path through a graph that is too large for the tests as a whole.
+/// Maximum number of unusual steps in graphs that are too large to be explored completely.
 const FEW: u32 = 2;
 
-/// Units per head item that keep a small graph in one.
+/// Units per head item, so that a small graph has one item.
 pub(super) const ONE_ITEM: u32 = 256;
-/// The answer of a gateway whose server did not answer in time.
+/// The status of a gateway whose server did not respond in time.
 pub(super) const GATEWAY: u16 = 504;
 const KINDS: [ModelAction; 3] = [ModelAction::Pod, ModelAction::AtOnce, ModelAction::Later];
-/// Nothing goes wrong, and two invocations are under way at a time at most.
+/// No faults, and at most two concurrent invocations.
 pub(super) const CALM: FaultBudget = FaultBudget {
     deaths: 0,
     losses: 0,
@@ -65,7 +64,7 @@ pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
 pub(super) const TWO: &[&[usize]] = &[&[], &[]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
-/// What the tests go through: small graphs whole, larger ones by all orders with few unusual steps.
+/// Returns the cases of the tests: small graphs with all orders, and larger ones with few unusual steps.
 pub fn cases() -> Vec<ModelCase> {
     all()
         .into_iter()
@@ -94,7 +93,7 @@ fn with_few() -> impl Iterator<Item = ModelCase> {
     })
 }
 
-/// What is explored whole among the large cases.
+/// Returns large cases with a limit of unusual steps.
 fn hurried() -> impl Iterator<Item = ModelCase> {
     const UNUSUAL: u32 = 4;
     [ModelAction::Pod, ModelAction::Later].into_iter().map(|runs| {
@@ -104,7 +103,7 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
     })
 }
 
-/// Two units that wait for nothing, and an environment that is short of something.
+/// Returns cases of two independent units with limited resources.
 fn scarce() -> Vec<ModelCase> {
     let mut cases = Vec::new();
     let mut add = |name: &str, runs, budget, change: fn(&mut ModelGraph)| {
@@ -134,12 +133,12 @@ fn scarce() -> Vec<ModelCase> {
     cases
 }
 
-/// What is explored whole beside it: each takes a minute and more.
+/// Returns the cases with all orders that take a minute or more each.
 pub fn large_cases() -> Vec<ModelCase> {
     all().into_iter().filter(|(large, _)| *large).map(|(_, case)| case).collect()
 }
 
-/// All cases, and whether each is a large one.
+/// Returns all cases with all orders, and whether each is large.
 fn all() -> Vec<(bool, ModelCase)> {
     let mut cases = Vec::new();
     for runs in KINDS {
@@ -165,7 +164,7 @@ fn all() -> Vec<(bool, ModelCase)> {
         one(runs != ModelAction::AtOnce, "a hurry, a sweep", FaultBudget { ticks: 1, sweeps: 1, ..CALM });
     }
     for runs in [ModelAction::AtOnce, ModelAction::Later] {
-        // With callbacks, what overtakes what is the outside's alone.
+        // With callbacks, the environment alone determines the order.
         let beside = u8::from(runs == ModelAction::AtOnce);
         let budget = FaultBudget { losses: 1, deletions: 1, concurrent: beside, ..CALM };
         let mut only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);

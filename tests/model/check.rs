@@ -1,4 +1,4 @@
-//! What must hold.
+//! The checks of the model.
 
 use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase};
 use ebb_protocol::callback::ReasonCode;
@@ -7,7 +7,7 @@ use ebb_protocol::record::AttemptOutcome;
 use super::choice::DeletionState;
 use super::simulation::ModelSimulation;
 
-/// At every step. `whole`: nothing has gone wrong so far, and nothing was hurried.
+/// Checks a state. `whole` is true if no fault was used so far.
 pub(super) fn now(place: &ModelSimulation, whole: bool) -> Option<String> {
     {
         let outer = place.environment.state();
@@ -21,7 +21,7 @@ pub(super) fn now(place: &ModelSimulation, whole: bool) -> Option<String> {
         .or_else(|| if place.is_quiet() { quiet(place, whole) } else { None })
 }
 
-/// A recorded success is what the unit comes to, unless the run was cancelled.
+/// A run does not ignore a recorded success of a setup unit.
 fn passed_over(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     for ((run, unit, attempt), record) in &table.records {
@@ -40,7 +40,7 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
     None
 }
 
-/// An attempt that was never received must not have run out of time.
+/// An attempt that was never received must not time out.
 fn never_sent(place: &ModelSimulation) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();
@@ -59,7 +59,7 @@ fn never_sent(place: &ModelSimulation) -> Option<String> {
     None
 }
 
-/// When nothing moves: what is to move later is due in time.
+/// When the model is quiet, open runs are due in time.
 fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();
@@ -73,7 +73,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         let view = ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
         let open = ebb_engine::follow::in_flight(graph, &view);
         let wait = due.0.saturating_sub(place.runtime.now().0);
-        // A target that has moved on, and does not wait for the run to be closed, needs nothing of it any more.
+        // The run matters only if its target waits for it.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
             let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
             held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Stopping)
@@ -84,7 +84,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         for (unit, attempt) in open {
             let before = Attempt(attempt.0 - 1);
             let next = table.records.get(&(run.clone(), unit, before)).and_then(|record| record.result.as_ref()?.next);
-            // Its time has come: a look may have sent it, to a relay that gave no answer.
+            // The next attempt is due. A sweep may have dispatched it to a relay that did not respond.
             let now = place.runtime.now().0;
             if let Some(next) = next
                 && due.0 > if next > now { next } else { now + ASKED_AGAIN_MS }
@@ -120,12 +120,12 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
     None
 }
 
-/// A relay that gave no answer is asked again within this.
+/// Maximum time until a request to a relay without a response is repeated.
 const ASKED_AGAIN_MS: u64 = 5_000;
-/// What was not sent is looked at within this, and a run that is over and still open.
+/// Maximum time until a sweep of an undispatched attempt, and of a completed run that is open.
 const SOON_MS: u64 = 60_000;
 
-/// When nothing can happen any more.
+/// Checks the state at the end of a path.
 pub(super) fn end(place: &ModelSimulation, deletion: &DeletionState) -> Option<String> {
     let table = place.table.state();
     let outer = place.environment.state();

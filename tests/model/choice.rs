@@ -1,4 +1,4 @@
-//! What can happen next, and what it does.
+//! The possible steps of a state, and their effects.
 
 use ebb_engine::{RunPhase, TargetPhase};
 use ebb_protocol::id::RunId;
@@ -9,77 +9,78 @@ use super::gates::GateKind;
 use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
 use crate::simulation::{SimTaskId, WriteFate};
 
-/// How much may go wrong on a path, beside the order of things.
+/// The number of faults of each kind on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FaultBudget {
-    /// Invocations that die, at any of their steps.
+    /// Invocations that die at any step.
     pub deaths: u8,
-    /// Answers that get lost: of a write, of the relay, of a server, of the platform.
+    /// Lost responses of writes, relays, servers and the platform.
     pub losses: u8,
-    /// Kills that do not arrive at their relay.
+    /// Cancel requests that do not arrive at the relay.
     pub kills: u8,
-    /// Messages of the queue that get lost.
+    /// Lost messages of the queue.
     pub drops: u8,
-    /// Callbacks and messages that are delivered once more.
+    /// Callbacks and messages that are delivered twice.
     pub duplicates: u8,
-    /// Callbacks that are followed by another one of the same attempt, with another result.
+    /// Additional callbacks of an attempt with another result.
     pub contradictions: u8,
     pub failures: u8,
-    /// Sweeps while something else goes on.
+    /// Sweeps while the model is not quiet.
     pub sweeps: u8,
-    /// Times that time passes while something else goes on.
+    /// Steps of time while the model is not quiet.
     pub ticks: u8,
-    /// Deletions while something else goes on.
+    /// Deletions while the model is not quiet.
     pub deletions: u8,
-    /// Invocations at a time that begin while another one is under way.
+    /// Maximum number of running invocations when another one starts.
     pub concurrent: u8,
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Debug)]
 pub(super) enum StepChoice {
     Step(u64),
-    /// A task goes on, and its answer is lost.
+    /// A task continues, and its response is lost.
     Lose(u64),
     /// A request does not arrive, and its sender gets an error.
     Miss(u64),
-    /// A kill does not arrive, and its sender gets an error.
+    /// A cancel request does not arrive, and its sender gets an error.
     Spare(u64),
-    /// A task dies where it stands.
+    /// A task dies before its step.
     Die(u64),
-    /// A request arrives; `well`: how work ends that ends at once.
+    /// A request arrives. `well` is false if the attempt fails at once.
     Arrive {
         number: u64,
         well: bool,
     },
-    /// The sender of a request gets no response; the request may still arrive.
+    /// The sender of a request gets no response. The request may still arrive.
     Unanswered(u64),
     Finish {
         name: String,
         well: bool,
     },
-    /// Mail is delivered; `twice`: and once more later.
+    /// A callback or message is delivered. `twice` if it is delivered again later.
     Deliver {
         number: u64,
         twice: bool,
     },
-    /// The server of a webhook unit makes one more thing, and reports it by a callback of the same attempt.
+    /// The server of a webhook unit creates another object and reports it by a callback of the same attempt.
     Contradict(u64),
     Drop(u64),
     Sweep(RunId),
     SweepTarget,
-    /// Time passes until then.
+    /// Time passes to this time.
     Tick(u64),
     Delete,
-    /// An operator has what gave up tried again.
+    /// An operator retries the stuck target.
     Retry,
 }
 
-/// Time that is longer than any token is valid.
+/// Longer than the validity of any token.
 const LONG_MS: u64 = 3 * 3_600_000;
 
 impl ModelSimulation {
-    /// What is over since the last look: mail that was taken is gone, mail whose taker died comes again.
+    /// Processes ended invocations. Deliveries that were accepted are removed. Those of failed invocations are
+    /// repeated.
     pub(super) fn collect(&self, deletion: &mut DeletionState) {
         let ended: Vec<(SimTaskId, InvocationEnd)> =
             std::mem::take(&mut *self.ended.lock().expect("no panic while it is held"));
@@ -114,7 +115,7 @@ impl ModelSimulation {
         running.values().any(|invocation| *invocation == ModelInvocation::Deliver(number))
     }
 
-    /// Returns true if nothing moves, but for time and what is due.
+    /// Returns true if only time and sweeps can change the state.
     pub(super) fn is_quiet(&self) -> bool {
         let now = self.runtime.elapsed();
         let running = self.running.lock().expect("no panic while it is held").is_empty();
@@ -127,7 +128,7 @@ impl ModelSimulation {
         running && state.in_flight.is_empty() && !works && !mail
     }
 
-    /// When the next thing that waits for time happens.
+    /// Returns the time of the next due item or delayed message.
     fn next_time(&self) -> Option<u64> {
         let now = self.runtime.elapsed();
         let begin = self.runtime.now().0 - now;
@@ -140,8 +141,7 @@ impl ModelSimulation {
         due.chain(mail.collect::<Vec<_>>()).filter(|at| *at > now).min()
     }
 
-    /// Everything that can happen; the first is what happens if nothing goes wrong and nothing overtakes.
-    /// Gives how many of them cost nothing, and all.
+    /// Returns the number of steps without a fault, and all steps, with these first. The first step is the usual one.
     pub(super) fn choices(&self, budget: &FaultBudget, deletion: &DeletionState) -> (usize, Vec<StepChoice>) {
         let now = self.runtime.elapsed();
         let mut usual = Vec::new();
@@ -153,7 +153,7 @@ impl ModelSimulation {
             }
             if budget.losses > 0 && point.kind == GateKind::Send {
                 faults.push(StepChoice::Miss(number));
-                // Other answers are lost on their own way.
+                // `Unanswered` loses the other responses.
                 if point.what.starts_with("cancel") || point.what == "notify" {
                     faults.push(StepChoice::Lose(number));
                 }
@@ -243,7 +243,7 @@ impl ModelSimulation {
             faults.push(StepChoice::Tick(now + LONG_MS));
         }
         if !deletion.asked && may_begin {
-            // An instance that has come to rest is ended.
+            // A quiet instance is deleted.
             if quiet && usual.is_empty() && !self.is_open() {
                 usual.push(StepChoice::Delete);
             } else if budget.deletions > 0 || deletion.begun {
@@ -257,7 +257,7 @@ impl ModelSimulation {
         if quiet && usual.is_empty() && stuck {
             usual.push(StepChoice::Retry);
         }
-        // Where nothing is left to happen, nothing can go wrong.
+        // The end of a path has no faults.
         let free = usual.len();
         if free > 0 {
             usual.extend(faults);
@@ -273,7 +273,7 @@ impl ModelSimulation {
         phases.any(|phase| phase != RunPhase::Closed) || state.targets.values().any(|target| target.due.is_some())
     }
 
-    /// Makes a choice happen, and pays for it.
+    /// Executes a step and subtracts its fault from the budget.
     pub(super) fn happen(
         &self,
         choice: &StepChoice,
@@ -375,12 +375,12 @@ impl ModelSimulation {
     }
 }
 
-/// How far the deletion is.
+/// The progress of the deletion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DeletionState {
-    /// The deletion is requested, or has its response.
+    /// True while a deletion is requested, and after its response.
     pub(super) asked: bool,
-    /// It was asked for once at least; who got no answer asks again.
+    /// True after the first request. A request without a response is repeated.
     pub(super) begun: bool,
     pub(super) answered: bool,
 }

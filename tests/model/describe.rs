@@ -1,4 +1,4 @@
-//! Choices in words.
+//! Describes steps as text.
 
 use super::choice::StepChoice;
 use super::environment::PendingDelivery;
@@ -7,7 +7,7 @@ use super::simulation::{ModelInvocation, ModelSimulation};
 use crate::simulation::SimTaskId;
 
 impl ModelSimulation {
-    /// What a choice is, before it happens.
+    /// Describes a step before its execution.
     pub(super) fn describe(&self, choice: &StepChoice) -> String {
         match choice {
             StepChoice::Step(number) => self.step(*number),
@@ -38,7 +38,7 @@ impl ModelSimulation {
         }
     }
 
-    /// The point at which a task waits.
+    /// Returns the gate at which a task waits.
     pub(super) fn point(&self, number: u64) -> Option<GatePoint> {
         self.gates.waiting().into_iter().find_map(|(at, point)| (at == number).then_some(point))
     }

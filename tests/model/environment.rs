@@ -1,5 +1,5 @@
-//! The outside: a relay, the servers of webhook units, the platform, the queue. Nothing happens in it by itself; the
-//! explorer decides.
+//! The environment: a relay, the servers of webhook units, the platform and the queue. The explorer decides each of its
+//! steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -20,10 +20,10 @@ use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;
 use crate::simulation::{SimRuntime, SimTaskId, WriteFate};
 
-/// A target that waits for a cluster without an answer is deleted after so many requests to it.
+/// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
 
-/// What an answer is to a caller that still waits for it.
+/// A response to a request.
 #[derive(Clone, Debug)]
 pub(super) enum ModelReply {
     Relay(Result<TaskState, RelayError>),
@@ -36,32 +36,32 @@ struct ReplySlot {
     waker: Option<Waker>,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone)]
 pub(super) struct InFlightRequest {
     pub(super) request: UnitRequest,
     pub(super) by: SimTaskId,
-    /// After this it does not arrive any more.
+    /// The time after which the request cannot arrive.
     pub(super) until: u64,
     slot: Arc<Mutex<ReplySlot>>,
 }
 
-/// What a request asks for.
+/// The content of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitRequest {
     pub(super) unit: String,
     pub(super) attempt: u32,
-    /// What its receiver knows it by.
+    /// The name of the attempt at its receiver.
     pub(super) name: String,
     pub(super) token: String,
-    /// The output that it read, by the unit that made it.
+    /// The outputs that it reads, by unit.
     pub(super) inputs: BTreeMap<String, String>,
-    /// What a script creates once, and what an undo takes away, known or not.
+    /// The idempotency key, which identifies the object that a unit creates once.
     pub(super) key: String,
     pub(super) undoes: String,
     pub(super) by_relay: bool,
     pub(super) later: bool,
-    /// True if it may be sent only once.
+    /// True if the request is not idempotent.
     pub(super) once: bool,
     pub(super) has_output: bool,
 }
@@ -72,10 +72,10 @@ impl std::fmt::Display for UnitRequest {
     }
 }
 
-/// Where work stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ModelTaskState {
-    /// In the queue of its relay.
+    /// The task is in the queue of its relay.
     Waiting,
     Running,
     Succeeded,
@@ -83,17 +83,17 @@ pub(super) enum ModelTaskState {
     Tombstoned,
 }
 
-/// Work that a receiver knows.
+/// A task of a receiver.
 #[derive(Clone, Debug)]
 pub(super) struct ModelTask {
     pub(super) state: ModelTaskState,
     pub(super) request: UnitRequest,
 }
 
-/// Something that comes to a function when the explorer says so.
+/// A callback or message, which the explorer delivers.
 #[derive(Clone, Debug)]
 pub(super) enum PendingDelivery {
-    /// A callback of a unit; `well`: it says that it succeeded.
+    /// A callback of a unit.
     Callback {
         token: String,
         body: Vec<u8>,
@@ -106,7 +106,7 @@ pub(super) enum PendingDelivery {
     },
 }
 
-/// The state of the outside.
+/// The state of the environment.
 #[derive(Default)]
 pub(super) struct EnvironmentState {
     pub(super) in_flight: BTreeMap<u64, InFlightRequest>,
@@ -115,31 +115,31 @@ pub(super) struct EnvironmentState {
     pub(super) next: u64,
     pub(super) objects: BTreeSet<String>,
     pub(super) notifications: BTreeSet<String>,
-    /// Invocations that began before a stop was answered; later ones may start nothing of the setup.
+    /// The newest invocation when the deletion had its response. Later ones must not start setup units.
     pub(super) stopped_by: Option<SimTaskId>,
-    /// True if a stop was requested.
+    /// True if a deletion was requested.
     pub(super) stop_begun: bool,
-    /// Requests that were answered with 202, and to whom.
+    /// Requests with the response 202, and the invocation that got it.
     accepted: BTreeMap<String, SimTaskId>,
-    /// Those of them whose asker lived to note it, and the newest invocation at that time.
+    /// Accepted requests whose invocation completed, and the newest invocation at that time.
     promised: BTreeMap<String, SimTaskId>,
-    /// Requests to a cluster that gives no answer.
+    /// The number of requests to the unreachable cluster.
     pub(super) asked_in_vain: u32,
-    /// Requests that may be sent only once, and were.
+    /// Requests that are not idempotent and were sent.
     pub(super) posted: BTreeSet<String>,
-    /// What was sent twice by who did not know better, which takes that something has gone wrong before.
+    /// Repeated requests of invocations that started before the acceptance. They need a fault.
     pub(super) overtaken: Vec<String>,
     pub(super) violations: Vec<String>,
 }
 
 impl EnvironmentState {
-    /// What was promised, and what is being promised to who still runs.
+    /// Returns the accepted requests of running invocations, and those of completed ones.
     pub(super) fn promises(&self, runs: impl Fn(SimTaskId) -> bool) -> (Vec<&String>, Vec<&String>) {
         let open = self.accepted.iter().filter(|(_, by)| runs(**by)).map(|(name, _)| name);
         (open.collect(), self.promised.keys().collect())
     }
 
-    /// What was promised before the invocation began.
+    /// Returns the requests that were accepted before the invocation started.
     pub(super) fn promised_before(&self, task: SimTaskId) -> Vec<&String> {
         self.promised.iter().filter(|(_, newest)| task > **newest).map(|(name, _)| name).collect()
     }
@@ -150,13 +150,13 @@ impl EnvironmentState {
     }
 }
 
-/// The outside.
+/// The environment.
 #[derive(Clone)]
 pub(super) struct ModelEnvironment {
     pub(super) runtime: SimRuntime,
     pub(super) gates: StepGates,
     pub(super) max_in_flight: u64,
-    /// True if a message may get lost, or its sender die before it sends it.
+    /// True if a message may be lost, or its sender may die before sending it.
     loses_messages: bool,
     graph: ModelGraph,
     state: Arc<Mutex<EnvironmentState>>,
@@ -217,7 +217,7 @@ impl ModelEnvironment {
             }
             if let Some(newest) = state.promised.get(&what.name) {
                 let again = format!("{} is sent again, though its receiver said that it will call back", what.unit);
-                // Who decided before it was known may be slow.
+                // An older invocation may have decided before the acceptance.
                 if by > *newest { state.violations.push(again) } else { state.overtaken.push(again) }
             }
             if what.once && !state.posted.insert(what.name.clone()) {
@@ -237,7 +237,7 @@ impl ModelEnvironment {
         answer
     }
 
-    /// Records the responses of an invocation that has ended well.
+    /// Records the acceptances of a completed invocation.
     pub(super) fn promised(&self, task: SimTaskId) {
         let mut state = self.state();
         let names: Vec<String> =
@@ -248,7 +248,7 @@ impl ModelEnvironment {
         }
     }
 
-    /// Returns the response to a request that may still arrive: that of its gateway, if there is one.
+    /// Returns the response to a request that may still arrive: that of the gateway, or an error.
     pub(super) fn no_answer(&self, what: &UnitRequest) -> ModelReply {
         match self.graph.gateway {
             Some(status) if !what.by_relay => {
@@ -258,17 +258,17 @@ impl ModelEnvironment {
         }
     }
 
-    /// Returns whether the cluster of a unit of the setup gives no answer at first.
+    /// Returns true if the cluster of a setup unit is unreachable at first.
     pub(super) fn begins_silent(&self, position: u32) -> bool {
         self.graph.unreachable.is_some_and(|silent| u32::try_from(silent) == Ok(position))
     }
 
-    /// Returns whether only a deletion ends the instance: a cluster that gives no answer was asked again and again.
+    /// Returns true if the unreachable cluster got enough requests, so that the instance is deleted.
     pub(super) fn is_hopeless(&self) -> bool {
         self.graph.unreachable.is_some() && self.state().asked_in_vain >= IN_VAIN
     }
 
-    /// Returns whether the cluster of a unit gives no answer: until the target is deleted.
+    /// Returns true if the cluster of a unit is unreachable, which ends with the deletion.
     fn is_silent(&self, unit: &str) -> bool {
         let silent = self.graph.unreachable.map(|position| format!("u{position}"));
         silent.as_deref() == Some(unit) && !self.state().stop_begun
@@ -279,7 +279,7 @@ impl ModelEnvironment {
         Arc::strong_count(&flight.slot) > 1
     }
 
-    /// Gives the response to the sender, if it still waits.
+    /// Passes the response to the sender, if it still waits.
     pub(super) fn answer(flight: &InFlightRequest, answer: ModelReply) {
         let mut slot = flight.slot.lock().expect("no panic while it is held");
         slot.answer = Some(answer);
@@ -288,7 +288,7 @@ impl ModelEnvironment {
         }
     }
 
-    /// A request arrives. `well`: how work ends that ends at once.
+    /// Delivers a request. `well` is false if the attempt fails at once.
     pub(super) fn arrive(&self, number: u64, well: bool) {
         let mut state = self.state();
         let Some(flight) = state.in_flight.remove(&number) else { return };
@@ -344,7 +344,7 @@ impl ModelEnvironment {
     fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {
         if let Some(position) = parcel.unit.strip_prefix('x') {
             let undone = format!("u{position}");
-            // An attempt at a foreign server cannot be killed: it gets its time, and a late success is undone later.
+            // An attempt of a server cannot be killed. Its late success is undone later.
             let runs = state.tasks.values().any(|work| {
                 work.state == ModelTaskState::Running && work.request.by_relay && work.request.unit == undone
             });
@@ -362,13 +362,13 @@ impl ModelEnvironment {
         state.tasks.insert(parcel.name.clone(), ModelTask { state: ModelTaskState::Running, request: parcel.clone() });
     }
 
-    /// Returns whether the relay would begin another work now.
+    /// Returns true if the relay has a free slot.
     fn has_free_slot(&self, state: &EnvironmentState) -> bool {
         let running = |work: &&ModelTask| work.request.by_relay && work.state == ModelTaskState::Running;
         self.graph.slots.is_none_or(|places| state.tasks.values().filter(running).count() < places)
     }
 
-    /// Begins works that wait, as many as there are places. Gives their units.
+    /// Starts queued tasks in free slots. Returns their units.
     fn start_waiting(&self, state: &mut EnvironmentState) -> Vec<String> {
         let mut begun = Vec::new();
         while self.has_free_slot(state)
@@ -381,14 +381,14 @@ impl ModelEnvironment {
         begun
     }
 
-    /// Returns true if mail is the success of a webhook unit that names what it has made.
+    /// Returns true if a delivery is the success of a webhook setup unit.
     pub(super) fn may_contradict(&self, mail: &PendingDelivery) -> bool {
         let PendingDelivery::Callback { of, succeeded: true, .. } = mail else { return false };
         let state = self.state();
         state.tasks.get(of).is_some_and(|work| !work.request.by_relay && is_setup(&work.request.unit))
     }
 
-    /// A server makes one more thing than it should, and reports it as the result of the same attempt.
+    /// Creates another object at a server, and reports it as a result of the same attempt.
     pub(super) fn contradict(&self, number: u64) {
         let mut state = self.state();
         let Some(PendingDelivery::Callback { token, of, .. }) = state.deliveries.get(&number).cloned() else {
@@ -403,7 +403,7 @@ impl ModelEnvironment {
         state.deliveries.insert(next, PendingDelivery::Callback { token, body, of, succeeded: true });
     }
 
-    /// Work of a relay, or of a server that said that it would call back, ends.
+    /// Ends a task of a relay, or of a server that calls back.
     pub(super) fn finish(&self, name: &str, well: bool) {
         let mut state = self.state();
         let stand = end(&mut state, name, well);
@@ -423,14 +423,14 @@ pub(super) fn unanswered(what: &UnitRequest) -> ModelReply {
     }
 }
 
-/// Ends work that runs, with what it makes or takes away.
+/// Ends a running task, and creates or deletes its objects.
 fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
     let stand = if well { ModelTaskState::Succeeded } else { ModelTaskState::Failed };
     let work = state.tasks.get_mut(name).expect("only known work ends");
     work.state = stand;
     let parcel = work.request.clone();
     if well && is_setup(&parcel.unit) {
-        // Where the answer is all that tells, a lost one leaves only the stable key to find the thing by.
+        // With a response in place of a callback, only the idempotency key identifies the object.
         if parcel.later && parcel.has_output {
             state.objects.insert(made(&parcel));
         }
@@ -443,12 +443,12 @@ fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
     stand
 }
 
-/// What an attempt of a setup unit makes when it succeeds: each attempt another thing.
+/// Returns the object that a successful attempt of a setup unit creates. Each attempt creates another one.
 fn made(parcel: &UnitRequest) -> String {
     format!("{}#{}", parcel.unit, parcel.attempt)
 }
 
-/// Kills work, and keeps it from ever running.
+/// Kills a task, or prevents its start.
 fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
     let ended = |work: &ModelTask| matches!(work.state, ModelTaskState::Succeeded | ModelTaskState::Failed);
     if !state.tasks.get(name).is_some_and(ended) {
@@ -531,7 +531,7 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
 
     async fn dequeue(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
         match self.graph.slots {
-            // There is no queue.
+            // Without slots, the relay has no queue.
             None => Ok(TaskState::Unknown),
             Some(_) => self.end_work("dequeue", name_of(name)).await,
         }
@@ -551,7 +551,7 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
 }
 
 impl ModelEnvironment {
-    /// `cancel` or `dequeue` of a work.
+    /// Cancels or dequeues a task.
     async fn end_work(&self, verb: &str, name: String) -> Result<TaskState, RelayError> {
         let fate = self.gates.wait(GateKind::Send, format!("{verb} {name}")).await;
         if fate == WriteFate::Die {
@@ -631,7 +631,7 @@ impl HttpCall for ModelEnvironment {
     }
 }
 
-/// The platform's server.
+/// The server of the platform.
 pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
 
 #[async_trait]
@@ -655,7 +655,7 @@ impl HttpCall for ModelPlatform {
 #[async_trait]
 impl ebb_flow::ports::MessageQueue for ModelEnvironment {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        // Where nothing can keep a message from the queue, when it is delivered is all that counts.
+        // Without faults of the queue, only the time of the delivery matters.
         if self.loses_messages
             && self.gates.wait(GateKind::Queue, format!("{message:?}")).await == WriteFate::LoseResponse
         {

@@ -1,4 +1,4 @@
-//! Goes through all orders.
+//! Explores all orders of steps.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,29 +12,29 @@ use super::gates::DebugDigest;
 use super::order::ActorOrder;
 use super::simulation::{ModelSimulation, plan};
 
-/// A path that is longer than this does not end.
+/// Maximum length of a path. A longer one counts as endless.
 const LONGEST: usize = 3_000;
 
-/// What was seen.
+/// The results of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct ExploreReport {
     pub states: usize,
-    /// Paths, each to its end or to a state that was seen.
+    /// Explored paths. Each leads to its end or to a known state.
     pub paths: usize,
-    /// Paths that went to the end of the instance.
+    /// Paths to the end of the instance.
     pub ends: usize,
     pub longest: usize,
     pub violation: Option<Violation>,
-    /// True if all of it was seen; false: the limit of paths came first.
+    /// True if all orders were explored, false if the limit of paths was reached.
     pub complete: bool,
 }
 
-/// A broken promise, and how it came to it.
+/// A violated check and its schedule.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub promise: String,
     pub schedule: Vec<String>,
-    /// Steps that are not what happens if nothing goes wrong and nothing overtakes.
+    /// The number of unusual steps.
     pub unusual: u32,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// One position of the path that is being gone.
+/// A position of the current path.
 #[derive(Clone, Copy, Debug)]
 struct ChoicePoint {
     taken: usize,
@@ -55,21 +55,21 @@ struct ChoicePoint {
 struct PathSearch<'a> {
     case: &'a ModelCase,
     loaded: Arc<ebb_flow::env::CompiledPlan>,
-    /// States, and with how many unusual steps left each was seen.
+    /// Known states, each with the maximum number of remaining unusual steps.
     seen: HashMap<u64, u32>,
-    /// Most unusual steps of a path.
+    /// Maximum number of unusual steps of a path.
     most: u32,
     path: Vec<ChoicePoint>,
     explored: ExploreReport,
 }
 
-/// Goes through every order of a case's steps that has no more unusual ones than it says, up to `paths` paths. Ends at
-/// the first broken promise.
+/// Explores all orders of the steps of a case within its limit of unusual steps, up to `paths` paths. Stops at the
+/// first violation.
 pub fn explore(case: &ModelCase, paths: usize) -> ExploreReport {
     search(case, case.unusual, paths)
 }
 
-/// A broken promise with the fewest unusual steps, if there is one with at most `most`.
+/// Searches for a violation with the fewest unusual steps, at most `most`.
 pub(super) fn shortest(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
     let mut explored = ExploreReport::default();
     for unusual in 0..=most {
@@ -91,7 +91,7 @@ fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
         search.explored.paths += 1;
         search.explored.states = search.seen.len();
         if search.explored.violation.is_some() {
-            // Once more, for its words.
+            // Repeats the path to describe its steps.
             search.go(true);
             break;
         }
@@ -107,7 +107,7 @@ fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
 }
 
 impl PathSearch<'_> {
-    /// To the next path; false: there is none.
+    /// Selects the next path. Returns false if there is none.
     fn back(&mut self) -> bool {
         while let Some(fork) = self.path.last_mut() {
             if fork.taken + 1 < fork.choices {
@@ -119,7 +119,7 @@ impl PathSearch<'_> {
         false
     }
 
-    /// Follows the present path, and continues from its end with usual steps. With a schedule, it describes each step.
+    /// Follows the current path and continues with usual steps. With a schedule, describes each step.
     fn go(&mut self, has_schedule: bool) {
         let place = Arc::new(ModelSimulation::new(&self.loaded, &self.case.graph, &self.case.budget));
         let given = std::mem::take(&mut self.path);
@@ -154,7 +154,7 @@ struct PathWalk {
     path: Vec<ChoicePoint>,
     most: u32,
     seen: HashMap<u64, u32>,
-    /// What happened in words, if they are wanted.
+    /// Descriptions of the steps, if requested.
     schedule: Option<Vec<String>>,
     wrong: Option<String>,
     ended: bool,
@@ -222,7 +222,7 @@ async fn step_all(place: &Arc<ModelSimulation>, walk: &Arc<Mutex<PathWalk>>, mut
     }
 }
 
-/// Requests that will not arrive any more are forgotten.
+/// Removes requests that cannot arrive any more.
 fn expire(place: &ModelSimulation) {
     let now = place.runtime.elapsed();
     let lost: Vec<_> = {
@@ -236,7 +236,7 @@ fn expire(place: &ModelSimulation) {
     }
 }
 
-/// The state as a number.
+/// Returns a hash of the state.
 fn state(place: &ModelSimulation, budget: &FaultBudget, deletion: &DeletionState, order: Option<&ActorOrder>) -> u64 {
     let mut digest = DebugDigest::new();
     digest.add(&(place.runtime.elapsed(), budget, deletion));

@@ -1,4 +1,4 @@
-//! Points at which tasks wait for the explorer: every operation on the table, and every request to the outside.
+//! Gates at which tasks wait for the explorer: operations on the table, and requests to the environment.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
@@ -11,18 +11,18 @@ use async_trait::async_trait;
 
 use crate::simulation::{SimRuntime, SimTaskId, TableAccess, TableGate, WriteFate};
 
-/// What a task waits to do.
+/// The operation that waits at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GateKind {
     Read,
     Write,
-    /// To send a request to the outside.
+    /// Sends a request to the environment.
     Send,
-    /// To send to the queue, and to go on.
+    /// Sends a message to the queue.
     Queue,
 }
 
-/// A task that waits.
+/// A waiting task.
 #[derive(Clone, Debug)]
 pub(super) struct GatePoint {
     pub(super) task: SimTaskId,
@@ -44,14 +44,14 @@ struct GateState {
     last: BTreeMap<SimTaskId, GateKind>,
 }
 
-/// All points.
+/// All gates.
 #[derive(Clone)]
 pub(super) struct StepGates {
     runtime: SimRuntime,
     state: Arc<Mutex<GateState>>,
 }
 
-/// Values as a number: what they show of themselves, hashed at once, for a hasher takes its time with every piece.
+/// Hashes values by their `Debug` output. The text is hashed as a whole, because a hasher is slow with small parts.
 #[derive(Default)]
 pub(super) struct DebugDigest(String);
 
@@ -80,7 +80,7 @@ impl StepGates {
         self.state.lock().expect("no panic while it is held")
     }
 
-    /// Waits until the explorer lets the running task go on.
+    /// Waits until the explorer releases the running task.
     pub(super) async fn wait(&self, kind: GateKind, what: String) -> WriteFate {
         let number = {
             let mut state = self.state();
@@ -93,7 +93,7 @@ impl StepGates {
         GateWait { gates: self, number }.await
     }
 
-    /// Who waits: the oldest task first, so that it is usual that a task goes on until it is over.
+    /// Returns the waiting tasks, the oldest first. So the usual order runs a task to its end.
     pub(super) fn waiting(&self) -> Vec<(u64, GatePoint)> {
         let mut points: Vec<(u64, GatePoint)> =
             self.state().entries.iter().map(|(number, entry)| (*number, entry.point.clone())).collect();
@@ -101,7 +101,7 @@ impl StepGates {
         points
     }
 
-    /// Lets one go on.
+    /// Releases a waiting task.
     pub(super) fn release(&self, number: u64, fate: WriteFate) {
         let mut state = self.state();
         let entry = state.entries.get_mut(&number).expect("only who waits is let go");
@@ -113,12 +113,12 @@ impl StepGates {
         state.last.insert(task, kind);
     }
 
-    /// Returns true if a task's last step was to read: had it died before that step, nothing would be different.
+    /// Returns true if the last step of a task was a read. A death after it has the same effect as one before it.
     pub(super) fn has_only_read(&self, task: SimTaskId) -> bool {
         self.state().last.get(&task) == Some(&GateKind::Read)
     }
 
-    /// What the running task has learnt, which says where it is: tasks do nothing else than follow from that.
+    /// Records a value that the running task received. Tasks are deterministic, so these values identify its state.
     pub(super) fn learn(&self, value: &dyn Debug) {
         let task = self.runtime.current();
         let now = self.runtime.elapsed();
@@ -130,7 +130,7 @@ impl StepGates {
         *seen = digest.end();
     }
 
-    /// What a task has learnt so far.
+    /// Returns the hash of the values that a task received.
     pub(super) fn seen(&self, task: SimTaskId) -> u64 {
         self.state().seen.get(&task).copied().unwrap_or_default()
     }

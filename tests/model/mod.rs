@@ -1,13 +1,13 @@
 //! The model: the real functions on small graphs, in every order of their steps.
 //!
-//! A step is one operation on the table, one request to the outside, or one thing that the outside does: a request
-//! arrives, work ends, a callback or a message is delivered, time passes, the target is deleted, an invocation
-//! dies. The explorer goes through all orders of steps within a [`FaultBudget`] of faults, depth first, and leaves a path
-//! where it comes to a state that was seen. A state is what the table, the outside and the queue hold, and of each
-//! invocation what it has learnt: invocations are deterministic, so that says where they stand.
+//! A step is one operation on the table, one request to the environment, or one event of the environment: a request
+//! arrives, a task ends, a callback or message is delivered, time passes, the target is deleted, or an invocation dies.
+//! The explorer searches all orders of steps within a [`FaultBudget`], depth first. It leaves a path at a known state.
+//! A state consists of the table, the environment, the queue, and the values that each invocation received. Invocations
+//! are deterministic, so these values identify their states.
 //!
-//! Every path ends with the whole instance over: what was promised is checked there, and what shows earlier, at every
-//! step. Without one of the [`rules`] of the state protocol, a path has to break a promise.
+//! Every path ends when the instance is gone. Checks run at each step and at the end. Without one of the [`rules`] of
+//! the state protocol, a path must violate a check.
 
 mod cases;
 mod check;

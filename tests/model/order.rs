@@ -1,4 +1,4 @@
-//! What is usual: who began first goes on until it is over, unless it was put off.
+//! The usual order of steps: the oldest actor continues to its end, unless it was delayed.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::choice::StepChoice;
 use super::simulation::ModelSimulation;
 use crate::simulation::SimTaskId;
 
-/// Who makes a choice happen.
+/// The actor of a step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Actor {
     Task(SimTaskId),
@@ -15,9 +15,9 @@ enum Actor {
     Mail(u64),
 }
 
-/// The tasks that were put off: all others come first, until none of them can go on.
+/// The delayed actors. All others come first, until none of them can continue.
 ///
-/// One unusual step so holds a task back for as long as it takes: most broken promises need few of them. (Delay-bounded
+/// So one unusual step delays an actor as long as necessary, and most violations need few of them. (Delay-bounded
 /// scheduling: Emmi, Qadeer, Rakamarić, POPL 2011.)
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActorOrder {
@@ -36,7 +36,7 @@ impl ActorOrder {
         }
     }
 
-    /// Brings choices into the order in which they are usual.
+    /// Sorts steps into the usual order.
     pub(super) fn sort(&self, place: &ModelSimulation, choices: &mut [StepChoice]) {
         if !self.late.is_empty() {
             choices.sort_by_cached_key(|choice| {
@@ -45,7 +45,7 @@ impl ActorOrder {
         }
     }
 
-    /// Puts off who would have come before what was chosen.
+    /// Delays the actors of the steps before the chosen one.
     pub(super) fn put_off(&mut self, place: &ModelSimulation, before: &[StepChoice]) {
         for choice in before {
             if let Some(actor) = Self::actor(place, choice) {
@@ -55,7 +55,7 @@ impl ActorOrder {
         }
     }
 
-    /// Who was put off, in order: a part of the state where what is usual counts.
+    /// Returns the delayed actors in order. They are part of the state if unusual steps are limited.
     pub(super) fn who(&self) -> impl std::fmt::Debug {
         let mut who: Vec<(u64, &Actor)> = self.late.iter().map(|(actor, at)| (*at, actor)).collect();
         who.sort_unstable();

@@ -1,7 +1,7 @@
-//! The removal of each rule of the state protocol, and the case in which the model notices it.
+//! Checks that the removal of each rule of the state protocol results in a violation.
 //!
-//! `rules.yaml` has the removals. Only the copy of the code that `cargo xtask verify rules` makes has them: there, a
-//! thread with the name of a rule leaves the rule out.
+//! `rules.yaml` has the removals. `cargo xtask verify rules` applies them to a copy of the code, in which a thread with
+//! the name of a rule leaves the rule out.
 
 use serde::Deserialize;
 
@@ -10,14 +10,14 @@ use super::choice::FaultBudget;
 use super::explore::{Violation, shortest};
 use super::simulation::{ModelAction, OutputMode};
 
-/// The most unusual steps of a path that shows a removal.
+/// Maximum number of unusual steps of a path that shows a removal.
 const UNUSUAL: u32 = 5;
 
 /// The result of a removal.
 #[derive(Clone, Debug)]
 pub struct RuleFinding {
     pub case: String,
-    /// A broken promise with the fewest unusual steps.
+    /// A violation with the fewest unusual steps.
     pub violation: Violation,
     /// The number of explored states, with the rule and without it.
     pub states: usize,
@@ -26,7 +26,7 @@ pub struct RuleFinding {
 /// Returns the names of all rules.
 ///
 /// # Errors
-/// Those of the format of `rules.yaml`.
+/// If `rules.yaml` has another format.
 pub fn rules() -> Result<Vec<String>, serde_saphyr::Error> {
     #[derive(Deserialize)]
     struct RuleFile {
@@ -40,11 +40,11 @@ pub fn rules() -> Result<Vec<String>, serde_saphyr::Error> {
     Ok(file.rules.into_iter().map(|rule| rule.rule).collect())
 }
 
-/// Leaves `rule` out and searches for a broken promise in at most `paths` paths per number of unusual steps. With the
-/// rule, the same orders must break no promise.
+/// Leaves `rule` out and searches for a violation in at most `paths` paths per number of unusual steps. With the rule,
+/// the same orders must have no violation.
 ///
 /// # Errors
-/// The expectation that failed.
+/// If no violation is found without the rule, or one is found with it.
 pub fn check_rule(rule: &str, paths: usize) -> Result<RuleFinding, String> {
     let case = without(rule).ok_or_else(|| format!("`tests/model/rules.rs` has no case for the rule {rule}"))?;
     let found = std::thread::scope(|scope| {

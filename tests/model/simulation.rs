@@ -1,4 +1,4 @@
-//! One simulation: the real functions over a table that the explorer opens operation by operation.
+//! A simulation of the model: the real functions on a table whose operations wait for the explorer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,9 +25,9 @@ use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
 use crate::simulation::{SimClock, SimRuntime, SimTable, SimTaskId, settings};
 
-/// `L`: after this long a request does not arrive any more.
+/// The in-flight limit.
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
-/// A unit may take this long.
+/// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
 
 pub(super) const KIND: &str = "sandbox";
@@ -37,18 +37,18 @@ pub(super) const UID: &str = "uid-1";
 /// How a unit of a graph runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelAction {
-    /// As a script at a relay.
+    /// A script of a relay.
     Pod,
-    /// As a webhook that answers with its result.
+    /// A webhook that responds with its result.
     AtOnce,
-    /// As a webhook that answers with its result and is not idempotent.
+    /// A webhook that responds with its result and is not idempotent.
     Once,
-    /// As a webhook that answers 202 and calls back.
+    /// A webhook that responds with 202 and calls back.
     Later,
 }
 
 impl ModelAction {
-    /// For people.
+    /// Returns the name in descriptions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pod => "pods",
@@ -62,26 +62,26 @@ impl ModelAction {
 /// A graph of setup units, each with an undo of its kind.
 #[derive(Clone, Debug)]
 pub struct ModelGraph {
-    /// How each unit runs, and which lower ones it reads.
+    /// The action of each unit, and the lower units that it reads.
     pub units: Vec<(ModelAction, Vec<usize>)>,
     pub per_item: u32,
     pub attempts: u32,
-    /// Whether the units say what they made.
+    /// The outputs of the units.
     pub outputs: OutputMode,
-    /// How many scripts run at one time; `None`: all.
+    /// Maximum number of concurrent scripts.
     pub slots: Option<usize>,
-    /// How many units one invocation sends; `None`: as many as in a deployment.
+    /// Maximum number of dispatches of an invocation. `None` for the default of a deployment.
     pub max_dispatches: Option<usize>,
-    /// The status by which a gateway answers a request of which the server's answer is lost.
+    /// The status of the gateway if the response of the server is lost.
     pub gateway: Option<u16>,
-    /// The unit whose cluster gives no answer until the target is deleted.
+    /// The unit whose cluster is unreachable until the target is deleted.
     pub unreachable: Option<usize>,
 }
 
 /// Whether units have outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputMode {
-    /// Each has one: what it made.
+    /// Each unit has one output, its object.
     Id,
     Nothing,
 }
@@ -147,7 +147,7 @@ fn plugin(graph: &ModelGraph) -> String {
     text
 }
 
-/// The plan of a graph.
+/// Compiles the plan of a graph.
 #[allow(clippy::panic)]
 pub(super) fn plan(graph: &ModelGraph) -> Arc<CompiledPlan> {
     let document = |name: &str, text: &str| load::document(name, text, &NoFiles, &DocumentVars::none());
@@ -165,30 +165,30 @@ pub(super) fn plan(graph: &ModelGraph) -> Arc<CompiledPlan> {
     Arc::new(CompiledPlan::of(plan, &digest).expect("the plan was just compiled"))
 }
 
-/// What is invoked.
+/// A kind of invocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ModelInvocation {
-    /// Sends the roots, as the invocation does that took the creation.
+    /// Dispatches the first units, like the invocation that receives the creation.
     Begin,
     Deliver(u64),
     Delete,
     Sweep(RunId),
     SweepTarget,
-    /// An operator has it tried again.
+    /// Retries the target for an operator.
     Retry,
 }
 
-/// How an invocation ended.
+/// The end of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvocationEnd {
     Answered,
-    /// With the answer that it should be asked again.
+    /// The caller must repeat the request.
     Again,
 }
 
-/// A simulation.
+/// A simulation of the model.
 pub(super) struct ModelSimulation {
-    /// True if the first look at a run is later than the deadline of its units.
+    /// True if the first sweep of a run is after the timeout of its units.
     starts_late: bool,
     pub(super) runtime: SimRuntime,
     pub(super) table: Arc<SimTable>,
@@ -198,11 +198,11 @@ pub(super) struct ModelSimulation {
     pub(super) loaded: Arc<CompiledPlan>,
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
-    /// Runs that were due when looks at them began, and how they were.
+    /// Runs that were due when their sweep started, with their state at that time.
     pub(super) looked: Mutex<BTreeMap<SimTaskId, (RunId, DueVersion)>>,
 }
 
-/// When a run that was due was due, and its version.
+/// The due time and the version of a due run.
 pub(super) type DueVersion = (Timestamp, u64);
 
 struct FixedRandom;
@@ -214,7 +214,7 @@ impl ebb_flow::ports::RandomSource for FixedRandom {
 }
 
 impl ModelSimulation {
-    /// A simulation in which the target was created just now, and its roots are about to be sent.
+    /// Returns a simulation in which the target was just created and its first units are not dispatched.
     pub(super) fn new(loaded: &Arc<CompiledPlan>, graph: &ModelGraph, budget: &FaultBudget) -> Self {
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
@@ -261,8 +261,8 @@ impl ModelSimulation {
 
     fn env(&self) -> Env {
         let second = Duration::from_secs(1);
-        // Where time passes twice, or nothing but time interferes, the first look is later than the deadline of a unit, which
-        // has a hint then.
+        // If time passes twice or is the only fault, the first sweep is after the timeout of a unit, which then has its
+        // own wake-up.
         let first_look = Millis(if self.starts_late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
         let usual = settings(MAX_IN_FLIGHT_MS);
         let sends = self.max_dispatches.unwrap_or(usual.max_dispatches);
@@ -310,7 +310,7 @@ impl ModelSimulation {
         self.running.lock().expect("no panic while it is held").insert(task.id, invocation);
     }
 
-    /// Begins an invocation.
+    /// Starts an invocation.
     pub(super) fn invoke(&self, invocation: ModelInvocation) {
         let run = self.looks_at(&invocation);
         let before = run.and_then(|run| self.overdue(&run).map(|overdue| (run, overdue)));
@@ -321,7 +321,7 @@ impl ModelSimulation {
         }
     }
 
-    /// The run that an invocation looks at.
+    /// Returns the run that an invocation sweeps.
     fn looks_at(&self, invocation: &ModelInvocation) -> Option<RunId> {
         match invocation {
             ModelInvocation::Sweep(run) => Some(run.clone()),
@@ -353,7 +353,7 @@ impl ModelSimulation {
                                     Some(format!("{of} succeeded, and its run does not take what it waits for"))
                                 }
                                 CallbackOutcome::Accepted | CallbackOutcome::Late(_) => None,
-                                // A failure after the last moment at which it matters.
+                                // A failure is ignored after the expiry of its token.
                                 CallbackOutcome::Expired(_) if !well => None,
                                 other => Some(format!("a callback is answered {other:?}")),
                             };
@@ -383,7 +383,7 @@ impl ModelSimulation {
         }
     }
 
-    /// Since when a run is due that goes on, and its version.
+    /// Returns the due time and version of a running run that is due.
     pub(super) fn overdue(&self, run: &RunId) -> Option<DueVersion> {
         let state = self.table.state();
         let root = &state.heads.get(run)?.get(&Shard::ROOT)?.head;
@@ -391,7 +391,7 @@ impl ModelSimulation {
         Some((due, root.version))
     }
 
-    /// What is due, and when what is not due yet will be.
+    /// Returns all items with a due time.
     pub(super) fn due(&self) -> Vec<(Timestamp, DueItem)> {
         let state = self.table.state();
         let roots = state.heads.iter().filter_map(|(run, heads)| {
@@ -406,7 +406,7 @@ impl ModelSimulation {
     }
 }
 
-/// Returns true if the unit of a callback's token is open in a run that goes on.
+/// Returns true if the attempt of a callback token is open in a running run.
 fn awaits(table: &SimTable, env: &Env, token: &str) -> bool {
     let Ok(claims) = env.settings.token_keys.verify(token, Timestamp(0)) else { return false };
     let state = table.state();
